@@ -1,0 +1,55 @@
+//! Load generator and fake broker of the ladder. `loadgen broker …` serves, `loadgen SCENARIO …` loads a server
+//! on the loopback address, bounded in count and time, and prints one JSON object.
+
+mod args;
+mod broker;
+mod lists;
+mod memory;
+mod relay;
+mod session;
+mod stats;
+mod sys;
+mod topics;
+mod wire;
+
+use std::process::ExitCode;
+
+use args::Args;
+use session::Target;
+
+const OPTIONS: [&str; 20] = [
+    "address", "via", "connections", "depth", "seconds", "warmup", "topics", "topic-bytes", "one-namespace", "late",
+    "limit", "pid", "receive-buffer", "frame-bytes", "window", "receipts", "data", "port", "first", "threads",
+];
+
+fn run() -> Result<(), String> {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let args = Args::parse(words, &OPTIONS)?;
+    sys::raise_open_files().and_then(|()| sys::die_with_parent()).map_err(|error| error.to_string())?;
+    if command == "broker" {
+        return broker::run(&args);
+    }
+    let via = args.optional("via").map(str::to_owned);
+    let target = Target { address: args.address()?, via, receive_buffer_bytes: None };
+    match command.as_str() {
+        "lists" => lists::closed_loop(&args, &target),
+        "late-readers" => lists::late_readers(&args, &target),
+        "relay" => relay::run(&args, &target),
+        "idle" => memory::idle(&args, &target),
+        "stalled-consumers" => memory::stalled_consumers(&args, &target),
+        other => Err(format!(
+            "got {other:?}, expected broker, lists, late-readers, relay, idle or stalled-consumers"
+        )),
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("loadgen: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

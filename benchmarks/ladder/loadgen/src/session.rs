@@ -1,0 +1,98 @@
+//! How every scenario begins: connect, CONNECT, CONNECTED, all of it blocking and bounded in time.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddrV4, TcpStream};
+use std::time::Duration;
+
+use crate::sys;
+use crate::wire::{self, Message, Scanner};
+
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
+
+/// What a scenario connects to.
+#[derive(Clone)]
+pub struct Target {
+    pub address: SocketAddrV4,
+    /// `host:port` of the broker: asks the proxy for a relay instead of lookup mode.
+    pub via: Option<String>,
+    /// SO_RCVBUF, set before connect; the kernel's choice if absent.
+    pub receive_buffer_bytes: Option<i32>,
+}
+
+impl Target {
+    /// Open a connection that has got its CONNECTED; reads on it block until the scenario says otherwise.
+    pub fn open(&self) -> io::Result<TcpStream> {
+        let mut stream = match self.receive_buffer_bytes {
+            Some(bytes) => sys::connect_with_receive_buffer(self.address, bytes)?,
+            None => TcpStream::connect(self.address)?,
+        };
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
+        let mut connect = Message::new()
+            .text(1, "ladder-loadgen")
+            .varint(4, wire::PROTOCOL_VERSION)
+            .text(5, "none");
+        if let Some(broker) = &self.via {
+            connect = connect.text(6, broker);
+        }
+        let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1);
+        stream.write_all(&wire::frame(wire::CONNECT, &connect.bytes(10, &flags.0)))?;
+        let answer = read_frame(&mut stream)?;
+        let (kind, message) = parse(&answer)?;
+        if kind != wire::CONNECTED {
+            let text = String::from_utf8_lossy(wire::bytes(message, 3).unwrap_or(b"")).into_owned();
+            return Err(io::Error::other(format!("CONNECT: got command {kind} {text:?}, expected CONNECTED")));
+        }
+        Ok(stream)
+    }
+
+    pub fn open_many(&self, count: u64) -> Result<Vec<TcpStream>, String> {
+        let open = |index: u64| self.open().map_err(|error| format!("connection {index}: {error}"));
+        (0..count).map(open).collect()
+    }
+}
+
+/// Read one whole frame, its length word included; for use outside of what is measured.
+pub fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0u8; 4];
+    stream.read_exact(&mut frame)?;
+    let size = u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]) as usize;
+    frame.resize(4 + size, 0);
+    stream.read_exact(&mut frame[4..])?;
+    Ok(frame)
+}
+
+/// The kind and message of one whole frame.
+pub fn parse(frame: &[u8]) -> io::Result<(u64, &[u8])> {
+    let size = frame.len();
+    let invalid = || io::Error::new(ErrorKind::InvalidData, format!("a frame of {size} bytes is no command"));
+    let whole = wire::Frame { wire_bytes: size, head: frame.get(4..).ok_or_else(invalid)? };
+    whole.command().ok_or_else(invalid)
+}
+
+/// The streaming part of a connection that every event loop needs.
+pub struct Reader {
+    pub stream: TcpStream,
+    pub scanner: Scanner,
+}
+
+impl Reader {
+    pub fn new(stream: TcpStream) -> io::Result<Reader> {
+        stream.set_nonblocking(true)?;
+        Ok(Reader { stream, scanner: Scanner::new() })
+    }
+
+    /// Read what is there into `buffer`: nothing there is 0, the end of the stream an error.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.stream.read(buffer) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => Ok(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn pong(&mut self) -> io::Result<()> {
+        self.stream.write_all(&wire::frame(wire::PONG, &Message::new()))
+    }
+}

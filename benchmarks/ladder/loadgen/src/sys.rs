@@ -1,0 +1,131 @@
+//! The few system calls that the standard library does not offer: epoll, writev, limits, a receive buffer set
+//! before connect. Linux only. Knows nothing of Pulsar.
+
+use std::io;
+use std::net::{SocketAddrV4, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+
+pub const IN: u32 = 0x001;
+pub const OUT: u32 = 0x004;
+pub const HANGUP: u32 = 0x008 | 0x010;
+
+const EPOLL_CTL_ADD: i32 = 1;
+const EPOLL_CTL_MOD: i32 = 3;
+const RLIMIT_NOFILE: i32 = 7;
+const PR_SET_PDEATHSIG: i32 = 1;
+const SIGTERM: u64 = 15;
+const AF_INET: i32 = 2;
+const SOCK_STREAM_CLOEXEC: i32 = 1 | 0o2000000;
+const SOL_SOCKET: i32 = 1;
+const SO_RCVBUF: i32 = 8;
+
+/// The kernel packs this structure on x86-64 only.
+#[cfg_attr(target_arch = "x86_64", repr(C, packed))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(C))]
+#[derive(Clone, Copy, Default)]
+pub struct Event {
+    pub events: u32,
+    pub token: u64,
+}
+
+#[repr(C)]
+struct Limit {
+    soft: u64,
+    hard: u64,
+}
+
+#[repr(C)]
+struct SocketAddress {
+    family: u16,
+    port: u16,
+    address: u32,
+    zero: [u8; 8],
+}
+
+extern "C" {
+    fn epoll_create1(flags: i32) -> i32;
+    fn epoll_ctl(epoll: i32, operation: i32, fd: i32, event: *mut Event) -> i32;
+    fn epoll_wait(epoll: i32, events: *mut Event, capacity: i32, timeout_ms: i32) -> i32;
+    fn getrlimit(resource: i32, limit: *mut Limit) -> i32;
+    fn setrlimit(resource: i32, limit: *const Limit) -> i32;
+    fn prctl(option: i32, argument: u64, a: u64, b: u64, c: u64) -> i32;
+    fn socket(domain: i32, kind: i32, protocol: i32) -> i32;
+    fn setsockopt(fd: i32, level: i32, option: i32, value: *const i32, length: u32) -> i32;
+    fn connect(fd: i32, address: *const SocketAddress, length: u32) -> i32;
+    fn listen(fd: i32, backlog: i32) -> i32;
+}
+
+fn checked(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+/// A level-triggered epoll instance; it lives as long as the process.
+pub struct Epoll {
+    fd: RawFd,
+}
+
+impl Epoll {
+    pub fn new() -> io::Result<Epoll> {
+        Ok(Epoll { fd: checked(unsafe { epoll_create1(0) })? })
+    }
+
+    pub fn add(&self, source: &impl AsRawFd, events: u32, token: u64) -> io::Result<()> {
+        self.control(EPOLL_CTL_ADD, source.as_raw_fd(), events, token)
+    }
+
+    pub fn modify(&self, source: &impl AsRawFd, events: u32, token: u64) -> io::Result<()> {
+        self.control(EPOLL_CTL_MOD, source.as_raw_fd(), events, token)
+    }
+
+    fn control(&self, operation: i32, fd: RawFd, events: u32, token: u64) -> io::Result<()> {
+        let mut event = Event { events, token };
+        checked(unsafe { epoll_ctl(self.fd, operation, fd, &mut event) }).map(|_| ())
+    }
+
+    /// Wait for events; a signal counts as "none".
+    pub fn wait(&self, events: &mut [Event], timeout_ms: i32) -> io::Result<usize> {
+        let capacity = events.len() as i32;
+        let count = unsafe { epoll_wait(self.fd, events.as_mut_ptr(), capacity, timeout_ms) };
+        match checked(count) {
+            Ok(count) => Ok(count as usize),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Raise the soft limit of open files to the hard one.
+pub fn raise_open_files() -> io::Result<()> {
+    let mut limit = Limit { soft: 0, hard: 0 };
+    checked(unsafe { getrlimit(RLIMIT_NOFILE, &mut limit) })?;
+    limit.soft = limit.hard;
+    checked(unsafe { setrlimit(RLIMIT_NOFILE, &limit) }).map(|_| ())
+}
+
+/// End this process when its parent ends, so that a killed runner leaves nobody behind.
+pub fn die_with_parent() -> io::Result<()> {
+    checked(unsafe { prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) }).map(|_| ())
+}
+
+/// Ask for a longer accept queue than the standard library does: a storm connects at once.
+pub fn deepen_backlog(listener: &impl AsRawFd, backlog: i32) -> io::Result<()> {
+    checked(unsafe { listen(listener.as_raw_fd(), backlog) }).map(|_| ())
+}
+
+/// Connect with SO_RCVBUF set before the handshake, where it still decides the window that is offered.
+pub fn connect_with_receive_buffer(address: SocketAddrV4, bytes: i32) -> io::Result<TcpStream> {
+    let fd = checked(unsafe { socket(AF_INET, SOCK_STREAM_CLOEXEC, 0) })?;
+    let stream = unsafe { TcpStream::from_raw_fd(fd) };
+    checked(unsafe { setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, 4) })?;
+    let target = SocketAddress {
+        family: AF_INET as u16,
+        port: address.port().to_be(),
+        address: u32::from_ne_bytes(address.ip().octets()),
+        zero: [0; 8],
+    };
+    checked(unsafe { connect(fd, &target, 16) })?;
+    Ok(stream)
+}

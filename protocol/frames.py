@@ -1,0 +1,136 @@
+"""What a frame decoder hands out: the head of a frame, and a whole small frame.
+
+Owns the layout of a frame's first bytes (`[4 B total][4 B command size][BaseCommand]`, big-endian, the total not
+counting itself) and nothing else. Reads a command's type and request id from raw bytes; never decodes a command.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.errors import MalformedFrame
+
+SIZE_BYTES: Final = 4
+HEADER_BYTES: Final = 8
+# Both sizes (8), type (1 + 2), sub-message tag and length (3 + 5) and a request id (1 + 10) fit with room to spare.
+HEAD_BYTES: Final = 40
+LARGEST_FRAME: Final = 0x7FFF_FFFF
+
+_TYPE_TAG: Final = 0x08
+_FIRST_VARINT_FIELD: Final = 0x08
+_LENGTH_DELIMITED: Final = 2
+
+
+@dataclass(slots=True, frozen=True)
+class FrameHead:
+    """Describe a frame from its first bytes, before its body is there.
+
+    `frame_bytes` counts everything on the wire, the four size bytes included. `request_id` is set where the command
+    is laid out as every Pulsar encoder does (type first, then one sub-message that begins with its request id);
+    `rest_offset` is then where the bytes behind the request id begin, counted from the frame's first byte.
+    """
+
+    frame_bytes: int
+    command_bytes: int
+    command_type: int | None
+    request_id: int | None
+    rest_offset: int
+
+    @property
+    def rest_bytes(self) -> int:
+        """Count the bytes behind the request id."""
+        return self.frame_bytes - self.rest_offset
+
+
+@dataclass(slots=True, frozen=True)
+class Frame:
+    """Hold one whole frame that was small enough, or wanted, to be stored."""
+
+    head: FrameHead
+    command: bytes
+    payload: bytes
+
+
+def read_sizes(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Read frame size (all bytes on the wire) and command size at `position`.
+
+    Raises MalformedFrame for sizes that contradict each other or exceed a signed 32-bit length.
+    """
+    total = int.from_bytes(buffer[position : position + 4], "big")
+    command = int.from_bytes(buffer[position + 4 : position + 8], "big")
+    if total > LARGEST_FRAME:
+        raise MalformedFrame(f"frame length {total} exceeds {LARGEST_FRAME}: this is not the pulsar protocol")
+    if command == 0 or command > total - SIZE_BYTES:
+        raise MalformedFrame(f"command size {command} does not fit a frame of {total} bytes")
+    return total + SIZE_BYTES, command
+
+
+def read_head(first_bytes: bytes) -> FrameHead:
+    """Read a frame's head from its first min(frame, HEAD_BYTES) bytes.
+
+    Raises MalformedFrame where the sizes contradict each other. A command laid out in an unusual but legal order has
+    `command_type` or `request_id` None: only decoding it whole can tell more.
+    """
+    frame_bytes, command_bytes = read_sizes(first_bytes, 0)
+    command_end = HEADER_BYTES + command_bytes
+    first_bytes = first_bytes[:command_end]
+    if len(first_bytes) <= HEADER_BYTES or first_bytes[HEADER_BYTES] != _TYPE_TAG:
+        return FrameHead(frame_bytes, command_bytes, None, None, command_end)
+    command_type, position = _varint(first_bytes, HEADER_BYTES + 1)
+    if command_type is None:
+        return FrameHead(frame_bytes, command_bytes, None, None, command_end)
+    request_id, rest_offset = _leading_request_id(first_bytes, position, command_type, command_end)
+    return FrameHead(frame_bytes, command_bytes, command_type, request_id, rest_offset)
+
+
+def _leading_request_id(
+    first_bytes: bytes, position: int, command_type: int, command_end: int
+) -> tuple[int | None, int]:
+    tag, position = _varint(first_bytes, position)
+    if tag is None or tag != (command_type << 3 | _LENGTH_DELIMITED):
+        return None, command_end
+    length, position = _varint(first_bytes, position)
+    if length is None or position + length != command_end:
+        return None, command_end
+    if position >= len(first_bytes) or first_bytes[position] != _FIRST_VARINT_FIELD:
+        return None, command_end
+    request_id, position = _varint(first_bytes, position + 1)
+    return (None, command_end) if request_id is None else (request_id, position)
+
+
+def _varint(data: bytes, position: int) -> tuple[int | None, int]:
+    value = shift = 0
+    while position < len(data) and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    return None, position
+
+
+def varint(value: int) -> bytes:
+    """Encode a non-negative integer as a protobuf varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def answer_prefix(command_type: int, request_id: int, rest_bytes: int) -> bytes:
+    """Encode everything of an answer's frame up to and including its request id.
+
+    `rest_bytes` raw bytes of the same sub-message must follow on the wire.
+    """
+    field = b"\x08" + varint(request_id)
+    inner = (
+        b"\x08"
+        + varint(command_type)
+        + varint(command_type << 3 | _LENGTH_DELIMITED)
+        + varint(len(field) + rest_bytes)
+        + field
+    )
+    command_bytes = len(inner) + rest_bytes
+    return (command_bytes + 4).to_bytes(4, "big") + command_bytes.to_bytes(4, "big") + inner

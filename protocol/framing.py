@@ -1,0 +1,249 @@
+"""Cut a byte stream into frames, and let the reader decide about a large one before its body is there.
+
+Sans-IO. Small frames come out whole. A frame above `announce_above` bytes, or of an announced type, is *announced* as
+soon as its head is known; until the reader answers `store()`, `divert()` or `skip()` the decoder gives PAUSED and
+keeps what little follows. A diverted body goes straight into the reader's sink, by way of `writable()`/`advance()`
+without any copy; a skipped one is counted and never stored (PIP-442: a permit must cover an answer before it is in
+memory).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from protocol.errors import FrameTooLarge, LocalProtocolError, MalformedFrame
+from protocol.frames import (
+    HEAD_BYTES,
+    HEADER_BYTES,
+    LARGEST_FRAME,
+    SIZE_BYTES,
+    Frame,
+    FrameHead,
+    read_head,
+)
+
+
+class Signal(Enum):
+    """Say why `next_event()` has no event to give."""
+
+    NEED_DATA = "need data"
+    PAUSED = "paused"
+
+
+NEED_DATA: Final = Signal.NEED_DATA
+PAUSED: Final = Signal.PAUSED
+
+
+@dataclass(slots=True, frozen=True)
+class FrameAnnounced:
+    """Announce a frame whose body the reader must store, divert or skip."""
+
+    head: FrameHead
+
+
+@dataclass(slots=True, frozen=True)
+class BodyEnd:
+    """Say that the last byte of a diverted (or skipped) frame has arrived."""
+
+    head: FrameHead
+    skipped: bool
+
+
+class BodySink(Protocol):
+    """Receive the bytes of a frame that lie behind its request id."""
+
+    def writable(self) -> memoryview:
+        """Give the place for the next bytes; empty only when the body is complete."""
+
+    def advance(self, count: int) -> None:
+        """Book `count` bytes that were written to the place last given."""
+
+
+Event = Frame | FrameAnnounced | BodyEnd | Signal
+
+
+class _Mode(Enum):
+    BETWEEN = "between frames, or inside the head of one"
+    UNDECIDED = "announced, the reader has not decided"
+    STORING = "announced, kept here until complete"
+    DIVERTING = "body goes into the reader's sink"
+    SKIPPING = "body is discarded"
+
+
+class FrameDecoder:
+    """Decode frames from bytes in any split.
+
+    `max_frame_bytes` is the cap of the role (the 4 size bytes included); beyond it FrameTooLarge. Frames above
+    `announce_above` bytes and those whose type is in `announce_types` are announced.
+    """
+
+    __slots__ = (
+        "_announce_above",
+        "_announce_types",
+        "_buffer",
+        "_head",
+        "_mode",
+        "_remaining",
+        "_sink",
+        "max_frame_bytes",
+    )
+
+    def __init__(
+        self,
+        max_frame_bytes: int = LARGEST_FRAME + SIZE_BYTES,
+        announce_above: int = LARGEST_FRAME + SIZE_BYTES,
+        announce_types: frozenset[int] = frozenset(),
+    ) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._announce_above = announce_above
+        self._announce_types = announce_types
+        self._buffer = bytearray()
+        self._mode = _Mode.BETWEEN
+        self._head: FrameHead | None = None
+        self._sink: BodySink | None = None
+        self._remaining = 0
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether an announced frame waits for the reader's decision."""
+        return self._mode is _Mode.UNDECIDED
+
+    @property
+    def diverting(self) -> bool:
+        """Tell whether the next bytes belong into the sink that `writable()` shows."""
+        return self._mode is _Mode.DIVERTING and self._remaining > 0
+
+    @property
+    def inside_frame(self) -> bool:
+        """Tell whether the stream stands inside a frame."""
+        return bool(self._buffer) or self._mode is not _Mode.BETWEEN
+
+    @property
+    def storing(self) -> bool:
+        """Tell whether a large frame is being kept here."""
+        return self._mode is _Mode.STORING
+
+    @property
+    def stored_bytes(self) -> int:
+        """Count the bytes held here for frames that are not complete or not yet handed out."""
+        return len(self._buffer)
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes as they came from the peer; call `next_event()` until it gives a Signal."""
+        if self._remaining:
+            taken = self._take_body(memoryview(data))
+            self._buffer += data[taken:]
+        else:
+            self._buffer += data
+
+    def receive_eof(self) -> None:
+        """Check that the stream ended between two frames; raises MalformedFrame otherwise."""
+        if self.inside_frame:
+            raise MalformedFrame("connection ended inside a frame")
+
+    def writable(self) -> memoryview:
+        """Give the sink's place for the next body bytes (only while `diverting`)."""
+        assert self._sink is not None
+        return self._sink.writable()[: self._remaining]
+
+    def advance(self, count: int) -> None:
+        """Book body bytes that were received into `writable()`."""
+        assert self._sink is not None
+        self._sink.advance(count)
+        self._remaining -= count
+
+    def store(self) -> None:
+        """Keep the announced frame here until it is complete, then hand it out as a Frame."""
+        self._decide(_Mode.STORING)
+
+    def divert(self, sink: BodySink) -> None:
+        """Send the bytes behind the announced frame's request id into `sink`."""
+        head = self._decide(_Mode.DIVERTING)
+        self._sink = sink
+        self._remaining = head.rest_bytes
+        del self._buffer[: head.rest_offset]
+        self._take_buffered_body()
+
+    def skip(self) -> None:
+        """Discard the announced frame, or what is still to come of a diverted one, without storing it."""
+        if self._mode is _Mode.DIVERTING:
+            self._mode, self._sink = _Mode.SKIPPING, None
+            return
+        head = self._decide(_Mode.SKIPPING)
+        self._remaining = head.frame_bytes
+        self._take_buffered_body()
+
+    def take_rest(self) -> bytes:
+        """Give the undecoded bytes away: from here on somebody else reads this stream."""
+        rest = bytes(self._buffer)
+        self._buffer = bytearray()
+        return rest
+
+    def next_event(self) -> Event:
+        """Give the next event; raises FrameTooLarge or MalformedFrame (the stream is then dead)."""
+        if self._mode is _Mode.BETWEEN:
+            return self._next_frame()
+        if self._mode is _Mode.UNDECIDED:
+            return PAUSED
+        head = self._head
+        assert head is not None
+        if self._mode is _Mode.STORING:
+            return NEED_DATA if len(self._buffer) < head.frame_bytes else self._take_frame(head)
+        if self._remaining:
+            return NEED_DATA
+        skipped = self._mode is _Mode.SKIPPING
+        self._mode, self._head, self._sink = _Mode.BETWEEN, None, None
+        return BodyEnd(head, skipped)
+
+    def _next_frame(self) -> Event:
+        buffer = self._buffer
+        buffered = len(buffer)
+        if buffered < SIZE_BYTES:
+            return NEED_DATA
+        frame_bytes = int.from_bytes(buffer[:SIZE_BYTES], "big") + SIZE_BYTES
+        if frame_bytes > self.max_frame_bytes:
+            raise FrameTooLarge(f"got a frame of {frame_bytes} bytes, at most {self.max_frame_bytes} are allowed here")
+        if buffered < min(frame_bytes, HEAD_BYTES):
+            return NEED_DATA
+        head = read_head(bytes(buffer[: min(frame_bytes, HEAD_BYTES)]))
+        if frame_bytes > self._announce_above or head.command_type in self._announce_types:
+            self._mode, self._head = _Mode.UNDECIDED, head
+            return FrameAnnounced(head)
+        return NEED_DATA if buffered < frame_bytes else self._take_frame(head)
+
+    def _decide(self, mode: _Mode) -> FrameHead:
+        if self._mode is not _Mode.UNDECIDED or self._head is None:
+            raise LocalProtocolError("no announced frame waits for a decision")
+        self._mode = mode
+        return self._head
+
+    def _take_frame(self, head: FrameHead) -> Frame:
+        buffer = self._buffer
+        command_end = HEADER_BYTES + head.command_bytes
+        frame = Frame(head, bytes(buffer[HEADER_BYTES:command_end]), bytes(buffer[command_end : head.frame_bytes]))
+        if len(buffer) == head.frame_bytes:
+            self._buffer = bytearray()
+        else:
+            del buffer[: head.frame_bytes]
+        self._mode, self._head = _Mode.BETWEEN, None
+        return frame
+
+    def _take_buffered_body(self) -> None:
+        buffered = self._buffer
+        self._buffer = bytearray()
+        taken = self._take_body(memoryview(buffered))
+        self._buffer += memoryview(buffered)[taken:]
+
+    def _take_body(self, data: memoryview) -> int:
+        wanted = min(len(data), self._remaining)
+        if self._mode is _Mode.SKIPPING:
+            self._remaining -= wanted
+            return wanted
+        taken = 0
+        while taken < wanted:
+            place = self.writable()
+            count = min(len(place), wanted - taken)
+            place[:count] = data[taken : taken + count]
+            self.advance(count)
+            taken += count
+        return taken

@@ -1,0 +1,252 @@
+"""Check and count a broker's topic list while its bytes arrive, and encode it again for any number of clients.
+
+The proxy forwards names, it never looks at one: so a list is decoded slab by slab into a short-lived message that
+proves the bytes well-formed and counts the names, and what stays in memory is the bytes themselves, once. They are
+the heap cost before the encoding and the direct cost after it (ADR 1). Encoding is a new prefix with the client's
+request id in front of the same bytes.
+"""
+
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from protocol.errors import MalformedFrame
+from protocol.frames import FrameHead, answer_prefix
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SLAB_BYTES, SlabBody, SlabPool
+
+# Question, permits, futures and bookkeeping of one answer in flight, measured with tracemalloc in the tests.
+ANSWER_OVERHEAD_BYTES: Final = 2048
+
+_TOPICS_TAG: Final = 0x12
+_GUESSES: Final = 4
+# A field that crosses a slab's end is kept up to this size; a longer one is counted and passed over.
+_STRADDLE_BYTES: Final = 4096
+
+
+def heap_size(rest_bytes: int) -> int:
+    """Compute the heap permit, in bytes, of an answer with `rest_bytes` bytes behind its request id.
+
+    This is the peak the process holds for it: the slabs and the bookkeeping around them. Decoding needs at most one
+    slab's message at a time for the whole process, which no single answer pays (docs/memory.md).
+    """
+    return SlabBody.memory_bytes(rest_bytes) + ANSWER_OVERHEAD_BYTES
+
+
+class OpaqueAnswer(SlabBody):
+    """Keep any answer that begins with its request id, ready to be sent under another request id."""
+
+    __slots__ = ("command_type",)
+
+    def __init__(self, head: FrameHead, pool: SlabPool) -> None:
+        assert head.command_type is not None
+        super().__init__(head.rest_bytes, pool)
+        self.command_type = head.command_type
+
+    def prefix(self, request_id: int) -> bytes:
+        """Encode the frame's first bytes for one client; the slabs follow it on the wire."""
+        return answer_prefix(self.command_type, request_id, self.size)
+
+    def encoded_size(self, request_id: int) -> int:
+        """Count the bytes of the whole frame for one client."""
+        return len(self.prefix(request_id)) + self.size
+
+
+class TopicListAnswer(OpaqueAnswer):
+    """Keep a GET_TOPICS_OF_NAMESPACE_RESPONSE and know its count, name bytes and flags once complete.
+
+    Bytes that are no such answer raise MalformedFrame out of `advance()`.
+    """
+
+    __slots__ = ("scanner",)
+
+    def __init__(self, head: FrameHead, pool: SlabPool) -> None:
+        super().__init__(head, pool)
+        self.scanner = TopicListScanner(self.size)
+
+    def slab_filled(self, slab: memoryview) -> None:
+        """Decode the slab that is now full."""
+        self.scanner.feed(self._slabs[-1])
+
+
+class TopicListScanner:
+    """Decode a topic list's fields chunk by chunk, keeping counts and flags only.
+
+    `topic_count`, `name_bytes` (UTF-8 bytes of all names, the size PIP-442 speaks of), `filtered`, `changed` and
+    `topics_hash` are final when `total` bytes were fed.
+    """
+
+    __slots__ = (
+        "_carry",
+        "_left",
+        "_skip",
+        "changed",
+        "filtered",
+        "name_bytes",
+        "topic_count",
+        "topics_hash",
+    )
+
+    def __init__(self, total: int) -> None:
+        self.topic_count = 0
+        self.name_bytes = 0
+        self.filtered = False
+        self.changed = True
+        self.topics_hash = ""
+        self._left = total
+        self._skip = 0
+        self._carry = b""
+
+    def feed(self, chunk: bytearray) -> None:
+        """Decode the next bytes; raises MalformedFrame for bytes that are no topic list."""
+        self._left -= len(chunk)
+        position = self._finish_straddling_field(chunk)
+        if position < len(chunk):
+            end = self._decode_whole_fields(chunk, position)
+            if end < len(chunk):
+                self._begin_straddling_field(chunk, end)
+        if self._left == 0 and (self._carry or self._skip):
+            raise MalformedFrame("topic list ends inside a field")
+
+    def _decode_whole_fields(self, chunk: bytearray, start: int) -> int:
+        """Decode as many whole fields as the chunk holds and return where they end.
+
+        Finding that end costs a walk over every field in Python; so it is guessed from the last bytes that look like
+        a topic's tag. A guess is proven by its own decoding: from a known field start the wire format has one reading
+        only.
+        """
+        candidate = len(chunk)
+        if self._left:
+            candidate = chunk.rfind(_TOPICS_TAG, start, candidate)
+        for _ in range(_GUESSES):
+            if candidate <= start:
+                break
+            if self._decode(chunk, start, candidate):
+                return candidate
+            candidate = chunk.rfind(_TOPICS_TAG, start, candidate)
+        end = _walk(chunk, start)
+        if end > start and not self._decode(chunk, start, end):
+            raise MalformedFrame("topic list cannot be decoded")
+        return end
+
+    def _decode(self, chunk: bytearray, start: int, end: int) -> bool:
+        message = pb.CommandGetTopicsOfNamespaceResponse()
+        try:
+            message.MergeFromString(memoryview(chunk)[start:end])  # type: ignore[arg-type]  # upb reads any buffer
+        except DecodeError:
+            return False
+        topics = len(message.topics)
+        self.topic_count += topics
+        others = self._read_flags(message)
+        if chunk.isascii():
+            # Every length is below 128, so that a topic's tag and length are two bytes.
+            self.name_bytes += end - start - 2 * topics - others
+        else:
+            self.name_bytes += sum(len(name.encode()) for name in message.topics)
+        return True
+
+    def _read_flags(self, message: pb.CommandGetTopicsOfNamespaceResponse) -> int:
+        """Take over what is not a topic and return the bytes it occupied on the wire."""
+        occupied = 0
+        if message.HasField("filtered"):
+            self.filtered = message.filtered
+            occupied += 2
+        if message.HasField("changed"):
+            self.changed = message.changed
+            occupied += 2
+        if message.HasField("topics_hash"):
+            self.topics_hash = message.topics_hash
+            occupied += 2 + len(message.topics_hash)
+        return occupied
+
+    def _begin_straddling_field(self, chunk: bytearray, start: int) -> None:
+        self._carry = bytes(chunk[start:])
+        if len(self._carry) > _STRADDLE_BYTES:
+            self._pass_over_long_field(len(self._carry))
+
+    def _finish_straddling_field(self, chunk: bytearray) -> int:
+        """Complete the field that began in an earlier chunk and return where the next one starts."""
+        position = min(self._skip, len(chunk))
+        self._skip -= position
+        if not self._carry:
+            return position
+        joined = self._carry + bytes(chunk[:_STRADDLE_BYTES])
+        field = _field_end(joined, 0)
+        if field is None:
+            self._carry = joined
+            return len(chunk)
+        carried = len(self._carry)
+        if field > _STRADDLE_BYTES:
+            self._carry = joined
+            self._pass_over_long_field(carried)
+            position = min(self._skip, len(chunk))
+            self._skip -= position
+            return position
+        if field > len(joined):
+            self._carry = joined
+            return len(chunk)
+        self._carry = b""
+        if not self._decode(bytearray(joined[:field]), 0, field):
+            raise MalformedFrame("topic list cannot be decoded")
+        return field - carried
+
+    def _pass_over_long_field(self, seen: int) -> None:
+        """Count the long field that `_carry` begins and skip what lies behind its first `seen` bytes."""
+        end = _field_end(self._carry, 0)
+        assert end is not None
+        if self._carry[0] == _TOPICS_TAG:
+            self.topic_count += 1
+            self.name_bytes += end - len(_length_header(self._carry))
+        self._carry = b""
+        self._skip = end - seen
+
+
+def _walk(chunk: bytearray, position: int) -> int:
+    """Find where the last whole field of the chunk ends."""
+    while True:
+        end = _field_end(chunk, position)
+        if end is None or end > len(chunk):
+            return position
+        position = end
+        if position == len(chunk):
+            return position
+
+
+def _field_end(data: bytes | bytearray, position: int) -> int | None:
+    """Find where the field at `position` ends, or None if its head is not all there."""
+    tag, position = _read_varint(data, position)
+    if tag is None:
+        return None
+    wire_type = tag & 7
+    if wire_type == 0:
+        value, position = _read_varint(data, position)
+        return None if value is None else position
+    if wire_type == 2:
+        length, position = _read_varint(data, position)
+        return None if length is None else position + length
+    if wire_type in (1, 5):
+        return position + (8 if wire_type == 1 else 4)
+    raise MalformedFrame(f"topic list has wire type {wire_type}, expected 0, 1, 2 or 5")
+
+
+def _length_header(field: bytes) -> bytes:
+    _, position = _read_varint(field, 0)
+    _, position = _read_varint(field, position)
+    return field[:position]
+
+
+def _read_varint(data: bytes | bytearray, position: int) -> tuple[int | None, int]:
+    value = shift = 0
+    while position < len(data):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise MalformedFrame("topic list has a number of more than ten bytes")
+    return None, position
+
+
+assert _STRADDLE_BYTES < SLAB_BYTES

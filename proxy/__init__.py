@@ -1,0 +1,1 @@
+"""The proxy: sockets, tasks, configuration, telemetry. `app` puts it together, `cli` starts it."""

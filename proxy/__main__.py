@@ -1,0 +1,8 @@
+"""Run the command line: `python -m proxy serve --config proxy.conf`."""
+
+import sys
+
+from proxy.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

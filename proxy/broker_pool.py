@@ -1,0 +1,236 @@
+"""Share request connections to brokers among clients of the same principal, and bound how many there are.
+
+A connection is pooled by broker, principal and purpose: GET_TOPICS and GET_SCHEMA carry no principal, the broker
+authorizes them by the connection's CONNECT, so connections are never shared across principals; lists have connections
+of their own, so that a pause for memory holds up no lookup. A paused connection gets no new question.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from proxy.broker_connection import BrokerClocks, BrokerConnection
+from proxy.counters import Counters
+from proxy.dialer import Dialer
+from proxy.errors import BrokerUnavailable, ConnectionClosed, DisconnectCause, RequestFailed, TargetRefused
+from proxy.hangup import HangupWatcher
+from proxy.target import BrokerAddress
+from proxy.tasks import TaskScope
+from proxy.transport import SharedReadBuffer
+
+
+class Purpose(StrEnum):
+    """What a pooled connection is used for."""
+
+    LISTS = "lists"
+    LOOKUPS = "lookups"
+    SCHEMAS = "schemas"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """Name the connections that may be shared: same broker, same principal (None without authentication), same
+    purpose.
+    """
+
+    broker: BrokerAddress
+    principal: Hashable
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How many connections there may be, their clocks, and the CONNECT each of them begins with."""
+
+    per_key: int
+    total: int
+    clocks: BrokerClocks
+    connect_frame: bytes
+
+
+Resolver = Callable[[BrokerAddress], Awaitable[list[str]]]
+OPENING_FAILURES: Final = (BrokerUnavailable, ConnectionClosed, RequestFailed, TargetRefused)
+
+
+class BrokerPool:
+    """Hand out request connections: at most `per_key` for each key and `total` in all, opened on demand."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dialer: Dialer,
+        resolve: Resolver,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        counters: Counters,
+        limits: PoolLimits,
+    ) -> None:
+        self._loop = loop
+        self._dialer = dialer
+        self._resolve = resolve
+        self._shared = shared
+        self._hangup = hangup
+        self._counters = counters
+        self._limits = limits
+        self._scope = TaskScope(self._opening_crashed)
+        self._connections: dict[PoolKey, list[BrokerConnection]] = {}
+        self._keys: dict[BrokerConnection, PoolKey] = {}
+        self._opening: Counter[PoolKey] = Counter()
+        self._waiters: dict[PoolKey, set[asyncio.Future[None]]] = {}
+
+    @property
+    def size(self) -> int:
+        """Count the connections that are open or being opened."""
+        return len(self._keys) + self._opening.total()
+
+    def states(self) -> dict[str, int]:
+        """Count the connections by what they are doing, for the metrics."""
+        paused = sum(connection.paused for connection in self._keys)
+        idle = sum(connection.usable and not connection.outstanding for connection in self._keys)
+        asked = len(self._keys) - paused - idle
+        return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
+
+    async def connection(self, key: PoolKey) -> BrokerConnection:
+        """Give a connection that takes a question now; whoever gets it must ask before the next await.
+
+        Raises BrokerUnavailable, ConnectionClosed, RequestFailed or TargetRefused if opening one failed.
+        """
+        while True:
+            found = self._pick(key)
+            if found is not None:
+                return found
+            self._open_if_allowed(key)
+            await self._change(key)
+
+    def tick(self, now: float) -> None:
+        """Let every connection look at the clock."""
+        for connection in list(self._keys):
+            connection.tick(now, self._limits.clocks)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._scope.cancel()
+        for connection in list(self._keys):
+            connection.abort(DisconnectCause.SHUTDOWN)
+        await self._scope.emptied()
+
+    # --- what connections report ------------------------------------------------------------------
+
+    def connection_changed(self, connection: BrokerConnection) -> None:
+        """Let those who wait for a connection look again."""
+        key = self._keys.get(connection)
+        if key is not None and connection.usable:
+            self._wake(key)
+        if self._waiters and connection.outstanding == 0:
+            self._open_for_waiters()
+
+    def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
+        """Forget the connection."""
+        self._counters.disconnected(cause)
+        key = self._keys.pop(connection, None)
+        if key is not None:
+            remaining = self._connections[key]
+            remaining.remove(connection)
+            if not remaining:
+                del self._connections[key]
+        self._open_for_waiters()
+
+    def unknown_answer(self) -> None:
+        """Count an answer that no question waits for."""
+        self._counters.unknown_broker_answers += 1
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    def _pick(self, key: PoolKey) -> BrokerConnection | None:
+        usable = [connection for connection in self._connections.get(key, ()) if connection.usable]
+        if not usable:
+            return None
+        best = min(usable, key=lambda connection: connection.outstanding)
+        if best.outstanding:
+            self._open_if_allowed(key)
+        return best
+
+    def _open_if_allowed(self, key: PoolKey) -> None:
+        if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
+            return
+        if self.size >= self._limits.total and not self._close_an_idle_one():
+            return
+        self._opening[key] += 1
+        self._scope.start(self._open(key))
+
+    def _close_an_idle_one(self) -> bool:
+        idle = [connection for connection in self._keys if connection.usable and connection.outstanding == 0]
+        if not idle:
+            return False
+        min(idle, key=lambda connection: connection.last_used).close(DisconnectCause.IDLE)
+        return True
+
+    def _open_for_waiters(self) -> None:
+        for key in list(self._waiters):
+            if self._pick(key) is None:
+                self._open_if_allowed(key)
+
+    # --- waiting and opening ----------------------------------------------------------------------
+
+    async def _change(self, key: PoolKey) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiters = self._waiters.setdefault(key, set())
+        waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            waiters.discard(waiter)
+            if not waiters and self._waiters.get(key) is waiters:
+                del self._waiters[key]
+
+    def _wake(self, key: PoolKey, error: Exception | None = None) -> None:
+        for waiter in self._waiters.pop(key, ()):
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+    async def _open(self, key: PoolKey) -> None:
+        try:
+            await self._dial(key)
+        except OPENING_FAILURES as error:
+            self._opening[key] -= 1
+            if not self._connections.get(key):
+                self._wake(key, error)
+            return
+        except BaseException:
+            self._opening[key] -= 1
+            self._wake(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
+            raise
+        self._opening[key] -= 1
+        self._wake(key)
+
+    async def _dial(self, key: PoolKey) -> None:
+        addresses = await self._resolve(key.broker)
+        connection = await self._dialer.connect(key.broker, addresses, self._new_connection)
+        try:
+            async with asyncio.timeout(self._dialer.timeout_seconds):
+                await connection.ready
+        except TimeoutError:
+            connection.abort(DisconnectCause.BROKER_SILENT)
+            seconds = f"{self._dialer.timeout_seconds:g} s"
+            raise BrokerUnavailable(
+                f"broker {key.broker} did not answer CONNECT within {seconds} (brokerProxyConnectTimeoutMs)"
+            ) from None
+        except BaseException:
+            connection.abort(DisconnectCause.SHUTDOWN)
+            raise
+        if connection.open:
+            self._keys[connection] = key
+            self._connections.setdefault(key, []).append(connection)
+
+    def _new_connection(self) -> BrokerConnection:
+        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._limits.connect_frame)
+
+    def _opening_crashed(self, error: BaseException) -> None:
+        self._counters.internal_error(error, "broker pool")

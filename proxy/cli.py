@@ -1,0 +1,128 @@
+"""The command line: `serve`, `demo`, `check-config`, `print-config`. Exit code 2 stands for a configuration that is
+wrong.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from proxy.config import Config, ConfigError
+from proxy.version import VERSION
+
+BAD_CONFIG = 2
+FAILED = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
+    code: int = options.run(options)
+    return code
+
+
+def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pulsar-proxy", description="a memory-bounded proxy for Apache Pulsar")
+    parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, text in (
+        ("serve", _serve, "run the proxy"),
+        ("check-config", _check_config, "report every error of a configuration, and end"),
+        ("print-config", _print_config, "print each key with its value and where it came from"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--config", metavar="FILE", help="proxy.conf (the environment overrides it)")
+        command.add_argument(
+            "--set",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="override one key; may be repeated",
+        )
+        command.set_defaults(run=run)
+    demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
+    if with_demo:
+        _add_demo_arguments(demo)
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _load(options: argparse.Namespace) -> Config:
+    return Config.load(options.config, os.environ, _overrides(options.set))
+
+
+def _overrides(settings: Sequence[str]) -> Mapping[str, str]:
+    overrides = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise SystemExit(f"pulsar-proxy: --set {setting!r}: expected KEY=VALUE")
+        overrides[key.strip()] = value.strip()
+    return overrides
+
+
+def _report(error: ConfigError) -> int:
+    for warning in error.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for problem in error.problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return BAD_CONFIG
+
+
+def _serve(options: argparse.Namespace) -> int:
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        return _report(error)
+    import uvloop
+
+    from proxy.app import run
+    from proxy.log import adopt_stdlib_logging, open_log
+
+    log = open_log(config.log_level, config.log_format)
+    adopt_stdlib_logging(log)
+    for warning in config.warnings:
+        log.warning("configuration", detail=str(warning))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(config, log))
+    except OSError as error:
+        log.error("cannot start", detail=error.strerror or str(error))
+        return FAILED
+    return 0
+
+
+def _check_config(options: argparse.Namespace) -> int:
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        return _report(error)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print("configuration is valid")
+    return 0
+
+
+def _print_config(options: argparse.Namespace) -> int:
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        return _report(error)
+    for key, value, origin in config.items():
+        print(f"{key.name}={value}  # {origin}")
+    return 0
+
+
+def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
+    # Imported for this command only: `serve` must not pay for it at its start.
+    from proxy.demo.run import add_arguments
+
+    add_arguments(parser)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from proxy.demo.run import run_demo
+
+    return run_demo(options)

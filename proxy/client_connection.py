@@ -1,0 +1,487 @@
+"""One client: its handshake, the routing of its requests, and the bounds on what it may have under way.
+
+Reading stops while the client may not go on: too many requests outstanding, answers it does not take, a large frame
+that waits for memory, or a broker being connected for it. Frames are judged by the state table alone; every request
+gets exactly one answer or the connection ends with a named cause.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Any, Final, Protocol
+
+from limiter.errors import PermitAcquireError
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from protocol import commands
+from protocol.command_type import CommandType, request_id_field
+from protocol.errors import MalformedFrame, ProtocolError, ServerError, UnexpectedCommand
+from protocol.frames import Frame, FrameHead
+from protocol.framing import FrameAnnounced, FrameDecoder, Signal
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.states import ConnectionState, Role, State, Verdict
+from proxy.counters import Counters
+from proxy.direct_mode import DirectMode, DirectRefused
+from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, DisconnectCause, protocol_cause
+from proxy.hangup import HangupWatcher
+from proxy.lookups import TOO_MANY_LOOKUPS, LookupService
+from proxy.output import Output
+from proxy.relay import Relay
+from proxy.schemas import SchemaService
+from proxy.target import BrokerAddress
+from proxy.tasks import TaskScope
+from proxy.topic_lists import ListLanes, TopicListService
+from proxy.transport import Endpoint, SharedReadBuffer, peer_name
+
+MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+# Larger frames of a client wait for a direct permit before their body is read.
+UNBOOKED_FRAME_BYTES: Final = 4096
+# While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
+LARGE_FRAME_COPIES: Final = 3
+FRAME_HEADROOM_BYTES: Final = 10 * 1024
+
+
+class Hold(IntFlag):
+    """Why a client is not being read."""
+
+    OUTSTANDING = 1
+    OUTPUT = 2
+    LARGE_FRAME = 4
+    CONNECTING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What one client connection may do, in bytes and requests."""
+
+    max_frame_bytes: int
+    max_message_bytes: int
+    max_outstanding: int
+    send_buffer_bytes: int
+
+
+class SessionRegistry(Protocol):
+    """What a client connection tells the list of all client connections."""
+
+    def handshake_done(self, session: "ClientConnection") -> None:
+        """Hear that the client's CONNECT was accepted."""
+
+    def ended(self, session: "ClientConnection", cause: DisconnectCause) -> None:
+        """Hear that the connection is gone."""
+
+    def became_relay(self, session: "ClientConnection", relay: Relay) -> None:
+        """Hear that the client's socket now belongs to `relay`."""
+
+    def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
+        """Hear that a relayed client is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientServices:
+    """Everything that client connections share."""
+
+    loop: asyncio.AbstractEventLoop
+    shared: SharedReadBuffer
+    hangup: HangupWatcher
+    counters: Counters
+    limits: ClientLimits
+    broker: BrokerAddress
+    direct: AsyncSemaphore
+    lookups: LookupService
+    topic_lists: TopicListService
+    schemas: SchemaService
+    direct_mode: DirectMode
+    sessions: SessionRegistry
+    server_version: str
+
+
+class ClientConnection(Endpoint):
+    """Speak Pulsar's protocol with one client."""
+
+    __slots__ = (
+        "_awaits_pong",
+        "_decoder",
+        "_holds",
+        "_lanes",
+        "_large_permit",
+        "_outstanding",
+        "_processing",
+        "_scope",
+        "_services",
+        "_state",
+        "client_address",
+        "name",
+        "output",
+        "principal",
+    )
+
+    def __init__(self, services: ClientServices, client_address: str) -> None:
+        super().__init__(services.loop, services.shared, services.hangup)
+        self._services = services
+        self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
+        self._state = ConnectionState(Role.CLIENT)
+        self._scope = TaskScope(self.crashed)
+        self._holds = Hold(0)
+        self._outstanding = 0
+        self._processing = False
+        self._awaits_pong = False
+        self._lanes: ListLanes | None = None
+        self._large_permit: Permit | None = None
+        self.output = Output(self, services.direct)
+        self.client_address = client_address
+        self.name = client_address
+        # No authentication yet: all clients are one principal.
+        self.principal: Hashable = None
+
+    # --- what the services need of a client (topic_lists.ListClient) ------------------------------
+
+    @property
+    def lanes(self) -> ListLanes:
+        """Give the bounds of this connection's topic lists; a client that never lists has none."""
+        if self._lanes is None:
+            self._lanes = ListLanes()
+        return self._lanes
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Give the largest frame a Pulsar client accepts under `maxMessageSize`."""
+        return self._services.limits.max_message_bytes + FRAME_HEADROOM_BYTES
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether the connection has ended."""
+        return self.cause is not None
+
+    # --- what the sessions need of a client -------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether requests are under way."""
+        return self._outstanding > 0 or self.output.pending_bytes > 0
+
+    @property
+    def connected(self) -> bool:
+        """Tell whether the client's CONNECT was accepted."""
+        return self._state.state not in (State.INIT, State.CONNECTING)
+
+    def tick(self, now: float) -> None:
+        """Send a PING, once per keep-alive interval; a client that did not answer the last one is ended."""
+        if self._state.state is not State.LOOKUP or not self.reading:
+            return
+        if self._awaits_pong:
+            self.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT)
+            return
+        self._awaits_pong = True
+        self.output.send(commands.PING_FRAME)
+
+    # --- socket -----------------------------------------------------------------------------------
+
+    def adopt(self, transport: asyncio.Transport) -> None:
+        """Learn the client's name from its transport."""
+        super().adopt(transport)
+        self.name = peer_name(transport)
+
+    def read_place(self) -> memoryview:
+        """Read little at a time, but for a large frame that has its permit."""
+        return self._shared.large if self._decoder.storing else self._shared.small
+
+    def data_arrived(self, count: int) -> None:
+        """Decode and route what has come."""
+        self._services.counters.binary_bytes += count
+        self._awaits_pong = False
+        self._decoder.receive_data(self._shared.large[:count])
+        self._process()
+
+    def resume_writing(self) -> None:
+        """Let the output know that all has left."""
+        super().resume_writing()
+        self.output.drained()
+
+    def output_full(self) -> None:
+        """Stop reading: the client does not take its answers."""
+        self._hold(Hold.OUTPUT)
+
+    def output_settled(self) -> None:
+        """Read again: the client has taken its answers."""
+        self._unhold(Hold.OUTPUT)
+
+    def crashed(self, error: BaseException) -> None:
+        """End this connection because of an exception of its own."""
+        if isinstance(error, ProtocolError):
+            self.abort(protocol_cause(error))
+            return
+        self._services.counters.internal_error(error, "client connection")
+        self.abort(DisconnectCause.INTERNAL_ERROR)
+
+    def lost(self, cause: DisconnectCause) -> None:
+        """Cancel everything that was under way for this client: permits and queue places are free at once."""
+        self._state.enter(State.CLOSED)
+        self._scope.cancel()
+        self.output.close()
+        self._release_large_permit()
+        self._services.sessions.ended(self, cause)
+
+    def _release_large_permit(self) -> None:
+        if self._large_permit is not None:
+            self._large_permit.release()
+            self._large_permit = None
+
+    # --- holding back -----------------------------------------------------------------------------
+
+    def _hold(self, reason: Hold) -> None:
+        self._holds |= reason
+        self.pause_reading()
+
+    def _unhold(self, reason: Hold) -> None:
+        if not self._holds & reason or self.cause is not None:
+            return
+        self._holds &= ~reason
+        if not self._holds:
+            self._process()
+            if not self._holds:
+                self.resume_reading()
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        if self._processing:
+            return
+        self._processing = True
+        try:
+            while not self._holds and self.cause is None:
+                event = self._decoder.next_event()
+                if isinstance(event, Signal):
+                    return
+                if isinstance(event, Frame):
+                    self._on_frame(event)
+                elif isinstance(event, FrameAnnounced):
+                    self._on_large_frame(event.head)
+        except Exception as error:
+            self.crashed(error)
+        finally:
+            self._processing = False
+
+    def _on_frame(self, frame: Frame) -> None:
+        self._services.counters.binary_ops += 1
+        kind = frame.head.command_type
+        if kind is None:
+            raise MalformedFrame("got a command whose type does not stand first")
+        verdict = self._state.judge(kind)
+        if verdict is Verdict.SERVE:
+            _SERVE[kind](self, commands.decode_command(frame.command))
+            self._release_large_permit()
+        elif verdict is Verdict.REFUSE:
+            self._refuse(kind, frame)
+        elif verdict is Verdict.CLOSE:
+            self.close(self._close_cause(kind))
+
+    def _close_cause(self, kind: int) -> DisconnectCause:
+        return DisconnectCause(self._state.close_cause(kind))
+
+    def _refuse(self, kind: int, frame: Frame) -> None:
+        try:
+            request_id = commands.request_id_of(commands.decode_command(frame.command))
+        except UnexpectedCommand:
+            request_id = commands.REQUEST_ID_NONE
+        self._send_refusal(kind, request_id)
+
+    def _send_refusal(self, kind: int, request_id: int) -> None:
+        name = CommandType(kind).name if kind in CommandType._value2member_map_ else f"number {kind}"
+        message = f"command {name} is not served on a proxy's lookup connection"
+        self.output.send(commands.error(request_id, ServerError.NotAllowedError, message))
+
+    # --- large frames -----------------------------------------------------------------------------
+
+    def _on_large_frame(self, head: FrameHead) -> None:
+        """Book memory for a frame before its body is read; without memory now, stop reading and wait in the queue."""
+        kind = head.command_type
+        verdict = Verdict.CLOSE if kind is None else self._state.judge(kind)
+        if kind is None or verdict is Verdict.CLOSE:
+            self.close(DisconnectCause.MALFORMED_FRAME if kind is None else self._close_cause(kind))
+        elif verdict is not Verdict.SERVE:
+            self._decoder.skip()
+            self._send_refusal(kind, self._request_id(head))
+        else:
+            cost = head.frame_bytes * LARGE_FRAME_COPIES
+            self._large_permit = self._services.direct.try_acquire(cost, key=self.name)
+            if self._large_permit is None:
+                self._hold(Hold.LARGE_FRAME)
+                self._scope.start(self._wait_for_large_frame(head, cost))
+            else:
+                self._decoder.store()
+
+    async def _wait_for_large_frame(self, head: FrameHead, cost: int) -> None:
+        try:
+            self._large_permit = await self._services.direct.acquire(cost, key=self.name)
+        except PermitAcquireError:
+            request_id = self._request_id(head)
+            if request_id == commands.REQUEST_ID_NONE:
+                self.close(DisconnectCause.MEMORY_LIMIT)
+                return
+            self.output.send(commands.error(request_id, ServerError.TooManyRequests, DIRECT_REFUSAL))
+            self._decoder.skip()
+        else:
+            self._decoder.store()
+        self._unhold(Hold.LARGE_FRAME)
+
+    def _request_id(self, head: FrameHead) -> int:
+        """Find the request id in a large frame's head, if its command has one and it stands first."""
+        kind = head.command_type
+        if kind is None or head.request_id is None or request_id_field(kind) is None:
+            return commands.REQUEST_ID_NONE
+        return head.request_id
+
+    # --- handshake --------------------------------------------------------------------------------
+
+    def _on_connect(self, command: pb.BaseCommand) -> None:
+        connect = command.connect
+        if connect.protocol_version < commands.OLDEST_CLIENT_VERSION:
+            self.close(DisconnectCause.UNSUPPORTED_VERSION)
+            return
+        if connect.HasField("proxy_version"):
+            # A client could otherwise speak for others: brokers trust what a proxy says (upstream refuses it too).
+            self.refuse_connect(
+                ServerError.NotAllowedError,
+                "must not provide proxy_version",
+                DisconnectCause.PROXY_VERSION_REFUSED,
+            )
+            return
+        self._state.enter(State.CONNECTING)
+        if connect.HasField("proxy_to_broker_url"):
+            self._state.enter(State.CONNECTING_TO_BROKER)
+            self._hold(Hold.CONNECTING)
+            self._scope.start(self._connect_to_broker(connect))
+        else:
+            self._enter_lookup_mode(connect)
+
+    def _enter_lookup_mode(self, connect: pb.CommandConnect) -> None:
+        limits = self._services.limits
+        self._state.enter(State.LOOKUP)
+        self._decoder.max_frame_bytes = limits.max_frame_bytes
+        assert self.transport is not None
+        if limits.send_buffer_bytes:
+            # Kernel buffers are charged to the container too; a relayed socket keeps the kernel's autotuning instead.
+            self.transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes
+            )
+        self._services.sessions.handshake_done(self)
+        self.output.send(commands.connected_lookup(connect, self._services.server_version))
+
+    async def _connect_to_broker(self, connect: pb.CommandConnect) -> None:
+        """Join the client to the broker it names; from then on a relay owns both sockets."""
+        direct_mode = self._services.direct_mode
+        try:
+            broker = await direct_mode.connect(connect)
+        except DirectRefused as refused:
+            self.refuse_connect(refused.code, refused.message, refused.cause)
+            return
+        try:
+            client_transport = self.detach()
+        except ConnectionClosed:
+            broker.handshake.abort(DisconnectCause.CLIENT_CLOSED)
+            return
+        self._state.enter(State.RELAY)
+        relay = direct_mode.join(self._services.sessions.relay_ended)
+        self._services.sessions.became_relay(self, relay)
+        relay.start(client_transport, *broker.hand_over(), self._decoder.take_rest())
+
+    def refuse_connect(self, code: int, message: str, cause: DisconnectCause) -> None:
+        """Answer CONNECT with an ERROR about the connection, and end it."""
+        self.output.send(commands.error(commands.REQUEST_ID_NONE, code, message))
+        self.close(cause)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _on_ping(self, _: pb.BaseCommand) -> None:
+        self.output.send(commands.PONG_FRAME)
+
+    def _on_nothing(self, _: pb.BaseCommand) -> None:
+        """Pass over a PONG, or credentials nobody asked for."""
+
+    def _on_lookup(self, command: pb.BaseCommand) -> None:
+        services, request = self._services, command.lookupTopic
+        services.counters.lookup_requests += 1
+        permit = services.lookups.try_begin()
+        if permit is None:
+            services.counters.rejected_lookup_requests += 1
+            self.output.send(commands.lookup_failed(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
+            return
+        self._start(self._send(services.lookups.lookup(services.broker, self.principal, request)), permit)
+
+    def _on_partition_metadata(self, command: pb.BaseCommand) -> None:
+        services, request = self._services, command.partitionMetadata
+        services.counters.partitions_metadata_requests += 1
+        permit = services.lookups.try_begin()
+        if permit is None:
+            services.counters.rejected_partitions_metadata_requests += 1
+            self.output.send(
+                commands.partition_metadata_failed(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)
+            )
+            return
+        self._start(self._send(services.lookups.partition_metadata(services.broker, self.principal, request)), permit)
+
+    def _on_get_topics(self, command: pb.BaseCommand) -> None:
+        services, request = self._services, command.getTopicsOfNamespace
+        services.counters.get_topics_of_namespace_requests += 1
+        permit = services.lookups.try_begin()
+        if permit is None:
+            services.counters.rejected_get_topics_of_namespace_requests += 1
+            self.output.send(commands.error(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
+            return
+        self._start(services.topic_lists.serve(self, services.broker, request), permit)
+
+    def _on_get_schema(self, command: pb.BaseCommand) -> None:
+        services, request = self._services, command.getSchema
+        services.counters.get_schema_requests += 1
+        permit = services.lookups.try_begin()
+        if permit is None:
+            self.output.send(commands.error(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
+            return
+        self._start(services.schemas.serve(self, services.broker, request), permit)
+
+    def _on_get_or_create_schema(self, command: pb.BaseCommand) -> None:
+        services, request = self._services, command.getOrCreateSchema
+        permit = services.lookups.try_begin()
+        if permit is None:
+            self.output.send(commands.error(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
+            return
+        self._start(
+            self._send(services.lookups.get_or_create_schema(services.broker, self.principal, request)),
+            permit,
+        )
+
+    def _start(self, work: Coroutine[Any, Any, None], permit: Permit) -> None:
+        """Run one request; while too many are outstanding the client is not read."""
+        large, self._large_permit = self._large_permit, None
+        self._outstanding += 1
+        if self._outstanding >= self._services.limits.max_outstanding:
+            self._hold(Hold.OUTSTANDING)
+        self._scope.start(self._run(work, permit, large))
+
+    async def _run(self, work: Coroutine[Any, Any, None], permit: Permit, large: Permit | None) -> None:
+        try:
+            await work
+        finally:
+            permit.release()
+            if large is not None:
+                large.release()
+            self._outstanding -= 1
+            self._unhold(Hold.OUTSTANDING)
+
+    async def _send(self, answer: Awaitable[bytes]) -> None:
+        self.output.send(await answer)
+
+
+_SERVE: Final[dict[int, Callable[[ClientConnection, pb.BaseCommand], None]]] = {
+    CommandType.CONNECT: ClientConnection._on_connect,
+    CommandType.PING: ClientConnection._on_ping,
+    CommandType.PONG: ClientConnection._on_nothing,
+    CommandType.AUTH_RESPONSE: ClientConnection._on_nothing,
+    CommandType.LOOKUP: ClientConnection._on_lookup,
+    CommandType.PARTITIONED_METADATA: ClientConnection._on_partition_metadata,
+    CommandType.GET_TOPICS_OF_NAMESPACE: ClientConnection._on_get_topics,
+    CommandType.GET_SCHEMA: ClientConnection._on_get_schema,
+    CommandType.GET_OR_CREATE_SCHEMA: ClientConnection._on_get_or_create_schema,
+}

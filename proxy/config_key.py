@@ -1,0 +1,246 @@
+"""What one configuration key is: its name, default, reader, unit and the words for the operator.
+
+Rule: a bad declaration fails at import, a bad value at parse with what was expected. A `Key` is a descriptor:
+`Config.service_port` is the key, `config.service_port` is its value, at the price of a plain attribute. It
+knows neither files nor other keys.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar, overload
+
+T = TypeVar("T")
+Since = Literal["pulsar", "pip-442", "ours"]
+
+_JAVA_NAME = re.compile(r"[a-z][A-Za-z0-9]*")
+_BROKER_URL = re.compile(r"pulsar://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+_HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
+PULSAR_PORT = 6650
+
+
+class BadValue(ValueError):
+    """A value that its key cannot take; the text says what would be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """How a value is read and written, and which values there are.
+
+    `parse` gets text without surrounding blanks and raises `BadValue`. `blank_is_default`: the Java proxy
+    leaves a number alone when its value is blank, but takes a blank text as it stands.
+    """
+
+    expected: str
+    parse: Callable[[str], T]
+    blank_is_default: bool = False
+    write: Callable[[T], str] = str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Key(Generic[T]):
+    """One key, declared once; files, documents, flags and messages are derived from it.
+
+    `since`: "pulsar" means the Java proxy reads the same key with the same meaning, "pip-442" the six limits
+    of that proposal, "ours" no other proxy has it. `dynamic` keys may change while the proxy runs.
+    """
+
+    name: str
+    default: T
+    kind: Kind[T]
+    doc: str
+    section: str
+    unit: str = ""
+    since: Since = "ours"
+    dynamic: bool = False
+    secret: bool = False
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration that could never work."""
+        if not _JAVA_NAME.fullmatch(self.name):
+            raise TypeError(f"key name: got {self.name!r}, expected camelCase as in proxy.conf")
+        if not self.doc.endswith("."):
+            raise TypeError(f"{self.name}: the text for the operator must be a sentence")
+        if self.required:
+            return
+        try:
+            read_back = self.parse(self.default_text)
+        except BadValue as error:
+            raise TypeError(f"{self.name}: default: got {self.default!r}, expected {error}") from error
+        if read_back != self.default:
+            raise TypeError(f"{self.name}: the default {self.default!r} does not survive writing and reading")
+
+    @property
+    def default_text(self) -> str:
+        """The default as it would stand in proxy.conf."""
+        return self.kind.write(self.default)
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of `Config` that holds this key's value."""
+        return snake_case(self.name)
+
+    def parse(self, text: str) -> T:
+        """Read one value; raises `BadValue`."""
+        stripped = text.strip()
+        if not stripped and self.kind.blank_is_default:
+            return self.default
+        return self.kind.parse(stripped)
+
+    def shown(self, value: T) -> str:
+        """Write a value for human eyes: a secret stays hidden."""
+        return "(hidden)" if self.secret and value else self.kind.write(value)
+
+    # Only __get__ is defined: the value in the instance's __dict__ goes first, so reading it costs no call.
+    @overload
+    def __get__(self, instance: None, owner: type) -> "Key[T]": ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> "Key[T] | T":
+        return self if instance is None else self.default
+
+
+def snake_case(name: str) -> str:
+    """Turn a key of proxy.conf into an attribute name: `brokerServiceURL` -> `broker_service_url`."""
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower()
+
+
+def whole(least: int, most: int) -> Kind[int]:
+    """Whole numbers from `least` to `most`, both included."""
+    expected = f"a whole number from {least} to {most}"
+    return Kind(expected, lambda text: _whole(text, least, most, expected), blank_is_default=True)
+
+
+def _whole(text: str, least: int, most: int, expected: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= most:
+        raise BadValue(expected)
+    return int(text)
+
+
+def whole_or_blank(least: int, most: int) -> Kind[int | None]:
+    """Whole numbers in a range; blank (None) leaves the choice to the proxy."""
+    expected = f"a whole number from {least} to {most}, or nothing"
+
+    def parse(text: str) -> int | None:
+        return _whole(text, least, most, expected) if text else None
+
+    return Kind(expected, parse, write=lambda value: "" if value is None else str(value))
+
+
+def choice(*values: str) -> Kind[str]:
+    """One word out of a few, in any case."""
+    expected = "one of " + ", ".join(values)
+
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise BadValue(expected)
+        return text.lower()
+
+    return Kind(expected, parse, blank_is_default=True)
+
+
+def text() -> Kind[str]:
+    """Any text without control characters: these would reach log lines and file names."""
+    expected = "text without control characters"
+
+    def parse(value: str) -> str:
+        if not value.isprintable():
+            raise BadValue(expected)
+        return value
+
+    return Kind(expected, parse)
+
+
+def host() -> Kind[str]:
+    """A host name or an IP address; blank is allowed."""
+    expected = "a host name or an IP address"
+
+    def parse(value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9._:%-]*", value):
+            raise BadValue(expected)
+        return value
+
+    return Kind(expected, parse)
+
+
+def _listed(expected: str, accepts: Callable[[str], bool]) -> Kind[tuple[str, ...]]:
+    def parse(value: str) -> tuple[str, ...]:
+        items = tuple(item.strip() for item in value.split(",") if item.strip())
+        if wrong := [item for item in items if item != "*" and not accepts(item)]:
+            raise BadValue(f"{expected} (wrong: {', '.join(wrong)})")
+        return items
+
+    return Kind(expected, parse, write=",".join)
+
+
+def host_patterns() -> Kind[tuple[str, ...]]:
+    """Host names in which `*` stands for any text."""
+    return _listed(
+        "host names separated by commas, * stands for any text",
+        lambda item: re.fullmatch(r"[A-Za-z0-9._*:-]+", item) is not None,
+    )
+
+
+def networks() -> Kind[tuple[str, ...]]:
+    """IP addresses and networks in CIDR form, or `*`."""
+    return _listed("IP addresses or networks such as 10.0.0.0/8 separated by commas, or *", _is_network)
+
+
+def _is_network(item: str) -> bool:
+    try:
+        ipaddress.ip_network(item, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def ports() -> Kind[tuple[str, ...]]:
+    """TCP ports, or `*`."""
+    return _listed(
+        "ports from 1 to 65535 separated by commas, or *",
+        lambda item: item.isascii() and item.isdigit() and 1 <= int(item) <= 65535,
+    )
+
+
+def broker_url() -> Kind[str]:
+    """One broker or load balancer as `pulsar://host:port`.
+
+    TLS to brokers and lists of hosts are refused by name: taken as they stand they would fail at the first
+    lookup, far from the line that caused it.
+    """
+    expected = "pulsar://host:port"
+
+    def parse(value: str) -> str:
+        if value.startswith("pulsar+ssl:"):
+            raise BadValue(f"{expected}: TLS to brokers is not supported by this version")
+        if "," in value:
+            raise BadValue(f"{expected}: one host only, such as that of a load balancer")
+        if value:
+            split_broker_url(value)
+        return value
+
+    return Kind(expected, parse)
+
+
+def split_broker_url(value: str) -> tuple[str, int]:
+    """Take host and port out of `pulsar://host:port` (port 6650 if absent); raises `BadValue`."""
+    found = _BROKER_URL.fullmatch(value)
+    port = int(found.group(2) or PULSAR_PORT) if found else 0
+    if found is None or not 1 <= port <= 65535:
+        raise BadValue("pulsar://host:port")
+    return found.group(1).strip("[]"), port
+
+
+def http_url() -> Kind[str]:
+    """A broker's HTTP address; blank is allowed."""
+    expected = "http://host:port"
+
+    def parse(value: str) -> str:
+        if value and not _HTTP_URL.fullmatch(value):
+            raise BadValue(expected)
+        return value
+
+    return Kind(expected, parse)

@@ -1,0 +1,126 @@
+"""The numbers that hot paths count: plain integers, read by `proxy.metrics` when somebody scrapes.
+
+Rule: counting costs one attribute, no call and no lock; everything runs on one event loop. Only labelled
+counts go through a method. This module knows no metrics library.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+
+from proxy.quantiles import SlidingQuantiles
+
+
+class Counters:
+    """What the proxy has done since it started; change the attributes directly.
+
+    `causes` and `outcomes` are exported as 0 until they happen, so that a rate over them starts at the first
+    event. `report` hears of each internal error (for the log).
+    """
+
+    __slots__ = (
+        "_report",
+        "accept_pauses",
+        "active_connections",
+        "binary_bytes",
+        "binary_ops",
+        "broker_connection_pauses",
+        "broker_connection_states",
+        "budget_bytes",
+        "disconnects",
+        "get_schema_requests",
+        "get_topics_of_namespace_requests",
+        "internal_errors",
+        "list_name_bytes",
+        "list_outcomes",
+        "lookup_requests",
+        "new_connections",
+        "partitions_metadata_requests",
+        "rejected_connections",
+        "rejected_get_topics_of_namespace_requests",
+        "rejected_lookup_requests",
+        "rejected_partitions_metadata_requests",
+        "relay_bytes_to_broker",
+        "relay_bytes_to_client",
+        "unknown_broker_answers",
+    )
+
+    def __init__(
+        self,
+        causes: Iterable[str] = (),
+        outcomes: Iterable[str] = (),
+        report: Callable[[BaseException, str], None] | None = None,
+    ) -> None:
+        self._report = report
+        self.active_connections = 0
+        self.new_connections = 0
+        self.rejected_connections = 0
+        self.binary_ops = 0
+        self.binary_bytes = 0
+        self.lookup_requests = 0
+        self.partitions_metadata_requests = 0
+        self.get_topics_of_namespace_requests = 0
+        self.get_schema_requests = 0
+        self.rejected_lookup_requests = 0
+        self.rejected_partitions_metadata_requests = 0
+        self.rejected_get_topics_of_namespace_requests = 0
+        self.disconnects: dict[str, int] = dict.fromkeys(map(str, causes), 0)
+        self.internal_errors: dict[str, int] = {}
+        self.list_outcomes: dict[str, int] = dict.fromkeys(map(str, outcomes), 0)
+        self.list_name_bytes = 0
+        self.relay_bytes_to_broker = 0
+        self.relay_bytes_to_client = 0
+        self.broker_connection_pauses = 0
+        self.broker_connection_states: Callable[[], Mapping[str, int]] = dict
+        self.unknown_broker_answers = 0
+        self.accept_pauses = 0
+        self.budget_bytes = 0
+
+    def disconnected(self, cause: str) -> None:
+        """Count the end of a connection, client's or broker's."""
+        self.disconnects[cause] = self.disconnects.get(cause, 0) + 1
+
+    def list_ended(self, outcome: str) -> None:
+        """Count the end of one topic-list request."""
+        self.list_outcomes[outcome] = self.list_outcomes.get(outcome, 0) + 1
+
+    def internal_error(self, error: BaseException, where: str) -> None:
+        """Count an exception that nobody expected, and report it."""
+        self.internal_errors[where] = self.internal_errors.get(where, 0) + 1
+        if self._report is not None:
+            self._report(error, where)
+
+
+class LimiterMetrics:
+    """The observer of one limiter (`limiter.observer.LimiterObserver`): keeps its wait times, milliseconds.
+
+    Counts are read from the limiter's own statistics. As in upstream's proxy a wait that timed out is a
+    sample too; unlike there it is not cut to whole milliseconds, so sums are exact.
+    """
+
+    __slots__ = ("wait_millis",)
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.wait_millis = SlidingQuantiles(clock)
+
+    def granted(self, wait_seconds: float) -> None:
+        """Take the wait of a permit that was given."""
+        self.wait_millis.add(wait_seconds * 1000)
+
+    def timed_out(self, wait_seconds: float) -> None:
+        """Take the wait of a request that was given nothing."""
+        self.wait_millis.add(wait_seconds * 1000)
+
+    def queued(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def rejected(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def cancelled(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def updated(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def released(self) -> None:
+        """Pass over: the statistics count it."""

@@ -1,0 +1,68 @@
+"""Open TCP connections to brokers, with the socket options that make a dead peer show itself."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from proxy.errors import BrokerUnavailable
+from proxy.target import BrokerAddress
+
+_P = TypeVar("_P", bound=asyncio.BaseProtocol)
+
+
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """TCP keep-alive and `TCP_USER_TIMEOUT` of every socket, on both sides of the proxy."""
+
+    keep_alive_idle_seconds: int
+    keep_alive_interval_seconds: int
+    keep_alive_probes: int
+    user_timeout_millis: int
+
+    def apply(self, sock: socket.socket) -> None:
+        """Set the options on `sock`."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, self.keep_alive_idle_seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, self.keep_alive_interval_seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, self.keep_alive_probes)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self.user_timeout_millis)
+
+
+class Dialer:
+    """Connect to one of a broker's addresses within `timeout_seconds`, trying them in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: SocketOptions, timeout_seconds: float) -> None:
+        self._loop = loop
+        self._options = options
+        self.timeout_seconds = timeout_seconds
+
+    async def connect(self, target: BrokerAddress, addresses: Sequence[str], factory: Callable[[], _P]) -> _P:
+        """Open a connection and give its protocol; raises BrokerUnavailable with the last error."""
+        problem: str = "it has no address"
+        deadline = self._loop.time() + self.timeout_seconds
+        for address in addresses:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._connect_address(address, target.port, factory)
+            except TimeoutError:
+                problem = f"no connection within {self.timeout_seconds:g} s (brokerProxyConnectTimeoutMs)"
+                break
+            except OSError as error:
+                problem = error.strerror or str(error)
+        raise BrokerUnavailable(f"cannot connect to broker {target}: {problem}")
+
+    async def _connect_address(self, address: str, port: int, factory: Callable[[], _P]) -> _P:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            self._options.apply(sock)
+            await self._loop.sock_connect(sock, (address, port))
+            _, protocol = await self._loop.create_connection(factory, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+        return protocol

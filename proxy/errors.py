@@ -1,0 +1,93 @@
+"""Name every way a connection ends and every way a request fails.
+
+Owns `DisconnectCause` (the label of `pulsar_proxy_disconnects_total`), the exceptions that travel inside the proxy,
+and the mapping of a failure to the `ServerError` a client understands.
+"""
+
+from enum import StrEnum
+
+from limiter.errors import PermitAcquireError
+from protocol.errors import FrameTooLarge, ProtocolError, ServerError
+from protocol.states import BEFORE_CONNECT, BEFORE_CONNECTED, SECOND_CONNECT, SECOND_CONNECTED
+
+
+class DisconnectCause(StrEnum):
+    """Why a client or broker connection ended."""
+
+    CLIENT_CLOSED = "client_closed"
+    BROKER_CLOSED = "broker_closed"
+    CONNECTION_RESET = "connection_reset"
+    MALFORMED_FRAME = "malformed_frame"
+    FRAME_TOO_LARGE = "frame_too_large"
+    COMMAND_BEFORE_CONNECT = BEFORE_CONNECT
+    COMMAND_BEFORE_CONNECTED = BEFORE_CONNECTED
+    SECOND_CONNECT = SECOND_CONNECT
+    SECOND_CONNECTED = SECOND_CONNECTED
+    UNSUPPORTED_VERSION = "unsupported_version"
+    PROXY_VERSION_REFUSED = "proxy_version_refused"
+    TARGET_REFUSED = "target_refused"
+    BROKER_UNREACHABLE = "broker_unreachable"
+    BROKER_REFUSED = "broker_refused"
+    BROKER_SILENT = "broker_silent"
+    HANDSHAKE_TIMEOUT = "handshake_timeout"
+    KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
+    READ_TIMEOUT = "read_timeout"
+    CONNECTION_LIMIT = "connection_limit"
+    MEMORY_LIMIT = "memory_limit"
+    WRITE_FAILED = "write_failed"
+    IDLE = "idle"
+    SHUTDOWN = "shutdown"
+    INTERNAL_ERROR = "internal_error"
+
+
+class ProxyError(Exception):
+    """Parent of everything the proxy raises itself."""
+
+
+class ConnectionClosed(ProxyError):
+    """The connection that should carry something is gone; `cause` says why."""
+
+    def __init__(self, cause: DisconnectCause, detail: str = "") -> None:
+        super().__init__(f"{cause}: {detail}" if detail else str(cause))
+        self.cause = cause
+
+
+class BrokerUnavailable(ProxyError):
+    """No broker connection could be had: refused, timed out, or too many are open."""
+
+
+class TargetRefused(ProxyError):
+    """The address is not one this proxy may connect to."""
+
+
+class RequestFailed(ProxyError):
+    """A request ends with this error for the client; `code` is a ServerError."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+HEAP_REFUSAL = "Failed due to heap memory limit exceeded"
+DIRECT_REFUSAL = "Failed due to direct memory limit exceeded"
+
+
+def request_failure(error: BaseException) -> RequestFailed:
+    """Translate whatever ended a request into what its client is told (upstream's mapping: mostly ServiceNotReady)."""
+    if isinstance(error, RequestFailed):
+        return error
+    if isinstance(error, TargetRefused):
+        return RequestFailed(ServerError.ServiceNotReady, str(error))
+    if isinstance(error, PermitAcquireError):
+        return RequestFailed(ServerError.TooManyRequests, str(error))
+    if isinstance(error, TimeoutError):
+        return RequestFailed(ServerError.ServiceNotReady, "the broker did not answer in time")
+    if isinstance(error, BrokerUnavailable | ConnectionClosed):
+        return RequestFailed(ServerError.ServiceNotReady, str(error))
+    return RequestFailed(ServerError.UnknownError, "internal error of the proxy, see its log")
+
+
+def protocol_cause(error: ProtocolError) -> DisconnectCause:
+    """Name the disconnect that a peer's broken bytes lead to."""
+    return DisconnectCause.FRAME_TOO_LARGE if isinstance(error, FrameTooLarge) else DisconnectCause.MALFORMED_FRAME

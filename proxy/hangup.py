@@ -1,0 +1,62 @@
+"""Notice a peer's hang-up while reading from it is paused.
+
+A paused transport reports neither FIN nor RST on asyncio or uvloop; without this, a client that left would keep its
+queued permits until a timeout. One epoll set asks for `EPOLLRDHUP` only (never for data), and the loop watches the
+set itself.
+"""
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Final
+
+_GONE: Final = select.EPOLLHUP | select.EPOLLERR
+_EVENTS_A_TURN: Final = 1024
+
+
+class HangupWatcher:
+    """Call back once when a watched socket's peer has shut down its side (`gone=False`) or is gone altogether."""
+
+    __slots__ = ("_callbacks", "_epoll", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[bool], None]] = {}
+        loop.add_reader(self._epoll.fileno(), self._dispatch)
+
+    def __len__(self) -> int:
+        return len(self._callbacks)
+
+    def watch(self, fd: int, callback: Callable[[bool], None]) -> None:
+        """Watch `fd` until the callback was called once or `unwatch`."""
+        if fd in self._callbacks:
+            self._epoll.modify(fd, select.EPOLLRDHUP)
+        else:
+            self._epoll.register(fd, select.EPOLLRDHUP)
+        self._callbacks[fd] = callback
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching `fd`; nothing happens if it is not watched."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._forget(fd)
+
+    def close(self) -> None:
+        """Give up the epoll set."""
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        self._callbacks.clear()
+
+    def _dispatch(self) -> None:
+        for fd, events in self._epoll.poll(0, _EVENTS_A_TURN):
+            callback = self._callbacks.pop(fd, None)
+            self._forget(fd)
+            if callback is not None:
+                callback(bool(events & _GONE))
+
+    def _forget(self, fd: int) -> None:
+        try:
+            self._epoll.unregister(fd)
+        except OSError:
+            # The socket was closed already: the kernel has dropped it from the set.
+            return

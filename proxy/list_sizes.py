@@ -1,0 +1,46 @@
+"""Remember how large a namespace's topic list was last time, to ask for a good heap permit at once next time.
+
+Never waits and never grows beyond its bound; a wrong estimate costs one growth (PIP-442: the permit is updated to the
+actual size), never correctness.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from protocol.pb import PulsarApi_pb2 as pb
+
+MAX_ENTRIES: Final = 10_000
+# Longer patterns and namespaces are not worth remembering; the bound keeps an entry's size known.
+MAX_KEY_CHARACTERS: Final = 512
+
+_Key = tuple[str, int, str]
+
+
+class ListSizes:
+    """Estimate heap permits by (namespace, mode, pattern), in bytes, with `initial_bytes` for what is not known."""
+
+    def __init__(self, initial_bytes: int, max_entries: int = MAX_ENTRIES) -> None:
+        self.initial_bytes = initial_bytes
+        self._max_entries = max_entries
+        self._sizes: OrderedDict[_Key, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def estimate(self, request: pb.CommandGetTopicsOfNamespace) -> int:
+        """Give the last known cost of such a request."""
+        return self._sizes.get(_key(request), self.initial_bytes)
+
+    def learn(self, request: pb.CommandGetTopicsOfNamespace, cost: int) -> None:
+        """Remember what such a request did cost; the oldest entry goes when there are too many."""
+        key = _key(request)
+        if len(key[0]) + len(key[2]) > MAX_KEY_CHARACTERS:
+            return
+        self._sizes[key] = cost
+        self._sizes.move_to_end(key)
+        if len(self._sizes) > self._max_entries:
+            self._sizes.popitem(last=False)
+
+
+def _key(request: pb.CommandGetTopicsOfNamespace) -> _Key:
+    return request.namespace, request.mode, request.topics_pattern

@@ -1,0 +1,209 @@
+"""Log lines: how they are written, which fields they have, and how their level changes at run time.
+
+Rule: one event is one line. Whatever a peer sent may be logged, and can neither end a line nor make a long
+one: control characters are escaped and long values are cut. It knows no connection and no configuration key.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+
+import orjson
+from structlog import BoundLoggerBase, BytesLogger
+from structlog.processors import format_exc_info
+from structlog.typing import WrappedLogger
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+# Every field that a log line of the proxy may have. A name that is not here fails a test.
+FIELDS = {
+    "time": "when, UTC, ISO 8601",
+    "level": "one of debug, info, warning, error",
+    "event": "what happened, lower case, without variable parts",
+    "exception": "traceback of an error that nobody expected",
+    "logger": "the library that a line came from, if it is not the proxy",
+    "address": "a host and port that is neither a client's nor a broker's",
+    "asked": "bytes that a request asked its limiter for",
+    "broker": "address of the broker",
+    "budget_bytes": "worst case of all memory that has a limit",
+    "bytes": "size of the thing the event is about",
+    "cause": "why a connection ended (label of pulsar_proxy_disconnects_total)",
+    "client": "address of the client",
+    "client_version": "what the client says it is",
+    "command": "name or number of a Pulsar command",
+    "change": "key of proxy.conf that would have let it pass",
+    "connections": "number of connections",
+    "container_limit_bytes": "memory limit of the container",
+    "detail": "text of an error",
+    "error": "name of the error sent to the client",
+    "expected": "what should have been there",
+    "file": "path of a file",
+    "got": "what was there",
+    "held": "bytes that a limiter has given out",
+    "host": "name or address of a machine",
+    "limit": "what a limit stands at",
+    "limiter": "heap or direct",
+    "line": "line in a file",
+    "namespace": "Pulsar namespace",
+    "outcome": "how a request ended (label of pulsar_proxy_lists_answers_total)",
+    "pid": "process id",
+    "port": "TCP port",
+    "principal": "role of the client",
+    "queued": "requests that wait for a limiter",
+    "reason": "why something was decided",
+    "refusals_since_last_line": "refusals that this line stands for",
+    "request_id": "number that the client gave its request",
+    "seconds": "duration of the thing the event is about",
+    "signal": "name of a signal",
+    "target": "address that a client wants to be connected to",
+    "top_holders": "who holds most of a limiter, with bytes",
+    "topic": "Pulsar topic",
+    "version": "version of this proxy",
+    "web_port": "TCP port of the web server",
+    "where": "part of the proxy",
+}
+
+_LONGEST_VALUE = 2048
+_LONGEST_TRACEBACK = 16_384
+# Bytes below 0x20 never leave orjson; these would, and some viewers take three of them for the end of a line.
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
+
+Event = MutableMapping[str, Any]
+
+
+class Sink(BytesLogger):
+    """The file that lines go to, and the least level that is written."""
+
+    __slots__ = ("threshold",)
+
+    def __init__(self, file: BinaryIO, threshold: int) -> None:
+        super().__init__(file)
+        self.threshold = threshold
+
+
+class Logger(BoundLoggerBase):
+    """Write events: `log.warning("broker refused", broker=address)`; `bind` adds fields to every line.
+
+    All loggers bound from one share its level, and a call below it costs a comparison. (structlog's own
+    `make_filtering_bound_logger` would freeze the level at the start.)
+    """
+
+    _logger: Sink
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Tell a developer what happens on the way."""
+        if self._logger.threshold <= 10:
+            self._proxy_to_logger("debug", event, **fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Tell an operator about the proxy's own life."""
+        if self._logger.threshold <= 20:
+            self._proxy_to_logger("info", event, **fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Tell an operator that something outside is wrong, or that somebody was refused."""
+        if self._logger.threshold <= 30:
+            self._proxy_to_logger("warning", event, **fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Tell an operator that the proxy failed; `exc_info=error` adds a traceback."""
+        self._proxy_to_logger("error", event, **fields)
+
+    @property
+    def level(self) -> str:
+        """The least severe level that is written."""
+        return next(name for name, number in LEVELS.items() if number == self._logger.threshold)
+
+    def set_level(self, level: str) -> None:
+        """Change the level for this logger and all that share its sink; raises KeyError for an unknown
+        one."""
+        self._logger.threshold = LEVELS[level]
+
+
+def open_log(
+    level: str = "info",
+    log_format: str = "json",
+    file: BinaryIO | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Logger:
+    """Give a logger that writes to `file` (standard error if absent) in the format "json" or "console"."""
+
+    def stamp(_: WrappedLogger, method: str, event: Event) -> Event:
+        return {"time": now().isoformat(timespec="milliseconds"), "level": method, **event}
+
+    render = {"json": _render_json, "console": _render_console}[log_format]
+    sink = Sink(file if file is not None else sys.stderr.buffer, LEVELS[level])
+    return Logger(sink, [stamp, format_exc_info, _cut, render], {})
+
+
+def adopt_stdlib_logging(log: Logger) -> None:
+    """Send warnings and errors of libraries (asyncio, aiohttp) through `log`, or they would break its
+    format."""
+    root = logging.getLogger()
+    root.handlers[:] = [_Adopted(log)]
+    root.setLevel(logging.WARNING)
+
+
+class _Adopted(logging.Handler):
+    def __init__(self, log: Logger) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            write = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+            write(record.getMessage(), logger=record.name, exc_info=record.exc_info)
+        except Exception:  # a library's broken format string must not end the one who logs
+            self.handleError(record)
+
+
+def _cut(_: WrappedLogger, __: str, event: Event) -> Event:
+    for name, value in event.items():
+        longest = _LONGEST_TRACEBACK if name == "exception" else _LONGEST_VALUE
+        if isinstance(value, list | tuple | dict | set | frozenset):
+            written = repr(value)
+            if len(written) > longest:
+                event[name] = f"{written[:longest]}... ({len(value)} items)"
+        elif isinstance(value, str | bytes) and len(value) > longest:
+            event[name] = f"{_text(value[:longest])}... ({len(value)} in all)"
+    return event
+
+
+def _render_json(_: WrappedLogger, __: str, event: Event) -> bytes:
+    try:
+        line = orjson.dumps(event, default=_text)
+    except TypeError:  # lone surrogates and numbers beyond 64 bit
+        return json.dumps(event, default=_text).encode()
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _UNSAFE.sub(_json_escape, line.decode()).encode()
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found.group()):04x}"
+
+
+def _render_console(_: WrappedLogger, __: str, event: Event) -> bytes:
+    time, level, what = event.pop("time"), event.pop("level"), event.pop("event")
+    traceback = event.pop("exception", None)
+    fields = "".join(f" {name}={_plain(value)}" for name, value in event.items())
+    lines = [f"{time[11:23]} {level:<7} {_plain(what, quoted=False)}{fields}"]
+    if traceback:
+        lines += [f"    | {_plain(line, quoted=False)}" for line in traceback.split("\n")]
+    return "\n".join(lines).encode(errors="backslashreplace")
+
+
+def _plain(value: object, *, quoted: bool = True) -> str:
+    """Write a value on one line; quotes tell where a value with blanks ends."""
+    text = _text(value)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return f'"{text}"' if quoted and (" " in text or not text) else text
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,140 @@
+"""Forward the small requests: LOOKUP with its redirects, PARTITIONED_METADATA, and the creation of a schema.
+
+Each function gives the frame to send to the client, failures included: an error never leaves a request without an
+answer. `maxConcurrentLookupRequests` is held until the broker has answered (upstream lets go of it as soon as it has
+asked).
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from functools import partial
+
+from limiter.errors import PermitAcquireError
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.counters import Counters
+from proxy.errors import ConnectionClosed, ProxyError, RequestFailed, request_failure
+from proxy.questions import SmallQuestion
+from proxy.target import BrokerAddress, parse_address
+
+MAX_REDIRECTS = 10
+TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
+
+MakeFrame = Callable[[int], bytes]
+
+
+class LookupService:
+    """Ask brokers the small questions, over connections pooled by principal."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BrokerPool,
+        concurrency: AsyncSemaphore,
+        counters: Counters,
+        timeout_seconds: float,
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._concurrency = concurrency
+        self._counters = counters
+        self._timeout_seconds = timeout_seconds
+
+    def try_begin(self) -> Permit | None:
+        """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
+        return self._concurrency.try_acquire(1)
+
+    async def lookup(self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic) -> bytes:
+        """Find a topic's owner by following redirects; the client is told to come back through this proxy."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                owner_url = await self._find_owner(broker, principal, request)
+            return commands.lookup_connect(request.request_id, owner_url)
+        except Exception as error:
+            failure = self._failure(error, "lookup")
+            return commands.lookup_failed(request.request_id, failure.code, failure.message)
+
+    async def partition_metadata(
+        self, broker: BrokerAddress, principal: Hashable, request: pb.CommandPartitionedTopicMetadata
+    ) -> bytes:
+        """Ask how many partitions a topic has."""
+        try:
+            answer = await self._ask(
+                PoolKey(broker, principal, Purpose.LOOKUPS),
+                CommandType.PARTITIONED_METADATA_RESPONSE,
+                lambda request_id: commands.partition_metadata_request(request, request_id),
+            )
+        except Exception as error:
+            failure = self._failure(error, "partition metadata")
+            return commands.partition_metadata_failed(request.request_id, failure.code, failure.message)
+        return commands.relay_answer(answer, request.request_id)
+
+    async def get_or_create_schema(
+        self, broker: BrokerAddress, principal: Hashable, request: pb.CommandGetOrCreateSchema
+    ) -> bytes:
+        """Register a schema, or find it registered."""
+        try:
+            answer = await self._ask(
+                PoolKey(broker, principal, Purpose.LOOKUPS),
+                CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
+                lambda request_id: commands.get_or_create_schema_request(request, request_id),
+            )
+        except Exception as error:
+            failure = self._failure(error, "get or create schema")
+            return commands.error(request.request_id, failure.code, failure.message)
+        return commands.relay_answer(answer, request.request_id)
+
+    async def _find_owner(self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic) -> str:
+        authoritative = False
+        for _ in range(MAX_REDIRECTS):
+            answer = await self._ask(
+                PoolKey(broker, principal, Purpose.LOOKUPS),
+                CommandType.LOOKUP_RESPONSE,
+                partial(_lookup_frame, request, authoritative),
+            )
+            found = answer.lookupTopicResponse
+            if not found.HasField("response"):
+                raise RequestFailed(ServerError.UnknownError, "the broker's lookup answer is of an unknown kind")
+            if found.response == pb.CommandLookupTopicResponse.Failed:
+                raise RequestFailed(found.error, found.message)
+            if found.response == pb.CommandLookupTopicResponse.Connect:
+                return found.brokerServiceUrl
+            broker = await self._redirect_target(found.brokerServiceUrl)
+            authoritative = found.authoritative
+        raise RequestFailed(ServerError.ServiceNotReady, f"reached max number of redirections ({MAX_REDIRECTS})")
+
+    async def _redirect_target(self, url: str) -> BrokerAddress:
+        if not url.startswith("pulsar://"):
+            raise RequestFailed(
+                ServerError.MetadataError, f"the broker redirected to {url[:200]!r}, expected pulsar://"
+            )
+        return parse_address(url, "the broker's redirect")
+
+    async def _ask(self, key: PoolKey, expected: CommandType, make: MakeFrame) -> pb.BaseCommand:
+        """Ask a small question; once more on another connection if the first one broke under it."""
+        async with asyncio.timeout(self._timeout_seconds):
+            try:
+                return await self._ask_once(key, expected, make)
+            except ConnectionClosed:
+                return await self._ask_once(key, expected, make)
+
+    async def _ask_once(self, key: PoolKey, expected: CommandType, make: MakeFrame) -> pb.BaseCommand:
+        connection = await self._pool.connection(key)
+        question = SmallQuestion(self._loop, expected)
+        request_id = connection.new_request_id()
+        connection.ask(question, request_id, make(request_id))
+        return await question.answer
+
+    def _failure(self, error: Exception, where: str) -> RequestFailed:
+        if not isinstance(error, ProxyError | PermitAcquireError | TimeoutError):
+            self._counters.internal_error(error, where)
+        return request_failure(error)
+
+
+def _lookup_frame(request: pb.CommandLookupTopic, authoritative: bool, request_id: int) -> bytes:
+    return commands.lookup_request(request, request_id, authoritative=authoritative)

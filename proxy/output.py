@@ -1,0 +1,125 @@
+"""Order everything that is written to one client, and let a permit own what it does not read.
+
+A body in progress is never interrupted by another frame. Frames that the client does not take wait here and in the
+transport: beyond a small allowance they are booked on the direct limiter, and reading of the client stops until they
+have left; if no memory is to be had the client is closed, not the proxy's budget broken.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from proxy.errors import DisconnectCause
+from proxy.transport import Endpoint
+
+# Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
+ALLOWANCE_BYTES: Final = 4096
+# One write call covers at most this much of a body: a loop step stays far below 10 ms, and a body costs few steps.
+WRITE_WINDOW_BYTES: Final = 1024 * 1024
+
+
+class Output:
+    """Write frames and bodies to `endpoint` in order."""
+
+    __slots__ = ("_body", "_direct", "_endpoint", "_permit", "_queue", "_queued_bytes", "bytes_sent")
+
+    def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore) -> None:
+        self._endpoint = endpoint
+        self._direct = direct
+        self._permit: Permit | None = None
+        self._queue: list[bytes] = []
+        self._queued_bytes = 0
+        self._body = False
+        self.bytes_sent = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Count the bytes of frames (not of a body) that wait in user space."""
+        transport = self._endpoint.transport
+        in_transport = 0 if self._body or transport is None else transport.get_write_buffer_size()
+        return self._queued_bytes + in_transport
+
+    def send(self, frame: bytes) -> None:
+        """Write a small frame, behind the body in progress if there is one."""
+        self.bytes_sent += len(frame)
+        if self._body:
+            self._queue.append(frame)
+            self._queued_bytes += len(frame)
+        else:
+            self._endpoint.write(frame)
+        if self._body or self._endpoint.write_pending:
+            self._account()
+
+    async def send_body(self, prefix: bytes, slices: Sequence[memoryview]) -> None:
+        """Write one frame made of `prefix` and `slices`; returns when all of it has left user space.
+
+        The caller sees to it that a client gets one body at a time. Raises ConnectionClosed if the client is gone.
+        """
+        endpoint = self._endpoint
+        await endpoint.drained()
+        self._body = True
+        try:
+            for window in _windows(prefix, slices):
+                endpoint.writelines(window)
+                await endpoint.drained()
+                self.bytes_sent += sum(map(len, window))
+        except BaseException:
+            # The frame is cut: nothing else may follow it on this connection.
+            endpoint.abort(DisconnectCause.WRITE_FAILED)
+            raise
+        finally:
+            self._body = False
+        self._flush()
+
+    def drained(self) -> None:
+        """Give back the permit of what has left (called when the transport is empty)."""
+        if not self._body:
+            self._settle()
+
+    def close(self) -> None:
+        """Forget what is unsent: the client is gone."""
+        self._queue = []
+        self._queued_bytes = 0
+        if self._permit is not None:
+            self._permit.release()
+            self._permit = None
+
+    def _flush(self) -> None:
+        if self._queue:
+            joined = b"".join(self._queue)
+            self._queue = []
+            self._queued_bytes = 0
+            self._endpoint.write(joined)
+        self._account() if self._endpoint.write_pending else self._settle()
+
+    def _account(self) -> None:
+        pending = self.pending_bytes
+        if pending <= ALLOWANCE_BYTES:
+            return
+        self._endpoint.output_full()
+        if self._permit is None:
+            self._permit = self._direct.try_acquire(pending)
+            booked = self._permit is not None
+        else:
+            booked = self._permit.size >= pending or self._permit.try_update(pending)
+        if not booked:
+            self._endpoint.abort(DisconnectCause.MEMORY_LIMIT)
+
+    def _settle(self) -> None:
+        if self._permit is not None:
+            self._permit.release()
+            self._permit = None
+        self._endpoint.output_settled()
+
+
+def _windows(prefix: bytes, slices: Sequence[memoryview]) -> list[list[bytes | memoryview]]:
+    windows: list[list[bytes | memoryview]] = [[prefix]]
+    size = 0
+    for piece in slices:
+        if size + len(piece) > WRITE_WINDOW_BYTES:
+            windows.append([])
+            size = 0
+        windows[-1].append(piece)
+        size += len(piece)
+    return windows

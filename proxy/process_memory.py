@@ -1,0 +1,106 @@
+"""What the kernel says about this process's memory: resident now, resident at most, and the container's
+limit.
+
+Rule: parsing is pure, paths are arguments, and a file that is absent or strange gives None: a machine without
+cgroups is no fault. Covers cgroup v2, v1 and none. It decides nothing.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# cgroup v1 writes "no limit" as the largest multiple of the page size; anything near it means the same.
+_NO_LIMIT_V1 = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPaths:
+    """Where to look: `process` is a /proc/<pid> directory, `cgroups` the mount point of the cgroup trees."""
+
+    process: Path = Path("/proc/self")
+    cgroups: Path = Path("/sys/fs/cgroup")
+
+
+SYSTEM_PATHS = MemoryPaths()
+
+
+def resident_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
+    """Give the resident set size, bytes."""
+    return parse_statm(_read(paths.process / "statm"), PAGE_BYTES)
+
+
+def peak_resident_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
+    """Give the largest resident set size since the process started, bytes."""
+    return parse_status_field(_read(paths.process / "status"), "VmHWM")
+
+
+def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
+    """Give the smallest memory limit of the process's cgroup and of those above it, bytes.
+
+    None if there is no limit.
+    """
+    groups = parse_cgroups(_read(paths.process / "cgroup"))
+    limits = []
+    if "" in groups:
+        limits += _limits_upwards(paths.cgroups, groups[""], "memory.max")
+    if "memory" in groups:
+        limits += _limits_upwards(paths.cgroups / "memory", groups["memory"], "memory.limit_in_bytes")
+    return min(limits, default=None)
+
+
+def _limits_upwards(root: Path, group: str, name: str) -> list[int]:
+    """Read the limit of a group and of all its ancestors.
+
+    Inside a container the path in /proc/self/cgroup is often that of the host and absent here; the mount
+    point itself is then the container's group, and it is always the last one asked.
+    """
+    directory = root / group.lstrip("/")
+    limits = []
+    for place in (directory, *directory.parents):
+        limit = parse_limit(_read(place / name))
+        if limit is not None:
+            limits.append(limit)
+        if place == root:
+            break
+    return limits
+
+
+def parse_statm(text: str | None, page_bytes: int) -> int | None:
+    """Take resident pages out of /proc/<pid>/statm, in bytes."""
+    fields = (text or "").split()
+    return int(fields[1]) * page_bytes if len(fields) > 1 and fields[1].isdecimal() else None
+
+
+def parse_status_field(text: str | None, name: str) -> int | None:
+    """Take one size in kB out of /proc/<pid>/status, in bytes."""
+    for line in (text or "").splitlines():
+        field, _, value = line.partition(":")
+        number, _, unit = value.strip().partition(" ")
+        if field == name and unit == "kB" and number.isdecimal():
+            return int(number) * 1024
+    return None
+
+
+def parse_cgroups(text: str | None) -> dict[str, str]:
+    """Give each controller's path out of /proc/<pid>/cgroup; cgroup v2 has the name ""."""
+    groups = {}
+    for line in (text or "").splitlines():
+        _, separator, rest = line.partition(":")
+        controllers, second, path = rest.partition(":")
+        if separator and second:
+            groups.update(dict.fromkeys(controllers.split(","), path))
+    return groups
+
+
+def parse_limit(text: str | None) -> int | None:
+    """Read a limit file of either version, in bytes; "max" and v1's huge number are no limit."""
+    value = (text or "").strip()
+    return int(value) if value.isdecimal() and int(value) < _NO_LIMIT_V1 else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None

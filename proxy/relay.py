@@ -1,0 +1,181 @@
+"""Relay raw bytes between a client and its broker, with coupled backpressure.
+
+Nothing is parsed. What one side does not take stops the reading of the other: at most one read is held per direction,
+and it is held in the loop's read buffer itself, which is surrendered to the slow side until it has left (no copy is
+made, and two relays never share a buffer that is still being sent).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from proxy.counters import Counters
+from proxy.errors import DisconnectCause
+from proxy.hangup import HangupWatcher
+from proxy.transport import Endpoint, SharedReadBuffer
+
+# Upper bound on what one relayed pair keeps while both directions are stalled: one read buffer each.
+READS_HELD: Final = 2
+
+
+class RelayEnd(Endpoint):
+    """One side of a relayed pair: what it reads goes to `peer`."""
+
+    __slots__ = ("_closed_cause", "peer", "received", "relay")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        relay: "Relay",
+        closed_cause: DisconnectCause,
+    ) -> None:
+        super().__init__(loop, shared, hangup)
+        self._closed_cause = closed_cause
+        self.relay = relay
+        self.received = 0
+        self.peer: RelayEnd = self
+
+    @property
+    def peer_closed_cause(self) -> DisconnectCause:
+        """Name the end of this side when its peer closes it."""
+        return self._closed_cause
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Read into the loop's large buffer."""
+        return self._shared.large
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass the bytes on, and stop reading if the other side did not take them all."""
+        self.received += nbytes
+        peer = self.peer
+        if peer.transport is None or self.cause is not None:
+            return
+        peer.transport.write(self._shared.large[:nbytes])
+        if peer._writable is not True:
+            self._shared.surrender()
+            self.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read the other side again: what it sent has left."""
+        super().resume_writing()
+        self.peer.resume_reading()
+
+    def stream_ended(self) -> None:
+        """Pass a FIN on and keep the other direction; the second FIN ends the pair."""
+        self.relay.half_closed(self)
+
+    def lost(self, cause: DisconnectCause) -> None:
+        """End the pair."""
+        self.relay.end_lost(self, cause)
+
+    def _hung_up(self, gone: bool) -> None:
+        # With a FIN alone there may be bytes left to pass on: only a peer that is gone altogether ends the pair now.
+        if gone:
+            self.abort(DisconnectCause.CONNECTION_RESET)
+
+
+class Relay:
+    """A client and its broker, joined. `on_end` is called once, when the client's side is gone."""
+
+    __slots__ = (
+        "_counters",
+        "_finished",
+        "_idle_since",
+        "_on_end",
+        "_read_timeout_seconds",
+        "_seen",
+        "broker",
+        "client",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        counters: Counters,
+        read_timeout_seconds: float,
+        on_end: Callable[["Relay", DisconnectCause], None],
+    ) -> None:
+        self.client = RelayEnd(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
+        self.broker = RelayEnd(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
+        self.client.peer = self.broker
+        self.broker.peer = self.client
+        self._counters = counters
+        self._read_timeout_seconds = read_timeout_seconds
+        self._on_end = on_end
+        self._finished: RelayEnd | None = None
+        self._seen = 0
+        self._idle_since = loop.time()
+
+    def start(
+        self,
+        client: asyncio.Transport,
+        broker: asyncio.Transport,
+        to_client: bytes,
+        to_broker: bytes,
+    ) -> None:
+        """Take over both transports, send what came behind the handshakes, and read on."""
+        for end, transport in ((self.client, client), (self.broker, broker)):
+            end.adopt(transport)
+            transport.set_protocol(end)
+        for end, first_bytes in ((self.client, to_client), (self.broker, to_broker)):
+            if first_bytes:
+                end.write(first_bytes)
+            if end.write_pending:
+                end.peer.pause_reading()
+        for end in (self.client, self.broker):
+            if end.reading and end.transport is not None:
+                end.transport.resume_reading()
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether a drain has to wait: a relayed client is always in the middle of something."""
+        return True
+
+    def tick(self, now: float) -> None:
+        """End a pair in which no byte has moved for the read timeout."""
+        self._flush_counters()
+        seen = self.client.received + self.broker.received
+        if seen != self._seen:
+            self._seen, self._idle_since = seen, now
+        elif self._read_timeout_seconds and now - self._idle_since >= self._read_timeout_seconds:
+            self.abort(DisconnectCause.READ_TIMEOUT)
+
+    def close(self, cause: DisconnectCause) -> None:
+        """End both sides after what they hold has left."""
+        self.client.close(cause)
+
+    def abort(self, cause: DisconnectCause) -> None:
+        """End both sides now."""
+        self.client.abort(cause)
+        self.broker.abort(cause)
+
+    def half_closed(self, end: RelayEnd) -> None:
+        """Pass on that `end` will send no more."""
+        if self._finished is not None and self._finished is not end:
+            self.close(end.peer_closed_cause)
+            return
+        self._finished = end
+        peer = end.peer.transport
+        if peer is not None and end.peer.cause is None and peer.can_write_eof():
+            peer.write_eof()
+
+    def end_lost(self, end: RelayEnd, cause: DisconnectCause) -> None:
+        """End the other side too; what it was sent already still goes out."""
+        if end.peer.cause is None:
+            end.peer.close(cause)
+        if end is self.client:
+            self._flush_counters()
+            self._on_end(self, cause)
+
+    def _flush_counters(self) -> None:
+        counters, client, broker = self._counters, self.client, self.broker
+        moved = client.received + broker.received
+        counters.relay_bytes_to_broker += client.received
+        counters.relay_bytes_to_client += broker.received
+        counters.binary_bytes += moved
+        self._seen -= moved
+        client.received = broker.received = 0

@@ -1,0 +1,79 @@
+"""Serve GET_SCHEMA: a direct permit covers the answer from before it is read until it is written."""
+
+import asyncio
+
+from limiter.dual import AsyncDualMemoryLimiter
+from limiter.errors import PermitAcquireError
+from protocol import commands
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
+from proxy.admitted_answers import SchemaQuestion
+from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.counters import Counters
+from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, ProxyError, RequestFailed, request_failure
+from proxy.refusals import RefusalLog
+from proxy.target import BrokerAddress
+from proxy.topic_lists import ListClient
+
+
+class SchemaService:
+    """Forward schema requests and write the broker's answer as it came, under the client's request id."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BrokerPool,
+        limiter: AsyncDualMemoryLimiter,
+        slabs: SlabPool,
+        counters: Counters,
+        refusals: RefusalLog,
+        timeout_seconds: float,
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._limiter = limiter
+        self._slabs = slabs
+        self._counters = counters
+        self._refusals = refusals
+        self._timeout_seconds = timeout_seconds
+
+    async def serve(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetSchema) -> None:
+        """Answer one request with exactly one frame, or find the client gone."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds) as clock:
+                try:
+                    await self._exchange(client, broker, request, clock)
+                except ConnectionClosed:
+                    if client.gone:
+                        return
+                    await self._exchange(client, broker, request, clock)
+        except Exception as error:
+            if not client.gone:
+                self._fail(client, request, error)
+
+    async def _exchange(
+        self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetSchema, clock: asyncio.Timeout
+    ) -> None:
+        question = SchemaQuestion(self._loop, self._slabs, client.max_frame_bytes, self._limiter.direct)
+        connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
+        request_id = connection.new_request_id()
+        connection.ask(question, request_id, commands.get_schema_request(request, request_id))
+        try:
+            longest_wait = self._limiter.direct.timeout_seconds
+            answer = await question.answer(connection, 2 * longest_wait, longest_wait)
+            async with client.lanes.writing:
+                clock.reschedule(None)
+                await client.output.send_body(answer.prefix(request.request_id), answer.slices())
+            answer.recycle()
+        finally:
+            question.release()
+
+    def _fail(self, client: ListClient, request: pb.CommandGetSchema, error: Exception) -> None:
+        failure = request_failure(error)
+        if isinstance(error, PermitAcquireError):
+            self._refusals.note(error, DIRECT_REFUSAL, self._limiter, client.name, request.topic)
+            failure = RequestFailed(ServerError.TooManyRequests, DIRECT_REFUSAL)
+        elif not isinstance(error, ProxyError | TimeoutError):
+            self._counters.internal_error(error, "schema")
+        client.output.send(commands.error(request.request_id, failure.code, failure.message))

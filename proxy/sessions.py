@@ -1,0 +1,174 @@
+"""All client connections: how many there may be, their clocks, and their end at shutdown.
+
+One timer serves every connection: handshakes are checked in the order of their arrival, keep-alive in turns, a share
+of the connections each second.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.client_connection import ClientConnection
+from proxy.counters import Counters
+from proxy.errors import DisconnectCause
+from proxy.log import Logger
+from proxy.relay import Relay
+
+Session = ClientConnection | Relay
+_QUIET: Final = frozenset({DisconnectCause.CLIENT_CLOSED, DisconnectCause.BROKER_CLOSED, DisconnectCause.SHUTDOWN})
+SECONDS_BETWEEN_LINES: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How many clients there may be (0: no limit), and their clocks in seconds."""
+
+    total: int
+    per_address: int
+    handshake_seconds: float
+    keep_alive_seconds: int
+
+
+class Sessions:
+    """Know every client connection from its accept to its end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger, limits: SessionLimits) -> None:
+        self._loop = loop
+        self._counters = counters
+        self._log = log
+        self._limits = limits
+        self._addresses: dict[Session, str] = {}
+        self._per_address: Counter[str] = Counter()
+        self._handshaking: dict[ClientConnection, float] = {}
+        self._turns: list[dict[Session, None]] = [{} for _ in range(max(1, limits.keep_alive_seconds))]
+        self._turn_of: dict[Session, int] = {}
+        self._next_turn = 0
+        self._turn = 0
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        self._next_line: dict[DisconnectCause, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def refusal(self, address: str) -> str | None:
+        """Say why a client from `address` may not be accepted now, or None."""
+        limits = self._limits
+        if limits.total and len(self._addresses) >= limits.total:
+            return f"reached the maximum number of connections ({limits.total}, maxConcurrentInboundConnections)"
+        if limits.per_address and self._per_address[address] >= limits.per_address:
+            return (
+                f"reached the maximum number of connections of one address ({limits.per_address},"
+                " maxConcurrentInboundConnectionsPerIp)"
+            )
+        return None
+
+    def add(self, session: ClientConnection) -> None:
+        """Count a client that was accepted; its CONNECT must follow soon."""
+        self._counters.new_connections += 1
+        self._enroll(session, session.client_address)
+        self._handshaking[session] = self._loop.time() + self._limits.handshake_seconds
+
+    # --- what connections report ------------------------------------------------------------------
+
+    def handshake_done(self, session: ClientConnection) -> None:
+        """Stop the clock of the handshake."""
+        self._handshaking.pop(session, None)
+
+    def ended(self, session: ClientConnection, cause: DisconnectCause) -> None:
+        """Forget a client that is gone."""
+        self._handshaking.pop(session, None)
+        self._strike_off(session, cause, session.name)
+
+    def became_relay(self, session: ClientConnection, relay: Relay) -> None:
+        """Let `relay` take the place of the client connection it was made from."""
+        self._handshaking.pop(session, None)
+        address = self._addresses.pop(session)
+        del self._turns[self._turn_of.pop(session)][session]
+        self._per_address[address] -= 1
+        self._enroll(relay, address)
+
+    def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
+        """Forget a relayed client that is gone."""
+        self._strike_off(relay, cause, self._addresses.get(relay, "?"))
+
+    # --- clocks -----------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Do what the clock demands; called once a second."""
+        for late in list(self._overdue(now)):
+            late.abort(DisconnectCause.HANDSHAKE_TIMEOUT)
+        self._turn = (self._turn + 1) % len(self._turns)
+        for session in list(self._turns[self._turn]):
+            if isinstance(session, Relay) or self._limits.keep_alive_seconds:
+                session.tick(now)
+
+    def _overdue(self, now: float) -> Iterator[ClientConnection]:
+        # All have the same time, so the first that still has some ends the search.
+        for session, deadline in self._handshaking.items():
+            if deadline > now:
+                return
+            yield session
+
+    # --- shutdown ---------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> None:
+        """Close idle clients at once, busy ones when they are done, and all that are left after `seconds`."""
+        deadline = self._loop.time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._addresses:
+                    for session in list(self._addresses):
+                        if not session.busy:
+                            session.close(DisconnectCause.SHUTDOWN)
+                    await self._changed()
+        except TimeoutError:
+            self._log.warning("closing connections that are still busy", connections=len(self._addresses))
+        for session in list(self._addresses):
+            session.abort(DisconnectCause.SHUTDOWN)
+
+    async def _changed(self) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_LOOK_SECONDS):
+                await self._emptied.wait()
+        except TimeoutError:
+            return
+
+    # --- books ------------------------------------------------------------------------------------
+
+    def _enroll(self, session: Session, address: str) -> None:
+        self._addresses[session] = address
+        self._per_address[address] += 1
+        self._next_turn = (self._next_turn + 1) % len(self._turns)
+        self._turns[self._next_turn][session] = None
+        self._turn_of[session] = self._next_turn
+        self._counters.active_connections = len(self._addresses)
+        self._emptied.clear()
+
+    def _strike_off(self, session: Session, cause: DisconnectCause, client: str) -> None:
+        address = self._addresses.pop(session, None)
+        if address is None:
+            return
+        del self._turns[self._turn_of.pop(session)][session]
+        self._per_address[address] -= 1
+        if not self._per_address[address]:
+            del self._per_address[address]
+        self._counters.active_connections = len(self._addresses)
+        self._counters.disconnected(cause)
+        self._note(cause, client)
+        if not self._addresses:
+            self._emptied.set()
+
+    def _note(self, cause: DisconnectCause, client: str) -> None:
+        now = self._loop.time()
+        if cause in _QUIET:
+            self._log.debug("client disconnected", client=client, cause=str(cause))
+        elif now >= self._next_line.get(cause, 0.0):
+            # One line a second for each cause: a storm must not be made worse by its own log.
+            self._next_line[cause] = now + SECONDS_BETWEEN_LINES
+            self._log.info("client disconnected", client=client, cause=str(cause))
+
+
+DRAIN_LOOK_SECONDS: Final = 0.05

@@ -1,0 +1,249 @@
+"""Serve GET_TOPICS_OF_NAMESPACE under memory limits: the slow path of the proxy, as one readable function (PIP-442).
+
+Heap permit for an estimate -> question to the broker -> permit grown to the real size before the body is read ->
+decoded while it arrives -> direct permit for the encoded size -> heap permit ends -> written -> direct permit ends.
+Every wait ends with the client's connection, with its own timeout, or with the request's clock.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from limiter.clock import Clock
+from limiter.dual import AsyncDualMemoryLimiter
+from limiter.errors import PermitAcquireError
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from protocol import commands
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
+from protocol.topic_list import TopicListAnswer, heap_size
+from proxy.admitted_answers import TopicListQuestion
+from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.counters import Counters
+from proxy.errors import (
+    DIRECT_REFUSAL,
+    HEAP_REFUSAL,
+    ConnectionClosed,
+    ProxyError,
+    RequestFailed,
+    request_failure,
+)
+from proxy.list_sizes import ListSizes
+from proxy.output import Output
+from proxy.refusals import RefusalLog
+from proxy.target import BrokerAddress
+
+PAST_HEAP_STAGE: Final = 4
+OUTCOMES: Final = (
+    "answered",
+    "refused_heap",
+    "refused_direct",
+    "timed_out",
+    "failed",
+    "cancelled",
+    "asked_again",
+)
+
+
+class ListLanes:
+    """Bound what one client connection may have under way: requests past the heap stage, and one body being written."""
+
+    __slots__ = ("past_heap", "writing")
+
+    def __init__(self) -> None:
+        self.past_heap = asyncio.Semaphore(PAST_HEAP_STAGE)
+        self.writing = asyncio.Lock()
+
+
+class ListClient(Protocol):
+    """What this module needs to know of a client connection."""
+
+    output: Output
+    principal: Hashable
+    name: str
+
+    @property
+    def lanes(self) -> ListLanes:
+        """Give the connection's lanes."""
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Give the largest frame the client accepts."""
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether the client's connection has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListLimits:
+    """The times and sizes of the topic-list path, in seconds and bytes."""
+
+    request_timeout_seconds: float
+    max_answer_bytes: int
+    max_outstanding_per_broker: int
+
+
+class BrokerLanes:
+    """Bound what waits on one broker: questions, and the estimates held for them (half the heap limit)."""
+
+    def __init__(self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, clock: Clock) -> None:
+        longest = limits.request_timeout_seconds
+        self.questions = AsyncSemaphore(
+            f"questions to {broker}",
+            limits.max_outstanding_per_broker,
+            max_queue=0,
+            timeout_seconds=longest,
+            clock=clock,
+        )
+        self.estimates = AsyncSemaphore(
+            f"estimates on {broker}",
+            max(1, heap.limit // 2) if heap.limit > 0 else 0,
+            max_queue=heap.max_queue,
+            timeout_seconds=longest,
+            clock=clock,
+        )
+
+
+class TopicListService:
+    """Serve topic-list requests: each gets exactly one answer, or its client is gone."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BrokerPool,
+        limiter: AsyncDualMemoryLimiter,
+        slabs: SlabPool,
+        sizes: ListSizes,
+        counters: Counters,
+        refusals: RefusalLog,
+        limits: TopicListLimits,
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._limiter = limiter
+        self._slabs = slabs
+        self._sizes = sizes
+        self._counters = counters
+        self._refusals = refusals
+        self._limits = limits
+        self._lanes: dict[BrokerAddress, BrokerLanes] = {}
+
+    async def serve(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace) -> None:
+        """Answer one request; raises ConnectionClosed only, when the client is gone."""
+        exchange = _Exchange(client, broker, request)
+        try:
+            async with asyncio.timeout(self._limits.request_timeout_seconds) as clock:
+                await self._exchange(exchange, clock)
+            self._counters.list_ended("answered")
+        except asyncio.CancelledError:
+            self._counters.list_ended("cancelled")
+            raise
+        except Exception as error:
+            if client.gone:
+                self._counters.list_ended("cancelled")
+                return
+            self._fail(exchange, error)
+
+    async def _exchange(self, exchange: "_Exchange", clock: asyncio.Timeout) -> None:
+        client, key, limiter = exchange.client, exchange.request.namespace, self._limiter
+        lanes = self._broker_lanes(exchange.broker)
+        estimate = self._sizes.estimate(exchange.request)
+        async with client.lanes.past_heap:
+            with (
+                await lanes.estimates.acquire(estimate) as gate,
+                await limiter.heap.acquire(estimate, key=key) as heap,
+            ):
+                answer = await self._ask(exchange, lanes, heap, gate)
+                self._note_answer(exchange, answer)
+                prefix = answer.prefix(exchange.request.request_id)
+                exchange.refusal = DIRECT_REFUSAL
+                async with client.lanes.writing:
+                    with await limiter.direct.acquire(len(prefix) + answer.size, key=key):
+                        # From here the client's own reading decides; a body under way is never cut by the request's
+                        # clock.
+                        clock.reschedule(None)
+                        heap.release()
+                        await client.output.send_body(prefix, answer.slices())
+            answer.recycle()
+
+    async def _ask(self, exchange: "_Exchange", lanes: BrokerLanes, heap: Permit, gate: Permit) -> TopicListAnswer:
+        """Get the broker's answer; a question lost with its connection is asked once more on another."""
+        try:
+            return await self._ask_once(exchange, lanes, heap, gate)
+        except ConnectionClosed:
+            self._counters.list_ended("asked_again")
+            heap.try_update(self._sizes.initial_bytes)
+            return await self._ask_once(exchange, lanes, heap, gate)
+
+    async def _ask_once(self, exchange: "_Exchange", lanes: BrokerLanes, heap: Permit, gate: Permit) -> TopicListAnswer:
+        slot = await lanes.questions.acquire(1)
+
+        def announced() -> None:
+            slot.release()
+            gate.release()
+
+        question = TopicListQuestion(self._loop, self._slabs, self._limits.max_answer_bytes, announced, heap)
+        key = PoolKey(exchange.broker, exchange.client.principal, Purpose.LISTS)
+        try:
+            connection = await self._pool.connection(key)
+            request_id = connection.new_request_id()
+            connection.ask(question, request_id, commands.get_topics_request(exchange.request, request_id))
+        except BaseException:
+            slot.release()
+            raise
+        longest_wait = self._limiter.heap.timeout_seconds
+        return await question.answer(connection, 2 * longest_wait, longest_wait)
+
+    def _note_answer(self, exchange: "_Exchange", answer: TopicListAnswer) -> None:
+        scanner = answer.scanner
+        self._counters.list_name_bytes += scanner.name_bytes
+        if scanner.changed:
+            self._sizes.learn(exchange.request, heap_size(answer.size))
+        request_id = exchange.request.request_id
+        frame_bytes, accepted = answer.encoded_size(request_id), exchange.client.max_frame_bytes
+        if frame_bytes > accepted:
+            raise RequestFailed(
+                ServerError.NotAllowedError,
+                f"topic list of {scanner.topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
+                f" {accepted}: ask with a topics pattern, or raise maxMessageSize on broker, proxy and client",
+            )
+
+    def _fail(self, exchange: "_Exchange", error: Exception) -> None:
+        failure = request_failure(error)
+        if isinstance(error, PermitAcquireError):
+            self._refusals.note(
+                error, exchange.refusal, self._limiter, exchange.client.name, exchange.request.namespace
+            )
+            failure = RequestFailed(ServerError.TooManyRequests, exchange.refusal)
+            outcome = "refused_heap" if exchange.refusal == HEAP_REFUSAL else "refused_direct"
+        elif isinstance(error, TimeoutError):
+            failure = RequestFailed(ServerError.TooManyRequests, exchange.refusal)
+            outcome = "timed_out"
+        else:
+            outcome = "failed"
+            if not isinstance(error, ProxyError):
+                self._counters.internal_error(error, "topic list")
+        self._counters.list_ended(outcome)
+        exchange.client.output.send(commands.error(exchange.request.request_id, failure.code, failure.message))
+
+    def _broker_lanes(self, broker: BrokerAddress) -> BrokerLanes:
+        lanes = self._lanes.get(broker)
+        if lanes is None:
+            lanes = self._lanes[broker] = BrokerLanes(broker, self._limits, self._limiter.heap, self._loop)
+        return lanes
+
+
+class _Exchange:
+    """One request under way; `refusal` is what its client is told if it now fails for memory or time."""
+
+    __slots__ = ("broker", "client", "refusal", "request")
+
+    def __init__(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace) -> None:
+        self.client = client
+        self.broker = broker
+        self.request = request
+        self.refusal = HEAP_REFUSAL

@@ -1,0 +1,248 @@
+"""The one place that knows asyncio transports: reading into a shared buffer, writing with nothing left behind,
+hang-ups.
+
+Every connection of an event loop reads into one buffer, so that an idle connection owns none. The write buffer's high
+mark is zero: a write that did not pause has left user space, which is when a direct permit may end. uvloop ignores
+`pause_reading` inside `connection_made` and may deliver once more after a pause; so `data_arrived` must accept data
+at any time.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.hangup import HangupWatcher
+
+SMALL_READ_BYTES: Final = 4096
+LARGE_READ_BYTES: Final = 64 * 1024
+# A closed connection whose peer does not take the last bytes is cut after this long.
+LINGER_SECONDS: Final = 5.0
+
+
+class SharedReadBuffer:
+    """Lend one buffer to all connections of a loop; who must keep its bytes takes it and leaves a new one."""
+
+    __slots__ = ("large", "small")
+
+    def __init__(self) -> None:
+        self.large = memoryview(bytearray(LARGE_READ_BYTES))
+        self.small = self.large[:SMALL_READ_BYTES]
+
+    def surrender(self) -> None:
+        """Leave the present buffer to a write that has not ended, and lend a new one from now on."""
+        self.large = memoryview(bytearray(LARGE_READ_BYTES))
+        self.small = self.large[:SMALL_READ_BYTES]
+
+
+class Endpoint(asyncio.BufferedProtocol):
+    """A connection's socket side. Subclasses say what arriving bytes, an end of stream and a loss mean.
+
+    Overridden by subclasses: `read_place`, `data_arrived`, `stream_ended`, `lost`.
+    """
+
+    __slots__ = ("_hangup", "_reading", "_shared", "_writable", "cause", "fd", "loop", "transport")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
+        self.loop = loop
+        self._shared = shared
+        self._hangup = hangup
+        self._reading = True
+        self._writable: asyncio.Future[None] | bool = True
+        self.transport: asyncio.Transport | None = None
+        self.cause: DisconnectCause | None = None
+        self.fd = -1
+
+    # --- what a subclass decides ------------------------------------------------------------------
+
+    def read_place(self) -> memoryview:
+        """Give the place for the next bytes."""
+        return self._shared.small
+
+    def data_arrived(self, count: int) -> None:
+        """Take `count` bytes from the place last given."""
+        raise NotImplementedError
+
+    def stream_ended(self) -> None:
+        """React to the peer's FIN; the default is to leave."""
+        self.close(self.peer_closed_cause)
+
+    def lost(self, cause: DisconnectCause) -> None:
+        """Clean up after the connection; called exactly once."""
+
+    def output_full(self) -> None:
+        """Hear that the peer does not take what is written."""
+
+    def output_settled(self) -> None:
+        """Hear that everything written has left user space and is paid for."""
+
+    @property
+    def peer_closed_cause(self) -> DisconnectCause:
+        """Name the end of this connection when its peer closes it."""
+        return DisconnectCause.CLIENT_CLOSED
+
+    # --- asyncio's callbacks ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Adopt the transport (asyncio's callback)."""
+        self.adopt(cast(asyncio.Transport, transport))
+
+    def adopt(self, transport: asyncio.Transport) -> None:
+        """Take over `transport`, fresh or from another protocol."""
+        self.transport = transport
+        self.fd = transport.get_extra_info("socket").fileno()
+        transport.set_write_buffer_limits(high=0)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Give asyncio the place to read into."""
+        return self.read_place()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass arrived bytes on; an exception here ends this connection and nothing else."""
+        if self.cause is not None:
+            return
+        try:
+            self.data_arrived(nbytes)
+        except Exception as error:
+            self.crashed(error)
+
+    def eof_received(self) -> bool:
+        """Keep the transport open: the subclass decides what a FIN means."""
+        if self.cause is None:
+            self.stream_ended()
+        return True
+
+    def pause_writing(self) -> None:
+        """Note that bytes are left in user space."""
+        if self._writable is True:
+            self._writable = False
+
+    def resume_writing(self) -> None:
+        """Note that all bytes have left user space."""
+        waiter, self._writable = self._writable, True
+        if isinstance(waiter, asyncio.Future) and not waiter.done():
+            waiter.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Settle everything that waited for this connection."""
+        if self.cause is None:
+            self.cause = DisconnectCause.CONNECTION_RESET if exc is not None else self.peer_closed_cause
+        self._settle()
+        self.transport = None
+
+    # --- what the rest of the proxy uses ----------------------------------------------------------
+
+    @property
+    def open(self) -> bool:
+        """Tell whether the connection still carries anything."""
+        return self.cause is None and self.transport is not None
+
+    @property
+    def write_pending(self) -> bool:
+        """Tell whether written bytes still wait in user space."""
+        return self._writable is not True
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write, or do nothing if the connection has ended."""
+        if self.cause is None and self.transport is not None:
+            self.transport.write(data)
+
+    def writelines(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write several pieces with one call, or do nothing if the connection has ended."""
+        if self.cause is None and self.transport is not None:
+            self.transport.writelines(pieces)
+
+    async def drained(self) -> None:
+        """Wait until every written byte has left user space; raises ConnectionClosed if the connection ends first."""
+        if self.cause is not None:
+            raise ConnectionClosed(self.cause)
+        if self._writable is True:
+            return
+        if not isinstance(self._writable, asyncio.Future):
+            self._writable = self.loop.create_future()
+        # Several may wait (a body and a queue of answers): one future serves all, a cancelled waiter must not end it.
+        await asyncio.shield(self._writable)
+
+    def pause_reading(self) -> None:
+        """Stop reading and watch for a hang-up instead."""
+        if self._reading and self.transport is not None and self.cause is None:
+            self._reading = False
+            self.transport.pause_reading()
+            self._hangup.watch(self.fd, self._hung_up)
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._reading and self.transport is not None and self.cause is None:
+            self._reading = True
+            self._hangup.unwatch(self.fd)
+            self.transport.resume_reading()
+
+    @property
+    def reading(self) -> bool:
+        """Tell whether the socket is being read."""
+        return self._reading
+
+    def close(self, cause: DisconnectCause) -> None:
+        """End the connection after what is written has gone out (nothing more is accepted)."""
+        self._end(cause, abort=False)
+
+    def abort(self, cause: DisconnectCause) -> None:
+        """End the connection at once and forget what is unsent."""
+        self._end(cause, abort=True)
+
+    def detach(self) -> asyncio.Transport:
+        """Give the transport to another protocol, which takes over all that was owed here.
+
+        Reading is paused then; raises ConnectionClosed if the connection has ended.
+        """
+        transport = self.transport
+        if transport is None or self.cause is not None:
+            raise ConnectionClosed(self.cause or self.peer_closed_cause)
+        self.pause_reading()
+        self._hangup.unwatch(self.fd)
+        self.transport = None
+        self.fd = -1
+        return transport
+
+    def crashed(self, error: BaseException) -> None:
+        """End this connection because of an unexpected exception of its own."""
+        self.abort(DisconnectCause.INTERNAL_ERROR)
+
+    def _end(self, cause: DisconnectCause, *, abort: bool) -> None:
+        if self.cause is not None:
+            return
+        self.cause = cause
+        transport = self.transport
+        self._settle()
+        if transport is not None:
+            if abort:
+                transport.abort()
+                return
+            transport.close()
+            if transport.get_write_buffer_size():
+                self.loop.call_later(LINGER_SECONDS, transport.abort)
+
+    def _hung_up(self, gone: bool) -> None:
+        if self.cause is None:
+            self.abort(DisconnectCause.CONNECTION_RESET if gone else self.peer_closed_cause)
+
+    def _settle(self) -> None:
+        cause = self.cause
+        assert cause is not None
+        if self.fd < 0:
+            return
+        self._hangup.unwatch(self.fd)
+        self.fd = -1
+        waiter, self._writable = self._writable, False
+        if isinstance(waiter, asyncio.Future) and not waiter.done():
+            waiter.set_exception(ConnectionClosed(cause))
+            waiter.exception()
+        self.lost(cause)
+
+
+def peer_name(transport: asyncio.BaseTransport) -> str:
+    """Name the other end as `address:port`, for logs."""
+    address: Any = transport.get_extra_info("peername")
+    if not address:
+        return "?"
+    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"

@@ -1,0 +1,3 @@
+"""The version of this distribution, declared once."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,113 @@
+"""Write proxy.conf and docs/reference/configuration.md from the table of keys.
+
+`--check` writes nothing and fails if a file differs, so that the table stays the only source.
+"""
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from proxy.config import Config  # noqa: E402
+from proxy.config_key import Key  # noqa: E402
+
+ORIGINS = {
+    "pulsar": "the Java proxy has it too",
+    "pip-442": "PIP-442",
+    "ours": "only in this proxy",
+}
+# A sample file should load as it stands, so the one required key gets an address that nobody owns.
+SAMPLES = {"brokerServiceURL": "pulsar://broker.example:6650"}
+
+
+def sections() -> Iterator[tuple[str, list[Key[Any]]]]:
+    for section, keys in groupby(Config.keys(), key=lambda key: key.section):
+        yield section, list(keys)
+
+
+def proxy_conf() -> str:
+    lines = [
+        "# Written by scripts/generate_config.py from the table of keys; do not edit here.",
+        "#",
+        "# A line without # sets a key; every key shows its default. Environment variables named like a key,",
+        "# or PULSAR_PREFIX_<key>, go before this file; flags go before both. `pulsar-proxy check-config`",
+        "# names every fault with its line.",
+    ]
+    for section, keys in sections():
+        lines += ["", "", f"### {section}"]
+        for key in keys:
+            lines += ["", *textwrap.wrap(key.doc, 108, initial_indent="# ", subsequent_indent="# ")]
+            lines.append("# " + "; ".join(facts(key)))
+            sample = SAMPLES.get(key.name)
+            lines.append(f"{key.name}={sample}" if sample else f"#{key.name}={key.default_text}")
+    return "\n".join(lines) + "\n"
+
+
+def facts(key: Key[Any]) -> list[str]:
+    listed = [key.kind.expected]
+    if key.unit:
+        listed.append(f"unit: {key.unit}")
+    if key.required:
+        listed.append("required")
+    listed.append("may change while the proxy runs" if key.dynamic else "a change needs a restart")
+    return listed
+
+
+def reference() -> str:
+    lines = [
+        "<!-- Written by scripts/generate_config.py from the table of keys; do not edit here. -->",
+        "",
+        "# Configuration",
+        "",
+        "Each source overrides the one before: the defaults below, the file (`--config`), the environment",
+        "(`<key>` or `PULSAR_PREFIX_<key>`; the prefixed name wins), flags. The file has the syntax of Java",
+        "properties, as the Java proxy's has. A blank number keeps its default.",
+        "",
+        "*Live* means that the key may change while the proxy runs; any other needs a restart.",
+    ]
+    for section, keys in sections():
+        lines += [
+            "",
+            f"## {section}",
+            "",
+            "| key | default | unit | live | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [row(key) for key in keys]
+    return "\n".join(lines) + "\n"
+
+
+def row(key: Key[Any]) -> str:
+    default = "**required**" if key.required else f"`{key.default_text}`" if key.default_text else "(empty)"
+    expected = key.kind.expected[0].upper() + key.kind.expected[1:]
+    meaning = f"{key.doc} {expected}. *{ORIGINS[key.since]}*".replace("|", "\\|")
+    return f"| `{key.name}` | {default} | {key.unit} | {'yes' if key.dynamic else ''} | {meaning} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if a file differs instead of writing it")
+    check: bool = parser.parse_args().check
+    stale = []
+    for path, content in {
+        ROOT / "proxy.conf": proxy_conf(),
+        ROOT / "docs/reference/configuration.md": reference(),
+    }.items():
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != content:
+            stale.append(str(path.relative_to(ROOT)))
+    if stale:
+        print(f"out of date: {', '.join(stale)}; run python scripts/generate_config.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

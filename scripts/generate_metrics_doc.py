@@ -1,0 +1,71 @@
+"""Write docs/reference/metrics.md from the table of instruments.
+
+`--check` writes nothing and fails if the file differs, so that the table stays the only source.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from proxy.metrics import INSTRUMENTS, Instrument  # noqa: E402
+
+PAGE = ROOT / "docs/reference/metrics.md"
+SECTIONS = {
+    "PIP-442": "Topic list limits (PIP-442)",
+    "pulsar": "Metrics that the Java proxy has too",
+    "ours": "Only in this proxy",
+}
+INTRODUCTION = """\
+<!-- Written by scripts/generate_metrics_doc.py from the table of instruments; do not edit here. -->
+
+# Metrics
+
+`GET /metrics` on `webServicePort` answers in the Prometheus text format. Each sample has the label `cluster`,
+the value of `clusterName`.
+
+Wait times are milliseconds with a fraction (upstream's proxy cuts them to whole ones). Their quantiles are
+those of the last eight to ten minutes, within 1 %; the quantile 1.0 is the longest wait, exactly. Without a
+sample in that time a quantile is NaN. Waits that timed out count as well.
+"""
+
+
+def row(instrument: Instrument) -> str:
+    labels = ", ".join(f"`{label}`" for label in instrument.labels)
+    samples = f"`{instrument.exposed_name}`"
+    if instrument.kind == "summary":
+        samples += ", `_count`, `_sum`"
+    if instrument.created:
+        samples += ", `_created`" if instrument.kind == "summary" else f", `{instrument.name}_created`"
+    return f"| {samples} | {instrument.kind} | {instrument.unit} | {labels} | {instrument.help} |"
+
+
+def page() -> str:
+    lines = [INTRODUCTION]
+    for origin, title in SECTIONS.items():
+        lines += [f"## {title}", "", "| name | kind | unit | labels | meaning |", "|---|---|---|---|---|"]
+        lines += [row(instrument) for instrument in INSTRUMENTS if instrument.origin == origin]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
+    check: bool = parser.parse_args().check
+    if not check:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    print(
+        f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_metrics_doc.py", file=sys.stderr
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

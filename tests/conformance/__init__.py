@@ -1,0 +1,1 @@
+"""Conformance: a fake and the real thing pass the same test."""

@@ -1,0 +1,1 @@
+"""Own the property tests: generated inputs and schedules, virtual time."""

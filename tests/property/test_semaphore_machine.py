@@ -1,0 +1,351 @@
+"""Drive the semaphore with generated schedules of real tasks on virtual time and check the books after every step.
+
+A private loop is stepped by hand: most rules do not let tasks run, so that grants, cancels, timeouts and
+releases meet in one tick. At the end everything is drained by releases alone, without time and without
+cancelling, and nobody may be left: that is the freedom from deadlock.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from limiter import (
+    AsyncSemaphore,
+    Permit,
+    PermitAcquireAlreadyClosed,
+    PermitAcquireCancelled,
+    PermitAcquireError,
+    PermitAcquireQueueFull,
+    PermitAcquireTimeout,
+    PermitBusy,
+)
+from tests.support.clock import ManualClock
+
+SIZES = st.integers(0, 14)
+LIMITS = st.sampled_from([10, 10, 7, 3, 1, 20, 0])
+TIMEOUTS = st.sampled_from([None, None, None, 0.0, 1.0, 4.0, 60.0])
+PICK = st.integers(0, 1000)
+UNLIMITED = 10**9
+
+
+@dataclass
+class Request:
+    """An acquire or an update under way."""
+
+    task: "asyncio.Task[Permit]"
+    size: int
+    timeout: float
+    holder: "Holder | None" = None  # the one that grows; None for an acquire
+    started_at: float | None = None
+    key: str = ""
+
+
+@dataclass
+class Holder:
+    """A permit and the size that the model says it has."""
+
+    permit: Permit
+    size: int
+    growth: Request | None = field(default=None, repr=False)
+
+
+class SemaphoreMachine(RuleBasedStateMachine):
+    """The semaphore beside a model that knows only who was told what."""
+
+    @initialize(limit=LIMITS, max_queue=st.sampled_from([0, 1, 3]))
+    def begin(self, limit: int, max_queue: int) -> None:
+        self.loop = asyncio.new_event_loop() self.clock = ManualClock() self.limiter = AsyncSemaphore("heap",
+        limit, max_queue=max_queue, timeout_seconds=10.0, clock=self.clock) self.requests: list[Request] = []
+        # in the order of arrival self.holders: list[Holder] = [] self.settled = True self.ceiling = limit if
+        limit > 0 else UNLIMITED self.queue_ceiling = max_queue if max_queue > 0 else UNLIMITED
+
+    # Rules
+
+    @rule(n=SIZES, timeout=TIMEOUTS, key=st.sampled_from(["a", "b"]), tick=st.booleans())
+    def acquire(self, n: int, timeout: float | None, key: str, tick: bool) -> None:
+        coroutine = self.limiter.acquire(n, key=key, timeout_seconds=timeout)
+        self._start(coroutine, n, timeout, None, key)
+        self._step(tick)
+
+    @rule(n=SIZES)
+    def try_acquire(self, n: int) -> None:
+        waiting = self.limiter.queue_size + self.limiter.growers_waiting
+        try:
+            permit = self.limiter.try_acquire(n)
+        except PermitAcquireAlreadyClosed:
+            assert self.limiter.closed
+            return
+        assert permit is None or n == 0 or waiting == 0
+        if permit is not None:
+            self.holders.append(Holder(permit, permit.size))
+
+    @precondition(lambda self: self.holders)
+    @rule(pick=PICK, tick=st.booleans())
+    def release(self, pick: int, tick: bool) -> None:
+        holder = self.holders.pop(pick % len(self.holders))
+        holder.permit.release()
+        holder.permit.release()
+        self._step(tick)
+
+    @precondition(lambda self: self.holders)
+    @rule(pick=PICK, n=SIZES, timeout=TIMEOUTS, tick=st.booleans())
+    def update(self, pick: int, n: int, timeout: float | None, tick: bool) -> None:
+        holder = self.holders[pick % len(self.holders)]
+        if holder.growth is None:
+            coroutine = self.limiter.update(holder.permit, n, timeout_seconds=timeout)
+            holder.growth = self._start(coroutine, n, timeout, holder)
+        self._step(tick)
+
+    @precondition(lambda self: self.holders)
+    @rule(n=SIZES, timeout=TIMEOUTS)
+    def update_all(self, n: int, timeout: float | None) -> None:
+        for pick in range(len(self.holders)):
+            self.update(pick, n, timeout, False)
+        self._step(True)
+
+    @precondition(lambda self: self.holders)
+    @rule(pick=PICK, n=SIZES, tick=st.booleans())
+    def try_update(self, pick: int, n: int, tick: bool) -> None:
+        holder = self.holders[pick % len(self.holders)]
+        try:
+            if self.limiter.try_update(holder.permit, n):
+                holder.size = n
+        except PermitBusy:
+            assert holder.growth is not None
+        except PermitAcquireAlreadyClosed:
+            assert self.limiter.closed
+            assert n > holder.permit.size
+        self._step(tick)
+
+    @precondition(lambda self: self.requests)
+    @rule(pick=PICK, tick=st.booleans())
+    def cancel(self, pick: int, tick: bool) -> None:
+        self.requests[pick % len(self.requests)].task.cancel()
+        self._step(tick)
+
+    @precondition(lambda self: self.requests and self.holders)
+    @rule(pick=PICK, request=PICK, cancel_first=st.booleans())
+    def release_and_cancel_meet(self, pick: int, request: int, cancel_first: bool) -> None:
+        task = self.requests[request % len(self.requests)].task
+        holder = self.holders.pop(pick % len(self.holders))
+        if cancel_first:
+            task.cancel()
+        holder.permit.release()
+        task.cancel()
+        self._step(True)
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 4.0, 10.0]), tick=st.booleans())
+    def expire(self, seconds: float, tick: bool) -> None:
+        self.clock.advance(seconds)
+        self._step(tick)
+
+    @rule(limit=LIMITS, tick=st.booleans())
+    def set_limit(self, limit: int, tick: bool) -> None:
+        if limit > 0:
+            self.ceiling = max(limit, self.limiter.held - self._excess())
+        else:
+            self.ceiling = UNLIMITED
+        self.limiter.set_limit(limit)
+        self._step(tick)
+
+    @rule(max_queue=st.sampled_from([0, 1, 3]))
+    def set_max_queue(self, max_queue: int) -> None:
+        self.limiter.set_max_queue(max_queue)
+        self.queue_ceiling = max(max_queue, self.limiter.queue_size) if max_queue > 0 else UNLIMITED
+
+    @precondition(lambda self: len(self.requests) > 6)
+    @rule(tick=st.booleans())
+    def close(self, tick: bool) -> None:
+        self.limiter.close()
+        self._step(tick)
+
+    @rule()
+    def tick(self) -> None:
+        self._step(True)
+
+    # Invariants, after every step
+
+    @invariant()
+    def held_is_within_the_limit_but_for_one_overshoot_and_a_lowered_limit(self) -> None:
+        above = self.limiter.held - self._excess()
+        assert above <= self.ceiling, f"{self.limiter!r}, excess {self._excess()}, ceiling {self.ceiling}"
+        limit = self.limiter.limit if self.limiter.limit > 0 else UNLIMITED
+        self.ceiling = max(limit, min(self.ceiling, above))
+
+    @invariant()
+    def head_newcomer_does_not_fit(self) -> None:
+        head, limit, held = self.limiter._newcomers.head, self.limiter.limit, self.limiter.held
+        if head is not None:
+            assert limit > 0
+            assert held + head.size > limit
+            assert head.size <= limit or held > 0
+            assert head.size > 0
+
+    @invariant()
+    def head_grower_waits_for_an_overshoot_that_is_under_way(self) -> None:
+        head, limit, held = self.limiter._growers.head, self.limiter.limit, self.limiter.held
+        overshooter = self.limiter._ledger.overshooter
+        if head is not None:
+            assert limit > 0
+            assert held + head.size - head.permit.size > limit
+            assert overshooter is not None
+        if overshooter is not None:
+            assert held > limit > 0
+            assert not overshooter.released
+            assert overshooter.growth is None or overshooter.growth.queue is None, "it must not wait itself"
+
+    @invariant()
+    def queue_is_bounded(self) -> None:
+        assert self.limiter.queue_size <= self.queue_ceiling
+        if self.limiter.max_queue > 0:
+            self.queue_ceiling = max(self.limiter.max_queue, self.limiter.queue_size)
+
+    @invariant()
+    def nobody_gone_is_kept(self) -> None:
+        waiting = self.limiter.queue_size + self.limiter.growers_waiting
+        assert len(self.limiter._deadlines) <= 2 * waiting
+        assert self.clock.pending <= 1
+
+    @invariant()
+    def books_are_the_sum_of_all_permits(self) -> None:
+        if not self.settled:
+            return
+        assert [holder.permit.size for holder in self.holders] == [holder.size for holder in self.holders]
+        assert self.limiter.held == sum(holder.size for holder in self.holders)
+        by_key: dict[object, int] = {}
+        for holder in self.holders:
+            if holder.permit.key is not None and holder.size:
+                by_key[holder.permit.key] = by_key.get(holder.permit.key, 0) + holder.size
+        assert dict(self.limiter.top_holders(9)) == by_key
+
+    @invariant()
+    def places_are_the_tasks_that_wait(self) -> None:
+        if not self.settled:
+            return
+        growing = sum(request.holder is not None for request in self.requests)
+        assert self.limiter.growers_waiting == growing
+        assert self.limiter.queue_size == len(self.requests) - growing
+
+    @invariant()
+    def nobody_waits_past_its_deadline(self) -> None:
+        for request in self.requests:
+            if self.settled and request.started_at is not None:
+                assert self.clock.time() < request.started_at + request.timeout
+
+    # The end
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        try:
+            self._step(True)
+            self._drain_by_releases_alone()
+            assert self.limiter.held == 0
+            assert (self.limiter.queue_size, self.limiter.growers_waiting) == (0, 0)
+            assert self.limiter.top_holders(9) == []
+            assert len(self.limiter._deadlines) == 0
+        finally:
+            for request in self.requests:
+                request.task.cancel()
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+
+    def _drain_by_releases_alone(self) -> None:
+        for _ in range(2 * len(self.requests) + 2):
+            for holder in [holder for holder in self.holders if holder.growth is None]:
+                self.holders.remove(holder)
+                holder.permit.release()
+            self._step(True)
+        assert self.requests == [], f"stuck: {self.limiter!r}"
+        assert self.holders == []
+
+    # Helpers
+
+    def _excess(self) -> int:
+        """Return what the one overshoot under way holds above its size before."""
+        ledger = self.limiter._ledger
+        return 0 if ledger.overshooter is None else ledger.overshooter.size - ledger.overshot_from
+
+    def _start(
+        self,
+        coroutine: Coroutine[Any, Any, Permit],
+        size: int,
+        timeout: float | None,
+        holder: Holder | None,
+        key: str = "",
+    ) -> Request:
+        limit = self.limiter.timeout_seconds if timeout is None else timeout
+        request = Request(self.loop.create_task(coroutine), size, limit, holder, key=key)
+        self.requests.append(request)
+        return request
+
+    def _step(self, tick: bool) -> None:
+        self.settled = False
+        if tick:
+            for request in self.requests:
+                if request.started_at is None:
+                    request.started_at = self.clock.time()
+            self.loop.run_until_complete(_settle())
+            self._collect()
+            self.settled = True
+
+    def _collect(self) -> None:
+        """Note who got what, and that nobody was overtaken."""
+        waiting = [request for request in self.requests if not request.task.done()] first_waiting =
+        next((self.requests.index(request) for request in waiting if not request.holder), None) for place,
+        request in enumerate(self.requests):
+            if not request.task.done():
+                continue
+            granted = self._outcome_of(request)
+            if granted and request.holder is None and request.size > 0 and first_waiting is not None:
+                assert place < first_waiting, "a newcomer was overtaken"
+        self.requests = waiting
+
+    def _outcome_of(self, request: Request) -> bool:
+        holder = request.holder
+        if holder is not None:
+            holder.growth = None
+        if request.task.cancelled():
+            return False
+        error = request.task.exception()
+        if error is not None:
+            self._judge(request, error)
+            return False
+        permit = request.task.result()
+        if holder is not None:
+            assert permit is holder.permit
+            holder.size = request.size
+            return True
+        assert permit.requested == request.size
+        assert permit.key == request.key
+        assert permit.size == request.size or 0 < permit.size < request.size
+        self.holders.append(Holder(permit, permit.size))
+        return True
+
+    def _judge(self, request: Request, error: BaseException) -> None:
+        holder = request.holder
+        released = holder is not None and holder.permit.released
+        assert isinstance(error, PermitAcquireError) or released, error
+        if isinstance(error, PermitAcquireTimeout):
+            assert request.started_at is not None
+            assert self.clock.time() >= request.started_at + request.timeout
+        elif isinstance(error, PermitAcquireQueueFull):
+            assert holder is None
+        elif isinstance(error, PermitAcquireAlreadyClosed):
+            assert self.limiter.closed
+        elif isinstance(error, PermitAcquireCancelled):
+            assert released
+
+
+async def _settle() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+SemaphoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestSemaphore = SemaphoreMachine.TestCase

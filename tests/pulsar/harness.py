@@ -1,0 +1,92 @@
+"""Owns the choice of the broker under test and the proxy in front of it; also a command for humans.
+
+Order: PULSAR_SERVICE_URL (with PULSAR_ADMIN_URL), Maven, Docker. A machine with none of them is an error in
+one line, never a silent skip. `python -m tests.pulsar.harness` runs both and prints their addresses;
+`--check` only says which broker would be used, or what is missing.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.pulsar.admin import Admin
+from tests.pulsar.process import ProcessFailedError
+from tests.pulsar.proxy_process import run_proxy
+from tests.pulsar.standalone import (
+    JAVA_VERSION,
+    NAMESPACE,
+    Broker,
+    MissingToolError,
+    missing_for_docker,
+    missing_for_maven,
+    standalone,
+)
+
+
+def check(environ: Mapping[str, str]) -> str:
+    """Name the broker that would be used; raises MissingToolError if there is none."""
+    if "PULSAR_SERVICE_URL" in environ:
+        if "PULSAR_ADMIN_URL" not in environ:
+            raise MissingToolError("PULSAR_SERVICE_URL is set, PULSAR_ADMIN_URL is not: set both")
+        return "env"
+    no_maven = missing_for_maven()
+    if no_maven is None:
+        return "maven"
+    no_docker = missing_for_docker()
+    if no_docker is None:
+        return "docker"
+    raise MissingToolError(
+        f"tests on a real pulsar need java >= {JAVA_VERSION} and maven, or docker, or PULSAR_SERVICE_URL and "
+        f"PULSAR_ADMIN_URL: {no_maven}, {no_docker}"
+    )
+
+
+@contextmanager
+def run_broker(directory: Path, environ: Mapping[str, str]) -> Iterator[Broker]:
+    """Give a broker that serves public/default; raises MissingToolError, ProcessFailedError."""
+    choice = check(environ)
+    if choice != "env":
+        with standalone(directory, by_docker=choice == "docker") as broker:
+            yield broker
+        return
+    broker = Broker(environ["PULSAR_SERVICE_URL"], environ["PULSAR_ADMIN_URL"], "PULSAR_SERVICE_URL")
+    if not Admin(broker.admin_url).is_serving(NAMESPACE):
+        raise MissingToolError(f"PULSAR_ADMIN_URL={broker.admin_url} does not serve {NAMESPACE}")
+    yield broker
+
+
+def _run(directory: Path) -> None:
+    with ExitStack() as stack:
+        broker = stack.enter_context(run_broker(directory, os.environ))
+        print(f"broker  {broker.service_url}  admin {broker.admin_url}  ({broker.origin})", flush=True)
+        proxy = stack.enter_context(run_proxy(directory, broker))
+        print(f"proxy   {proxy.service_url}  web {proxy.web_url}", flush=True)
+        print(f"logs    {directory}\nctrl-c stops both", flush=True)
+        proxy.process.wait()
+
+
+def main() -> int:
+    """Run the command line; 1 is a missing tool or a process that failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.pulsar.harness", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say which broker would be used")
+    arguments = parser.parse_args()
+    try:
+        if arguments.check:
+            print(f"real pulsar: {check(os.environ)}")
+        else:
+            with tempfile.TemporaryDirectory(prefix="pulsar-harness-") as directory:
+                _run(Path(directory))
+    except (MissingToolError, ProcessFailedError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

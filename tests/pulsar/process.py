@@ -1,0 +1,99 @@
+"""Owns one child process: its log file, its start, its readiness, its end by process id.
+
+Obeys one rule: nothing it started outlives the tests, and a child that dies says why. Knows nothing of
+Pulsar.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.05
+_TAIL_LINES = 30
+
+# Loaded before any fork: a child between fork and exec must not import.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ProcessFailedError(Exception):
+    """Report a child that died or never got ready, with the end of its log."""
+
+
+def _die_with_parent() -> None:
+    # A test run that is killed runs no fixture teardown; without this its broker would stay.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def free_ports(count: int) -> list[int]:
+    """Find loopback ports that are free now; all are held until all are known, so they differ."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+class ChildProcess:
+    """Run a command with its output in `log`."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                preexec_fn=_die_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Name the process."""
+        return self._process.pid
+
+    def tail(self, lines: int = _TAIL_LINES) -> str:
+        """Return the end of the log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def wait_ready(self, is_ready: Callable[[], bool], timeout: float) -> None:
+        """Wait until `is_ready()` or raise ProcessFailedError with the log's end."""
+        deadline = time.monotonic() + timeout
+        while not is_ready():
+            code = self._process.poll()
+            if code is not None:
+                raise ProcessFailedError(f"{self.name} ended with {code} before it was ready\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise ProcessFailedError(f"{self.name} was not ready after {timeout:.0f} s\n{self.tail()}")
+            time.sleep(_POLL_SECONDS)
+
+    def ensure_running(self) -> None:
+        """Raise ProcessFailedError with the log's end if the process has ended by itself."""
+        code = self._process.poll()
+        if code is not None:
+            raise ProcessFailedError(f"{self.name} ended with {code} before it was told to\n{self.tail()}")
+
+    def wait(self) -> int:
+        """Wait for the process to end by itself and return its exit code."""
+        return self._process.wait()
+
+    def stop(self, timeout: float) -> int:
+        """End the process by SIGTERM, by SIGKILL after `timeout` seconds, and return its exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()

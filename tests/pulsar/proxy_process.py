@@ -1,0 +1,73 @@
+"""Owns the proxy as a separate process in front of a broker: its proxy.conf, its readiness, its clean end.
+
+Obeys one rule: an exit code other than 0 after SIGTERM is a failure. Starts the proxy as a user does, by its
+command line.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.pulsar.process import ChildProcess, ProcessFailedError, free_ports
+from tests.pulsar.standalone import Broker
+from tests.support.wire import WireClient, WireError
+
+_ROOT: Final = Path(__file__).parent.parent.parent
+_READY_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Say where the proxy listens, and which process it is."""
+
+    service_url: str
+    web_url: str
+    process: ChildProcess
+
+
+def host_and_port(service_url: str) -> tuple[str, int]:
+    """Split pulsar://host:port."""
+    host, _, port = service_url.removeprefix("pulsar://").rpartition(":")
+    return host, int(port)
+
+
+def _answers(service_url: str) -> bool:
+    try:
+        with WireClient(*host_and_port(service_url), timeout=5.0) as client:
+            client.connect()
+    except (OSError, WireError):
+        return False
+    return True
+
+
+@contextmanager
+def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None) -> Iterator[Proxy]:
+    """Run the proxy until the block ends; raises ProcessFailedError, also for an unclean end."""
+    service_port, web_port = free_ports(2)
+    keys = {
+        "servicePort": str(service_port),
+        "webServicePort": str(web_port),
+        "bindAddress": "127.0.0.1",
+        "clusterName": "standalone",
+        "brokerServiceURL": broker.service_url,
+        "brokerWebServiceURL": broker.admin_url,
+        "brokerProxyAllowedTargetPorts": "*",
+        **(overrides or {}),
+    }
+    config = directory / f"proxy-{service_port}.conf"
+    config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    command = [sys.executable, "-m", "proxy", "serve", "--config", str(config)]
+    process = ChildProcess("proxy", command, config.with_suffix(".log"), {"PYTHONPATH": str(_ROOT)})
+    proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process)
+    try:
+        process.wait_ready(lambda: _answers(proxy.service_url), _READY_SECONDS)
+        yield proxy
+        process.ensure_running()
+    finally:
+        code = process.stop(_STOP_SECONDS)
+    if code != 0:
+        raise ProcessFailedError(f"proxy ended with code {code} after SIGTERM, expected 0\n{process.tail()}")

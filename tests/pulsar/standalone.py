@@ -1,0 +1,157 @@
+"""Owns how a standalone Pulsar is brought up here: its class path by Maven, or its image by Docker.
+
+Obeys one rule: everything but the cached class path lives in a directory the caller gives. Knows nothing of
+the proxy.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import string
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.pulsar.admin import Admin
+from tests.pulsar.process import ChildProcess, free_ports
+
+PULSAR_VERSION: Final = "4.2.4"
+NAMESPACE: Final = "public/default"
+JAVA_VERSION: Final = 17
+
+_HERE: Final = Path(__file__).parent
+_BROKER: Final = _HERE / "broker"
+_CACHE: Final = _HERE.parent.parent / ".cache" / "pulsar"
+_READY_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 20.0
+_JAVA_OPTIONS: Final = ("-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+ExitOnOutOfMemoryError")
+# The packages that Pulsar's own start script opens (bin/pulsar of 4.2).
+_OPENED: Final = (
+    "java.base/java.io",
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+_STANDALONE_OPTIONS: Final = ("--no-functions-worker", "-nss", "--advertised-address", "127.0.0.1")
+
+
+class MissingToolError(Exception):
+    """Say in one line which tool is missing and what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Say where a broker listens."""
+
+    service_url: str
+    admin_url: str
+    origin: str
+
+
+def missing_for_maven() -> str | None:
+    """Name what keeps Maven from being used, None if nothing does."""
+    java = shutil.which("java")
+    if java is None:
+        return "java not found"
+    version = _java_version(java)
+    if version < JAVA_VERSION:
+        return f"java {version} found"
+    return None if shutil.which("mvn") else "mvn not found"
+
+
+def missing_for_docker() -> str | None:
+    """Name what keeps Docker from being used, None if nothing does."""
+    if shutil.which("docker") is None:
+        return "docker not found"
+    done = subprocess.run(["docker", "info"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return None if done.returncode == 0 else "docker daemon not running"
+
+
+def _java_version(java: str) -> int:
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(\d+)', done.stderr)
+    return int(match.group(1)) if match else 0
+
+
+def class_path() -> str:
+    """Resolve the broker's class path by Maven, once per content of pom.xml; raises MissingToolError."""
+    pom = _BROKER / "pom.xml"
+    cached = _CACHE / hashlib.sha256(pom.read_bytes()).hexdigest()[:16] / "classpath.txt"
+    if cached.exists() and all(Path(jar).exists() for jar in cached.read_text().split(os.pathsep)):
+        return cached.read_text()
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    # Under another name until it is whole: a second run may look at the same time.
+    fresh = cached.with_suffix(f".{os.getpid()}")
+    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(pom), *goal],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 or not fresh.exists():
+        raise MissingToolError(f"mvn could not resolve pulsar {PULSAR_VERSION}: {_first_error(done.stdout)}")
+    fresh.replace(cached)
+    return cached.read_text()
+
+
+def _first_error(output: str) -> str:
+    errors = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines() or ["no output"]
+    return errors[0]
+
+
+def _write_config(directory: Path, service_port: int, web_port: int) -> Path:
+    template = string.Template((_BROKER / "standalone.conf").read_text())
+    config = directory / "standalone.conf"
+    config.write_text(template.substitute(service_port=service_port, web_port=web_port))
+    # The image's user is not ours.
+    config.chmod(0o644)
+    return config
+
+
+def _java_command(directory: Path, config: Path) -> list[str]:
+    command = ["java", *_JAVA_OPTIONS]
+    command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
+    command += [f"-Dlog4j2.configurationFile={_BROKER / 'log4j2.xml'}", "-cp", class_path()]
+    command += ["org.apache.pulsar.PulsarStandaloneStarter", "-c", str(config), *_STANDALONE_OPTIONS]
+    command += ["--metadata-dir", str(directory / "metadata")]
+    return [*command, "--bookkeeper-dir", str(directory / "bookkeeper")]
+
+
+def _docker_command(config: Path) -> list[str]:
+    inside = "/pulsar/conf/standalone-of-tests.conf"
+    # The host's network: a lookup answers with 127.0.0.1 and the port that the broker itself listens on.
+    command = ["docker", "run", "--rm", "--network", "host", "-v", f"{config}:{inside}:ro"]
+    command += ["-e", f"PULSAR_STANDALONE_CONF={inside}", "-e", f"PULSAR_MEM={_JAVA_OPTIONS[0]}"]
+    command += [f"apachepulsar/pulsar:{PULSAR_VERSION}"]
+    return [*command, "bin/pulsar", "standalone", *_STANDALONE_OPTIONS]
+
+
+@contextmanager
+def standalone(directory: Path, by_docker: bool) -> Iterator[Broker]:
+    """Run a standalone in `directory` until the block ends; raises MissingToolError, ProcessFailedError."""
+    service_port, web_port = free_ports(2)
+    config = _write_config(directory, service_port, web_port)
+    command = _docker_command(config) if by_docker else _java_command(directory, config)
+    origin = f"pulsar {PULSAR_VERSION} standalone ({'docker' if by_docker else 'maven'})"
+    broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
+    admin = Admin(broker.admin_url)
+    process = ChildProcess(origin, command, directory / "broker.log")
+    try:
+        process.wait_ready(lambda: admin.is_serving(NAMESPACE), _READY_SECONDS)
+        yield broker
+        process.ensure_running()
+    finally:
+        process.stop(_STOP_SECONDS)

@@ -1,0 +1,106 @@
+"""Messages of all shapes pass the relay unchanged and in order."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pulsar
+import pytest
+
+from tests.pulsar.messages import content, receive, send_numbers
+
+pytestmark = pytest.mark.pulsar
+
+MIB = 1024 * 1024
+COMPRESSIONS = [
+    pulsar.CompressionType.LZ4,
+    pulsar.CompressionType.ZLib,
+    pulsar.CompressionType.ZSTD,
+    pulsar.CompressionType.SNAPPY,
+]
+
+
+def test_messages_arrive_in_order(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "sub")
+    sent = send_numbers(client.create_producer(topic, batching_enabled=False), 50)
+    assert [message.data() for message in receive(consumer, 50)] == sent
+
+
+def test_batches_arrive_whole(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "sub")
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=100, batching_max_publish_delay_ms=1000
+    )
+    sent = [b"%d" % number for number in range(500)]
+    for data in sent:
+        producer.send_async(data, callback=None)
+    producer.flush()
+    received = list(receive(consumer, 500))
+    assert [message.data() for message in received] == sent
+    assert max(message.message_id().batch_index() for message in received) > 0
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS, ids=lambda compression: compression.name)
+def test_compressed_messages_arrive_unchanged(
+    client: pulsar.Client, topic: str, compression: pulsar.CompressionType
+) -> None:
+    consumer = client.subscribe(topic, "sub")
+    producer = client.create_producer(topic, compression_type=compression)
+    sent = [b"a" * 100_000, content(100_000)]
+    for data in sent:
+        producer.send(data)
+    assert [message.data() for message in receive(consumer, 2)] == sent
+
+
+def test_properties_key_and_event_time_arrive(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "sub")
+    client.create_producer(topic).send(
+        b"x", properties={"a": "1", "é": "2"}, partition_key="key", event_timestamp=1234
+    )
+    (message,) = receive(consumer, 1)
+    assert message.properties() == {"a": "1", "é": "2"}
+    assert (message.partition_key(), message.event_timestamp()) == ("key", 1234)
+
+
+def test_a_message_of_4_mib_arrives_unchanged(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "sub")
+    sent = content(4 * MIB)
+    client.create_producer(topic, batching_enabled=False).send(sent)
+    (message,) = receive(consumer, 1)
+    assert message.data() == sent
+
+
+def test_a_chunked_message_of_12_mib_arrives_unchanged(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "sub")
+    sent = content(12 * MIB)
+    client.create_producer(topic, batching_enabled=False, chunking_enabled=True).send(sent)
+    (message,) = receive(consumer, 1)
+    assert message.data() == sent
+
+
+def test_a_message_that_was_not_acknowledged_goes_to_the_next_consumer(
+    client: pulsar.Client, topic: str
+) -> None:
+    first = client.subscribe(topic, "sub")
+    client.create_producer(topic).send(b"kept")
+    first.receive(timeout_millis=60_000)
+    first.close()
+    (message,) = receive(client.subscribe(topic, "sub"), 1)
+    assert message.data() == b"kept"
+
+
+def test_many_clients_at_once_each_get_their_own_messages(
+    new_client: Callable[[], pulsar.Client], namespace: str
+) -> None:
+    clients = [new_client() for _ in range(40)]
+
+    def run(number: int) -> bool:
+        topic = f"persistent://{namespace}/topic-{number}"
+        consumer = clients[number].subscribe(topic, "sub")
+        sent = [content(1000, number * 100 + index) for index in range(20)]
+        producer = clients[number].create_producer(topic)
+        for data in sent:
+            producer.send(data)
+        return [message.data() for message in receive(consumer, 20)] == sent
+
+    with ThreadPoolExecutor(len(clients)) as pool:
+        assert list(pool.map(run, range(len(clients)))) == [True] * len(clients)

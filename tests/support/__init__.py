@@ -1,0 +1,1 @@
+"""What tests share: fakes, clocks, clients. Nothing here is shipped."""

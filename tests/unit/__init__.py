@@ -1,0 +1,1 @@
+"""Unit tests: no sockets, no real time."""

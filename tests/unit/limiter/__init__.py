@@ -1,0 +1,1 @@
+"""Own the unit tests of the limiter: virtual time, no ports."""

@@ -1,0 +1,10 @@
+"""Own the fixtures of the limiter's tests."""
+
+import pytest
+
+from tests.support.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()

@@ -1,0 +1,124 @@
+"""Test the deadlines: one timer for all, exact moments, no memory of those who have gone."""
+
+import asyncio
+
+import pytest
+
+from limiter.deadlines import NEVER, Deadlines
+from limiter.queue import Newcomer, Waiter, WaiterQueue
+from tests.support.clock import ManualClock
+
+
+class Watched:
+    """Deadlines over a queue; write down who expired when."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.expired: list[tuple[int, float]] = []
+        self.queue: WaiterQueue[Newcomer] = WaiterQueue(self.leave)
+        self.deadlines = Deadlines(clock, self._expire)
+
+    def add(self, size: int, seconds: float) -> Newcomer:
+        now = self.clock.time()
+        waiter = Newcomer(asyncio.get_running_loop(), size, now, now + seconds, None)
+        self.queue.push(waiter)
+        self.deadlines.watch(waiter)
+        return waiter
+
+    def leave(self, waiter: Newcomer) -> None:
+        self.queue.remove(waiter)
+        self.deadlines.forget(waiter)
+
+    def _expire(self, waiter: Waiter, now: float) -> None:
+        assert isinstance(waiter, Newcomer)
+        self.queue.remove(waiter)
+        self.expired.append((waiter.size, now))
+
+
+@pytest.fixture
+def watched(clock: ManualClock) -> Watched:
+    return Watched(clock)
+
+
+async def test_each_expires_at_its_own_moment_whatever_the_order(watched: Watched) -> None:
+    for size, seconds in ((1, 5.0), (2, 1.0), (3, 3.0), (4, 1.0)):
+        watched.add(size, seconds)
+    watched.clock.advance(10.0)
+    moments = [(size, now - 1000.0) for size, now in watched.expired]
+    assert sorted(moments[:2]) == [(2, 1.0), (4, 1.0)]
+    assert moments[2:] == [(3, 3.0), (1, 5.0)]
+    assert len(watched.deadlines) == 0
+    assert watched.clock.pending == 0
+
+
+async def test_there_is_one_timer_however_many_wait(watched: Watched) -> None:
+    for size in range(100):
+        watched.add(size, 50.0 - size * 0.1)
+    assert watched.clock.pending == 1
+
+
+async def test_those_who_have_gone_are_never_the_majority(watched: Watched) -> None:
+    stays = watched.add(0, 1.0)
+    waiters = [watched.add(size, 25.0) for size in range(1, 1000)]
+    for left, waiter in enumerate(waiters, 1):
+        watched.leave(waiter)
+        assert len(watched.deadlines) <= 2 * (1000 - left)
+    assert len(watched.deadlines) <= 2
+    watched.leave(stays)
+    assert len(watched.deadlines) == 0
+
+
+async def test_one_that_left_does_not_expire_and_the_next_does(watched: Watched) -> None:
+    first = watched.add(1, 1.0)
+    for size in (2, 3, 4):
+        watched.add(size, 2.0)
+    watched.leave(first)
+    watched.clock.advance(1.5)
+    assert watched.expired == []
+    watched.clock.advance(0.5)
+    assert sorted(size for size, _ in watched.expired) == [2, 3, 4]
+
+
+async def test_one_without_a_deadline_is_not_kept(watched: Watched) -> None:
+    waiter = watched.add(1, NEVER)
+    assert len(watched.deadlines) == 0
+    assert watched.clock.pending == 0
+    watched.leave(waiter)
+    assert len(watched.deadlines) == 0
+
+
+async def test_a_timer_that_fires_early_expires_nobody_before_its_moment(watched: Watched) -> None:
+    watched.add(1, 5.0)
+    watched.add(2, 6.0)
+    moment = watched.clock.time() + 5.0
+    timer = watched.clock.call_at(moment, lambda: None)
+    timer.cancel()
+    watched.clock.advance(5.0)
+    assert watched.expired == [(1, moment)]
+
+
+async def test_expiring_one_may_let_others_leave(clock: ManualClock) -> None:
+    watched = Watched(clock)
+    waiters: list[Newcomer] = []
+
+    def expire(waiter: Waiter, now: float) -> None:
+        watched.expired.append((waiter.size, now))
+        for other in waiters:
+            if other.queue is not None:
+                watched.queue.remove(other)
+                if other is not waiter:
+                    watched.deadlines.forget(other)
+
+    watched.deadlines = Deadlines(clock, expire)
+    waiters.extend(watched.add(size, 1.0) for size in range(10))
+    clock.advance(1.0)
+    assert len(watched.expired) == 1
+    assert len(watched.deadlines) == 0
+
+
+async def test_close_keeps_no_timer(watched: Watched) -> None:
+    watched.add(1, 1.0)
+    watched.deadlines.close()
+    assert watched.clock.pending == 0
+    watched.clock.advance(5.0)
+    assert watched.expired == []

@@ -1,0 +1,92 @@
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.quantiles import RELATIVE_ERROR, QuantileSketch, SlidingQuantiles
+
+FRACTIONS = (0.0, 0.5, 0.95, 0.99, 1.0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def exact(samples: list[float], fraction: float) -> float:
+    return sorted(samples)[max(1, math.ceil(fraction * len(samples))) - 1]
+
+
+def sketch_of(samples: list[float]) -> QuantileSketch:
+    sketch = QuantileSketch()
+    for sample in samples:
+        sketch.add(sample)
+    return sketch
+
+
+def assert_close(sketch: QuantileSketch, samples: list[float]) -> None:
+    for fraction, found in zip(FRACTIONS, sketch.quantiles(*FRACTIONS), strict=True):
+        assert found == pytest.approx(exact(samples, fraction), rel=RELATIVE_ERROR * 1.0001, abs=1e-3)
+
+
+durations = st.one_of(st.just(0.0), st.floats(min_value=1e-3, max_value=1e9))
+
+
+@given(st.lists(durations, min_size=1, max_size=200))
+def test_each_quantile_is_within_one_percent_of_the_sorted_samples(samples: list[float]) -> None:
+    assert_close(sketch_of(samples), samples)
+
+
+@given(st.lists(durations, min_size=1), st.lists(durations, min_size=1))
+def test_merging_is_the_same_as_counting_all(left: list[float], right: list[float]) -> None:
+    merged = sketch_of(left)
+    merged.merge(sketch_of(right))
+    assert merged.quantiles(*FRACTIONS) == sketch_of(left + right).quantiles(*FRACTIONS)
+    assert merged.count == len(left) + len(right)
+
+
+def test_the_largest_sample_is_exact_beyond_the_range_too() -> None:
+    assert sketch_of([1.0, 25_003.7]).quantiles(1.0) == [25_003.7]
+    assert sketch_of([3e12]).quantiles(0.5, 1.0) == [3e12, 3e12]
+
+
+def test_nothing_counted_is_no_number() -> None:
+    assert all(math.isnan(value) for value in QuantileSketch().quantiles(0.5, 1.0))
+
+
+def test_memory_is_bounded_whatever_is_counted() -> None:
+    chance = random.Random(7)
+    sketch = sketch_of([10 ** chance.uniform(-12, 12) for _ in range(50_000)])
+    assert len(sketch._buckets) < 1500
+
+
+def test_samples_leave_with_their_slice() -> None:
+    clock = Clock()
+    sliding = SlidingQuantiles(clock, window_seconds=600, slices=5)
+    sliding.add(100.0)
+    clock.now += 130
+    sliding.add(1.0)
+    assert sliding.quantiles(1.0) == [100.0]
+    clock.now = 1000 + 599.9
+    assert sliding.quantiles(1.0) == [100.0]
+    clock.now = 1000 + 600
+    assert sliding.quantiles(1.0) == [1.0]
+    clock.now = 1000 + 720
+    assert math.isnan(sliding.quantiles(1.0)[0])
+    assert (sliding.count, sliding.total) == (2, 101.0)
+
+
+def test_a_long_silence_empties_the_window_and_time_goes_on() -> None:
+    clock = Clock()
+    sliding = SlidingQuantiles(clock, window_seconds=600, slices=5)
+    sliding.add(100.0)
+    clock.now += 1_000_000
+    sliding.add(7.0)
+    assert sliding.quantiles(0.5, 1.0) == [7.0, 7.0]
+    clock.now += 600
+    assert math.isnan(sliding.quantiles(0.5)[0])
