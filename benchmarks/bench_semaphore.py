@@ -24,9 +24,7 @@ MANY_WAITERS = 100_000
 
 
 def semaphore(limit: int) -> AsyncSemaphore:
-    return AsyncSemaphore(
-        "bench", limit, max_queue=0, timeout_seconds=3600.0, clock=asyncio.get_running_loop()
-    )
+    return AsyncSemaphore("bench", limit, max_queue=0, timeout_seconds=3600.0, clock=asyncio.get_running_loop())
 
 
 async def cycles_a_second(count: int) -> float:
@@ -136,19 +134,14 @@ async def measure_all(quick: bool) -> dict[str, object]:
     rounds = 2 if quick else 5
     micro = 1e6
     return {
-        "uncontended_cycles_per_second": round(
-            await best(cycles_a_second, 20_000 if quick else 200_000, rounds)
-        ),
+        "uncontended_cycles_per_second": round(await best(cycles_a_second, 20_000 if quick else 200_000, rounds)),
         "grant_at_once_us": {
             n: round(await best(grant_seconds_at_once, n, rounds) * micro, 3) for n in (WAITERS, MANY_WAITERS)
         },
         "grant_one_by_one_us": {
-            n: round(await best(grant_seconds_one_by_one, n, rounds) * micro, 3)
-            for n in (WAITERS, MANY_WAITERS)
+            n: round(await best(grant_seconds_one_by_one, n, rounds) * micro, 3) for n in (WAITERS, MANY_WAITERS)
         },
-        "cancel_us": {
-            n: round(await best(cancel_seconds, n, rounds) * micro, 3) for n in (WAITERS, MANY_WAITERS)
-        },
+        "cancel_us": {n: round(await best(cancel_seconds, n, rounds) * micro, 3) for n in (WAITERS, MANY_WAITERS)},
         "bytes_a_waiter": await waiter_bytes(WAITERS),
     }
 

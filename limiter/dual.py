@@ -86,9 +86,7 @@ class AsyncDualMemoryLimiter:
         """Acquire `size` bytes of that memory; see `AsyncSemaphore.acquire`."""
         return self.of(limit_type).acquire(size, key=key, timeout_seconds=timeout_seconds)
 
-    def update(
-        self, permit: Permit, size: int, *, timeout_seconds: float | None = None
-    ) -> Coroutine[Any, Any, Permit]:
+    def update(self, permit: Permit, size: int, *, timeout_seconds: float | None = None) -> Coroutine[Any, Any, Permit]:
         """Change a permit of either memory to `size` bytes; see `AsyncSemaphore.update`."""
         return self._owner(permit).update(permit, size, timeout_seconds=timeout_seconds)
 

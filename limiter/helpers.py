@@ -75,9 +75,7 @@ async def write_with_direct_permits(
     caller may hold heap, but must not acquire heap from inside.
     """
     try:
-        permit = await limiter.acquire(
-            size, LimitType.DIRECT_MEMORY, key=key, timeout_seconds=timeout_seconds
-        )
+        permit = await limiter.acquire(size, LimitType.DIRECT_MEMORY, key=key, timeout_seconds=timeout_seconds)
     except PermitAcquireError as error:
         await on_error(error)
         return

@@ -20,6 +20,7 @@ from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.counters import Counters
 from proxy.errors import ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.questions import SmallQuestion
+from proxy.request_checks import check_get_or_create_schema
 from proxy.target import BrokerAddress, parse_address
 
 MAX_REDIRECTS = 10
@@ -79,6 +80,7 @@ class LookupService:
     ) -> bytes:
         """Register a schema, or find it registered."""
         try:
+            check_get_or_create_schema(request)
             answer = await self._ask(
                 PoolKey(broker, principal, Purpose.LOOKUPS),
                 CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,

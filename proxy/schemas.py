@@ -13,6 +13,7 @@ from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.counters import Counters
 from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.refusals import RefusalLog
+from proxy.request_checks import check_get_schema
 from proxy.target import BrokerAddress
 from proxy.topic_lists import ListClient
 
@@ -41,6 +42,7 @@ class SchemaService:
     async def serve(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetSchema) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
+            check_get_schema(request)
             async with asyncio.timeout(self._timeout_seconds) as clock:
                 try:
                     await self._exchange(client, broker, request, clock)

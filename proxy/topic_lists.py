@@ -34,6 +34,7 @@ from proxy.errors import (
 from proxy.list_sizes import ListSizes
 from proxy.output import Output
 from proxy.refusals import RefusalLog
+from proxy.request_checks import check_get_topics
 from proxy.target import BrokerAddress
 
 PAST_HEAP_STAGE: Final = 4
@@ -136,6 +137,7 @@ class TopicListService:
         """Answer one request; raises ConnectionClosed only, when the client is gone."""
         exchange = _Exchange(client, broker, request)
         try:
+            check_get_topics(request)
             async with asyncio.timeout(self._limits.request_timeout_seconds) as clock:
                 await self._exchange(exchange, clock)
             self._counters.list_ended("answered")

@@ -1,4 +1,4 @@
-"""Drive the semaphore with generated schedules of real tasks on virtual time and check the books after every step.
+"""Drive the semaphore with generated schedules of real tasks on virtual time; check the books after each step.
 
 A private loop is stepped by hand: most rules do not let tasks run, so that grants, cancels, timeouts and
 releases meet in one tick. At the end everything is drained by releases alone, without time and without
@@ -59,10 +59,14 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     @initialize(limit=LIMITS, max_queue=st.sampled_from([0, 1, 3]))
     def begin(self, limit: int, max_queue: int) -> None:
-        self.loop = asyncio.new_event_loop() self.clock = ManualClock() self.limiter = AsyncSemaphore("heap",
-        limit, max_queue=max_queue, timeout_seconds=10.0, clock=self.clock) self.requests: list[Request] = []
-        # in the order of arrival self.holders: list[Holder] = [] self.settled = True self.ceiling = limit if
-        limit > 0 else UNLIMITED self.queue_ceiling = max_queue if max_queue > 0 else UNLIMITED
+        self.loop = asyncio.new_event_loop()
+        self.clock = ManualClock()
+        self.limiter = AsyncSemaphore("heap", limit, max_queue=max_queue, timeout_seconds=10.0, clock=self.clock)
+        self.requests: list[Request] = []  # in the order of arrival
+        self.holders: list[Holder] = []
+        self.settled = True
+        self.ceiling = limit if limit > 0 else UNLIMITED
+        self.queue_ceiling = max_queue if max_queue > 0 else UNLIMITED
 
     # Rules
 
@@ -296,14 +300,13 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     def _collect(self) -> None:
         """Note who got what, and that nobody was overtaken."""
-        waiting = [request for request in self.requests if not request.task.done()] first_waiting =
-        next((self.requests.index(request) for request in waiting if not request.holder), None) for place,
-        request in enumerate(self.requests):
+        waiting = [request for request in self.requests if not request.task.done()]
+        newcomer_waits = False
+        for request in self.requests:
             if not request.task.done():
-                continue
-            granted = self._outcome_of(request)
-            if granted and request.holder is None and request.size > 0 and first_waiting is not None:
-                assert place < first_waiting, "a newcomer was overtaken"
+                newcomer_waits = newcomer_waits or request.holder is None
+            elif self._outcome_of(request) and request.holder is None and request.size > 0:
+                assert not newcomer_waits, "a newcomer was overtaken"
         self.requests = waiting
 
     def _outcome_of(self, request: Request) -> bool:

@@ -29,8 +29,8 @@ class ManualTimer:
 class ManualClock:
     """A clock that stands still; `advance` runs what became due, in order, each at its own moment.
 
-    Unlike a loop it runs callbacks inside `advance`, so a test sees their effect at once; callbacks of the same
-    moment run in the order in which they were asked for.
+    Unlike a loop it runs callbacks inside `advance`, so a test sees their effect at once; callbacks of the
+    same moment run in the order in which they were asked for.
     """
 
     def __init__(self, start: float = 1000.0) -> None:

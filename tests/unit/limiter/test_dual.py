@@ -99,7 +99,7 @@ async def test_permit_of_neither_is_refused(limiter: AsyncDualMemoryLimiter, clo
     with pytest.raises(ForeignPermit, match="expected a permit of"):
         limiter.release(foreign)
     with pytest.raises(ForeignPermit, match="expected a permit of"):
-        limiter.update(foreign, 2)
+        await limiter.update(foreign, 2)
 
 
 def test_one_semaphore_for_both_is_refused(clock: ManualClock) -> None:

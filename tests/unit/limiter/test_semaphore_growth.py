@@ -1,6 +1,8 @@
 """Test update: growers before newcomers, the one overshoot, and that no set of growing permits is stuck."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -281,9 +283,7 @@ async def test_every_permit_growing_twice_under_a_lowered_limit_is_no_deadlock(
     assert limiter.statistics().peak_held <= 100 + 20
 
 
-async def settle_all(
-    tasks: "list[asyncio.Task[None]] | list[asyncio.Task[None] | asyncio.Task[Permit]]",
-) -> None:
+async def settle_all(tasks: Sequence["asyncio.Task[Any]"]) -> None:
     """Run until all have ended; without the end of time: a stuck one fails the test at once."""
     for _ in range(100):
         await asyncio.sleep(0)

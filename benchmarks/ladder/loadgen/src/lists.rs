@@ -110,7 +110,7 @@ pub fn late_readers(args: &Args, target: &Target) -> Result<(), String> {
     let depth = args.number("depth", 4)? as usize;
     let start = Instant::now();
     let mut storms = Vec::new();
-    for group in split(clients, args.number("threads", 2)?.max(1) as usize) {
+    for group in split(clients, args.number("threads", 4)?.max(1) as usize) {
         let mut storm = Storm::new(group, depth)?;
         storm.ask_all();
         storms.push(storm);

@@ -1,0 +1,161 @@
+"""Owns how each server of the ladder is brought here, configured and started. Measures nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ladder.processes import CACHE, CHECKOUT, LADDER, Child, LadderError, free_ports
+from benchmarks.ladder.rows import ROWS, Row
+
+CRATE = LADDER / "loadgen"
+LOADGEN = CACHE / "loadgen" / "release" / "loadgen"
+JAVA_HOME = CACHE / "peers" / "apache-pulsar-4.0.8"
+RUN = CACHE / "run"
+
+# As the peer's own start script has them, but for the memory, which the ladder fixes.
+JAVA_OPTIONS = (
+    "-Xmx512m",
+    "-XX:MaxDirectMemorySize=512m",
+    "-Dio.netty.leakDetectionLevel=disabled",
+    "-Dio.netty.recycler.maxCapacityPerThread=4096",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.net=ALL-UNNAMED",
+    "--add-opens=java.management/sun.management=ALL-UNNAMED",
+    "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
+)
+
+
+@dataclass
+class Running:
+    """A server that answers on a port of 127.0.0.1."""
+
+    child: Child
+    port: int
+    ready_seconds: float
+
+
+def build_loadgen() -> None:
+    """Compile load generator and fake broker; `LadderError` says how if that cannot be done."""
+    if shutil.which("cargo") is None:
+        raise LadderError("got no cargo, expected a Rust toolchain: apt-get install -y cargo")
+    environment = os.environ | {"CARGO_TARGET_DIR": str(CACHE / "loadgen")}
+    command = ["cargo", "build", "--quiet", "--release", "--locked", "--offline"]
+    subprocess.run(command, cwd=CRATE, env=environment, check=True)
+
+
+def fetch_java_proxy() -> None:
+    """Resolve the Java proxy by Maven, once; 235 MB."""
+    if (JAVA_HOME / "lib").is_dir():
+        return
+    if shutil.which("mvn") is None:
+        raise LadderError("got no mvn, expected Maven for row 06: apt-get install -y maven")
+    pom = LADDER / "peers" / "pom.xml"
+    subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "process-resources"], check=True)
+
+
+def start_broker(data: str, topics: int = 10_000, topic_bytes: int = 100) -> Running:
+    """Start the fake broker; it chooses its port itself."""
+    options = ["--data", data, "--topics", str(topics), "--topic-bytes", str(topic_bytes)]
+    child = Child("broker", [str(LOADGEN), "broker", *options])
+    deadline = time.monotonic() + 10
+    while not (line := child.log.read_text()).endswith("\n"):
+        if child.process.poll() is not None or time.monotonic() > deadline:
+            child.end()
+            raise LadderError(f"the fake broker did not start\n{child.tail()}")
+        time.sleep(0.01)
+    return Running(child, int(line.split()[1]), 0.0)
+
+
+def start(row_name: str, broker: Running) -> Running:
+    """Start the server of a row in front of the broker and wait until it answers."""
+    row = ROWS[row_name]
+    port, web_port = free_ports(2)
+    name = f"row-{row_name}"
+    if row.server == "none":
+        return broker
+    if row.server == "ours":
+        child = _start_ours(name, row, broker.port, port, web_port)
+    elif row.server == "java":
+        child = _start_java(name, broker.port, port, web_port)
+    else:
+        child = _start_haproxy(name, broker.port, port)
+    try:
+        return Running(child, port, child.wait_ready(port, 60.0))
+    except BaseException:
+        child.end()
+        raise
+
+
+def missing(row_name: str) -> str:
+    """Return why a row cannot be run here and what would change that; empty if it can."""
+    server = ROWS[row_name].server
+    if server == "ours" and not _console_script().exists():
+        return "our proxy is not installed: pip install -e . in the checkout's .venv"
+    if server == "java" and shutil.which("java") is None:
+        return "no java: apt-get install -y openjdk-17-jre-headless"
+    if server == "haproxy" and shutil.which("haproxy") is None:
+        return "no haproxy: apt-get install -y haproxy"
+    return ""
+
+
+def _console_script() -> Path:
+    beside = Path(sys.executable).parent / "pulsar-proxy"
+    return beside if beside.exists() else CHECKOUT / ".venv" / "bin" / "pulsar-proxy"
+
+
+def _write(name: str, lines: list[str]) -> str:
+    RUN.mkdir(parents=True, exist_ok=True)
+    path = RUN / name
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def _proxy_conf(broker_port: int, port: int, web_port: int) -> list[str]:
+    return [
+        f"brokerServiceURL=pulsar://127.0.0.1:{broker_port}",
+        f"brokerWebServiceURL=http://127.0.0.1:{broker_port}",
+        f"servicePort={port}",
+        f"webServicePort={web_port}",
+        "bindAddress=127.0.0.1",
+        "brokerProxyAllowedTargetPorts=*",
+        "clusterName=ladder",
+    ]
+
+
+def _start_ours(name: str, row: Row, broker_port: int, port: int, web_port: int) -> Child:
+    lines = _proxy_conf(broker_port, port, web_port) + [f"{key}={value}" for key, value in row.settings]
+    return Child(name, [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)])
+
+
+def _start_java(name: str, broker_port: int, port: int, web_port: int) -> Child:
+    fetch_java_proxy()
+    lines = [*_proxy_conf(broker_port, port, web_port), "advertisedAddress=127.0.0.1"]
+    log4j = f"-Dlog4j.configurationFile={LADDER / 'peers' / 'log4j2.xml'}"
+    starter = "org.apache.pulsar.proxy.server.ProxyServiceStarter"
+    command = ["java", *JAVA_OPTIONS, log4j, "-cp", f"{JAVA_HOME / 'lib'}/*", starter]
+    return Child(name, [*command, "--config", _write(f"{name}.conf", lines)])
+
+
+def _start_haproxy(name: str, broker_port: int, port: int) -> Child:
+    lines = [
+        "global",
+        "  maxconn 9000",
+        "defaults",
+        "  mode tcp",
+        "  maxconn 9000",
+        "  timeout connect 10s",
+        "  timeout client 600s",
+        "  timeout server 600s",
+        "listen relay",
+        f"  bind 127.0.0.1:{port} backlog 4096",
+        f"  server broker 127.0.0.1:{broker_port}",
+    ]
+    return Child(name, ["haproxy", "-db", "-f", _write(f"{name}.cfg", lines)])
