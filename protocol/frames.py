@@ -18,6 +18,7 @@ LARGEST_FRAME: Final = 0x7FFF_FFFF
 _TYPE_TAG: Final = 0x08
 _FIRST_VARINT_FIELD: Final = 0x08
 _LENGTH_DELIMITED: Final = 2
+_UINT64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,7 +105,8 @@ def _varint(data: bytes, position: int) -> tuple[int | None, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, position
+            # Ten bytes hold 70 bits; every decoder drops those above 64.
+            return value & _UINT64, position
         shift += 7
     return None, position
 

@@ -9,6 +9,7 @@ request id in front of the same bytes.
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from protocol.errors import MalformedFrame
 from protocol.frames import FrameHead, answer_prefix
@@ -19,6 +20,7 @@ from protocol.slabs import SLAB_BYTES, SlabBody, SlabPool
 ANSWER_OVERHEAD_BYTES: Final = 2048
 
 _TOPICS_TAG: Final = 0x12
+_LARGEST_FIELD: Final = (1 << 29) - 1
 _GUESSES: Final = 4
 # A field that crosses a slab's end is kept up to this size; a longer one is counted and passed over.
 _STRADDLE_BYTES: Final = 4096
@@ -135,14 +137,17 @@ class TopicListScanner:
             message.MergeFromString(memoryview(chunk)[start:end])  # type: ignore[arg-type]  # upb reads any buffer
         except DecodeError:
             return False
+        if message.HasField("request_id"):
+            # The last one wins in a decoder: the client would get the broker's id instead of its own.
+            raise MalformedFrame("topic list has a second request id")
         topics = len(message.topics)
         self.topic_count += topics
         others = self._read_flags(message)
-        if chunk.isascii():
+        if chunk.isascii() and not len(UnknownFieldSet(message)):
             # Every length is below 128, so that a topic's tag and length are two bytes.
             self.name_bytes += end - start - 2 * topics - others
         else:
-            self.name_bytes += sum(len(name.encode()) for name in message.topics)
+            self.name_bytes += sum(map(_utf8_bytes, message.topics))
         return True
 
     def _read_flags(self, message: pb.CommandGetTopicsOfNamespaceResponse) -> int:
@@ -156,7 +161,7 @@ class TopicListScanner:
             occupied += 2
         if message.HasField("topics_hash"):
             self.topics_hash = message.topics_hash
-            occupied += 2 + len(message.topics_hash)
+            occupied += 2 + _utf8_bytes(message.topics_hash)
         return occupied
 
     def _begin_straddling_field(self, chunk: bytearray, start: int) -> None:
@@ -201,6 +206,11 @@ class TopicListScanner:
         self._skip = end - seen
 
 
+def _utf8_bytes(name: str | bytes) -> int:
+    # protobuf gives text that is no UTF-8 as bytes; such a name is forwarded like any other.
+    return len(name) if isinstance(name, bytes) else len(name.encode())
+
+
 def _walk(chunk: bytearray, position: int) -> int:
     """Find where the last whole field of the chunk ends."""
     while True:
@@ -217,6 +227,8 @@ def _field_end(data: bytes | bytearray, position: int) -> int | None:
     tag, position = _read_varint(data, position)
     if tag is None:
         return None
+    if not 0 < tag >> 3 <= _LARGEST_FIELD:
+        raise MalformedFrame(f"topic list has field number {tag >> 3}, expected 1 to {_LARGEST_FIELD}")
     wire_type = tag & 7
     if wire_type == 0:
         value, position = _read_varint(data, position)

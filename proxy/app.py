@@ -4,6 +4,7 @@ import asyncio
 import gc
 import resource
 import signal
+from dataclasses import replace
 from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
@@ -53,19 +54,27 @@ class Proxy:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
-        self.shared = SharedReadBuffer()
+        self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.sessions = Sessions(loop, self.counters, log, _session_limits(config))
         self._options = _socket_options(config)
         self._broker = BrokerAddress(*config.broker_address)
-        self._dialer = Dialer(loop, self._options, config.broker_proxy_connect_timeout_ms / 1000)
+        connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
+        self._dialer = Dialer(loop, self._options, connect_seconds)
+        request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
         self._validator = TargetValidator(
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
         self.pool = BrokerPool(
-            loop, self._dialer, self._resolve, self.shared, self.hangup, self.counters, _pool_limits(config)
+            loop,
+            Dialer(loop, request_options, connect_seconds),
+            self._resolve,
+            self.shared,
+            self.hangup,
+            self.counters,
+            _pool_limits(config),
         )
         self._services = self._client_services()
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)

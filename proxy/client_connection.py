@@ -103,6 +103,7 @@ class ClientConnection(Endpoint):
     __slots__ = (
         "_awaits_pong",
         "_decoder",
+        "_heard",
         "_holds",
         "_lanes",
         "_large_permit",
@@ -127,6 +128,7 @@ class ClientConnection(Endpoint):
         self._outstanding = 0
         self._processing = False
         self._awaits_pong = False
+        self._heard = False
         self._lanes: ListLanes | None = None
         self._large_permit: Permit | None = None
         self.output = Output(self, services.direct)
@@ -167,14 +169,16 @@ class ClientConnection(Endpoint):
         return self._state.state not in (State.INIT, State.CONNECTING)
 
     def tick(self, now: float) -> None:
-        """Send a PING, once per keep-alive interval; a client that did not answer the last one is ended."""
+        """Once per keep-alive interval: PING a client that was silent since the last time, end one that still is."""
         if self._state.state is not State.LOOKUP or not self.reading:
             return
-        if self._awaits_pong:
+        if self._heard:
+            self._heard = False
+        elif self._awaits_pong:
             self.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT)
-            return
-        self._awaits_pong = True
-        self.output.send(commands.PING_FRAME)
+        else:
+            self._awaits_pong = True
+            self.output.send(commands.PING_FRAME)
 
     # --- socket -----------------------------------------------------------------------------------
 
@@ -191,6 +195,7 @@ class ClientConnection(Endpoint):
         """Decode and route what has come."""
         self._services.counters.binary_bytes += count
         self._awaits_pong = False
+        self._heard = True
         self._decoder.receive_data(self._shared.large[:count])
         self._process()
 

@@ -232,15 +232,3 @@ def split_broker_url(value: str) -> tuple[str, int]:
     if found is None or not 1 <= port <= 65535:
         raise BadValue("pulsar://host:port")
     return found.group(1).strip("[]"), port
-
-
-def http_url() -> Kind[str]:
-    """A broker's HTTP address; blank is allowed."""
-    expected = "http://host:port"
-
-    def parse(value: str) -> str:
-        if value and not _HTTP_URL.fullmatch(value):
-            raise BadValue(expected)
-        return value
-
-    return Kind(expected, parse)

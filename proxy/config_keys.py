@@ -14,7 +14,6 @@ from proxy.config_key import (
     choice,
     host,
     host_patterns,
-    http_url,
     networks,
     ports,
     text,
@@ -54,10 +53,6 @@ class ConfigKeys:
         "bindAddress", "0.0.0.0", host(), since="pulsar", section=SERVER,
         doc="Address that both ports listen on. Beside an application: 127.0.0.1.",
     )  # fmt: skip
-    advertised_address = Key(
-        "advertisedAddress", "", host(), since="pulsar", section=SERVER,
-        doc="Name of this proxy for people and logs. Empty: the host's name.",
-    )  # fmt: skip
     cluster_name = Key(
         "clusterName", "", text(), since="pulsar", section=SERVER,
         doc="Pulsar cluster behind this proxy: the `cluster` label of each metric.",
@@ -70,10 +65,6 @@ class ConfigKeys:
     broker_service_url = Key(
         "brokerServiceURL", "", broker_url(), since="pulsar", section=BROKERS, required=True,
         doc="Broker, or load balancer in front of the brokers, that answers lookups and topic lists.",
-    )  # fmt: skip
-    broker_web_service_url = Key(
-        "brokerWebServiceURL", "", http_url(), since="pulsar", section=BROKERS,
-        doc="HTTP address of the same. Read and checked; no request goes there yet.",
     )  # fmt: skip
     broker_proxy_connect_timeout_ms = Key(
         "brokerProxyConnectTimeoutMs", 10_000, whole(1, _HOUR_MILLIS), since="pulsar", section=BROKERS,
@@ -208,10 +199,15 @@ class ConfigKeys:
         doc="Kernel send buffer of a lookup-mode connection: a cgroup is charged for it. 0: the kernel's "
         "choice.",
     )  # fmt: skip
-    relay_buffer_high_water_bytes = Key(
-        "relayBufferHighWaterBytes", 65_536, whole(1024, 1 << 30), section=SOCKETS, unit=_BYTES,
-        doc="Bytes of a relayed connection kept for a slow side, per direction, before the other is not "
-        "read.",
+    broker_socket_receive_buffer_bytes = Key(
+        "brokerSocketReceiveBufferBytes", 524_288, whole(0, 1 << 30), section=SOCKETS, unit=_BYTES,
+        doc="Kernel receive buffer of a request connection to a broker: what may pile up there while the proxy "
+        "waits for memory. 0: the kernel's choice.",
+    )  # fmt: skip
+    relay_buffer_bytes = Key(
+        "relayBufferBytes", 65_536, whole(16_384, 1 << 24), section=SOCKETS, unit=_BYTES,
+        doc="Bytes of a relayed connection held for a slow side, per direction, before the other is not read: "
+        "the size of one read.",
     )  # fmt: skip
     accept_backlog = Key(
         "acceptBacklog", 4096, whole(1, 65_535), section=SOCKETS, unit="connections",

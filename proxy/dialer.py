@@ -14,21 +14,32 @@ _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """TCP keep-alive and `TCP_USER_TIMEOUT` of every socket, on both sides of the proxy."""
+    """TCP keep-alive and `TCP_USER_TIMEOUT` of every socket, on both sides of the proxy.
+
+    `receive_buffer_bytes` bounds the kernel's receive buffer (0: the kernel's choice). It ends autotuning, so only
+    request connections have it: there it bounds what piles up while reading waits for memory.
+    """
 
     keep_alive_idle_seconds: int
     keep_alive_interval_seconds: int
     keep_alive_probes: int
     user_timeout_millis: int
+    receive_buffer_bytes: int = 0
 
     def apply(self, sock: socket.socket) -> None:
         """Set the options on `sock`."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.keep_alive_idle_seconds:
+            self._keep_alive(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self.user_timeout_millis)
+        if self.receive_buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+
+    def _keep_alive(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, self.keep_alive_idle_seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, self.keep_alive_interval_seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, self.keep_alive_probes)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self.user_timeout_millis)
 
 
 class Dialer:

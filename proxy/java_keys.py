@@ -9,6 +9,7 @@ refused. It reads nothing itself.
 JAVA_ONLY_KEYS: dict[str, str | None] = {
     "additionalServletDirectory": "./proxyAdditionalServlet",
     "additionalServlets": "",
+    "advertisedAddress": "",
     "advertisedAddressAutoResolvedHostNameAsAbsoluteDnsName": "false",
     "anonymousUserRole": "",
     "authenticateMetricsEndpoint": "true",
@@ -39,6 +40,7 @@ JAVA_ONLY_KEYS: dict[str, str | None] = {
     "brokerClientTlsTrustStoreType": "JKS",
     "brokerClientTrustCertsFilePath": "",
     "brokerServiceURLTLS": "",
+    "brokerWebServiceURL": "",
     "brokerWebServiceURLTLS": "",
     "checkActiveBrokers": "false",
     "configurationMetadataStoreUrl": "",

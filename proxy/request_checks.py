@@ -1,8 +1,8 @@
 """Refuse requests that make a broker close the connection they arrive on.
 
-Request connections are shared: a broker (seen with 4.2.4) that closes one because of a single client's malformed name would
-cost every other client its question, and the repetition on another connection would cost that one too. So what brokers
-answer by closing is answered here.
+Request connections are shared: a broker (seen with 4.2.4) that closes one because of a single client's malformed name
+would cost every other client its question, and the repetition on another connection would cost that one too. So what
+brokers answer by closing is answered here.
 """
 
 import re

@@ -25,13 +25,13 @@ class SharedReadBuffer:
 
     __slots__ = ("large", "small")
 
-    def __init__(self) -> None:
-        self.large = memoryview(bytearray(LARGE_READ_BYTES))
+    def __init__(self, large_bytes: int = LARGE_READ_BYTES) -> None:
+        self.large = memoryview(bytearray(large_bytes))
         self.small = self.large[:SMALL_READ_BYTES]
 
     def surrender(self) -> None:
         """Leave the present buffer to a write that has not ended, and lend a new one from now on."""
-        self.large = memoryview(bytearray(LARGE_READ_BYTES))
+        self.large = memoryview(bytearray(len(self.large)))
         self.small = self.large[:SMALL_READ_BYTES]
 
 

@@ -81,9 +81,9 @@ class TestSources:
         assert Config.load(None, environ, BROKER).cluster_name == "prefixed"
 
     def test_a_variable_may_point_to_another(self) -> None:
-        environ = {"clusterName": " ${NAME} ", "NAME": "blue", "PULSAR_PREFIX_advertisedAddress": "${ABSENT}"}
+        environ = {"clusterName": " ${NAME} ", "NAME": "blue", "PULSAR_PREFIX_statusFilePath": "${ABSENT}"}
         config = Config.load(None, environ, BROKER)
-        assert (config.cluster_name, config.advertised_address) == ("blue", "")
+        assert (config.cluster_name, config.status_file_path) == ("blue", "")
 
     def test_variables_that_are_no_keys_are_left_alone(self) -> None:
         assert Config.load(None, {"PATH": "/bin", "HOME": "/"}, BROKER).warnings == ()
@@ -158,7 +158,6 @@ class TestFaults:
             ("brokerProxyAllowedTargetPorts", "0"),
             ("brokerProxyAllowedIPAddresses", "10.0.0.0/33"),
             ("brokerProxyAllowedHostNames", "a b"),
-            ("brokerWebServiceURL", "broker:8080"),
             ("clusterName", "a\nb"),
             ("bindAddress", "no spaces"),
             ("topicListMaxAnswerBytes", "many"),

@@ -1,0 +1,73 @@
+# Every target sets up .venv in the checkout first. `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+SOURCES := protocol limiter proxy tests benchmarks scripts
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types generated unit integration pulsar bench proto generate lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clients; ends with a table
+	$(BIN)/python -m proxy demo $(ARGS)
+
+test: $(VENV)/.dev ## Run every check and every test (needs Java 17, and Maven or Docker)
+	@$(BIN)/python -m tests.pulsar.harness --check
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory unit integration pulsar
+
+check: lint types generated ## Lint, types, generated files
+
+lint: $(VENV)/.dev ## Ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev ## mypy --strict
+	$(BIN)/mypy
+
+generated: $(VENV)/.dev ## Generated files are what their generators write
+	@set -e; for script in scripts/generate_*.py; do \
+	  $(BIN)/python -m scripts.$$(basename $$script .py) --check; done
+
+unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/test_layering.py
+
+integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker
+	$(BIN)/python -m pytest -q tests/integration
+
+pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker
+	$(BIN)/python -m pytest -q tests/pulsar tests/conformance
+
+bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
+	$(BIN)/python -m benchmarks.bench_semaphore
+	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
+
+generate: $(VENV)/.dev ## Write all generated files anew
+	@set -e; for script in scripts/generate_*.py; do $(BIN)/python -m scripts.$$(basename $$script .py); done
+
+lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
+	$(PIP) install uv
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/runtime.txt pyproject.toml
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra dev -o requirements/dev.txt pyproject.toml
+	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "python >= 3.11 is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1): set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.python requirements/runtime.txt requirements/build.txt pyproject.toml
+	$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,132 @@
+"""Owns how a scenario is run: which process when, in which order. Judges nothing and writes no file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from benchmarks.ladder.processes import LadderError
+from benchmarks.ladder.rows import ROWS, Scenario
+from benchmarks.ladder.servers import LOADGEN, Running, start, start_broker
+
+Report = dict[str, float | str]
+
+LOADGEN_LIMIT_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to look: the full figures, or a quick look that nothing may be concluded from."""
+
+    pairs: int = 7
+    seconds: float = 4.0
+    java_warmup_seconds: float = 30.0
+    starts: int = 10
+
+
+@dataclass
+class Measured:
+    """What one row gave: a report per run, and what its process held."""
+
+    reports: list[Report] = field(default_factory=list)
+    peak_rss_bytes: int = 0
+    threads: int = 0
+
+    def series(self, quantity: str) -> list[float]:
+        return [float(report[quantity]) for report in self.reports]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def load(scenario: Scenario, row_name: str, running: Running, broker: Running, seconds: float | None) -> Report:
+    """Run the load generator once and return what it printed."""
+    command = [str(LOADGEN), scenario.command, "--address", f"127.0.0.1:{running.port}", *scenario.options]
+    row = ROWS[row_name]
+    if row.relayed or (scenario.relayed and row.server == "java"):
+        command += ["--via", f"127.0.0.1:{broker.port}"]
+    if scenario.kind == "memory":
+        command += ["--pid", str(running.child.pid)]
+    if scenario.timed and seconds is not None:
+        command += ["--seconds", f"{seconds:.2f}".rstrip("0").rstrip(".")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LOADGEN_LIMIT_SECONDS, check=False)
+    if done.returncode != 0:
+        raise LadderError(f"row {row_name}: {done.stderr.strip()}\n{running.child.tail()}")
+    report: Report = json.loads(done.stdout)
+    return report
+
+
+def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[str, Measured]:
+    """Run all rows next to each other, round by round, every other round backwards: the runs of one round make
+    the pairs of every ratio, and no row is always the one that comes after a certain other."""
+    measured = {name: Measured() for name in rows}
+    with ExitStack() as stack:
+        broker = start_broker(scenario.data)
+        stack.enter_context(broker.child)
+        servers = {}
+        for name in rows:
+            servers[name] = start(name, broker)
+            stack.enter_context(servers[name].child)
+        for name in rows:
+            if ROWS[name].server == "java":
+                say(f"  warming row {name} for {effort.java_warmup_seconds:.0f} s")
+                load(scenario, name, servers[name], broker, effort.java_warmup_seconds)
+        for turn in range(effort.pairs):
+            for name in rows if turn % 2 == 0 else reversed(rows):
+                report = load(scenario, name, servers[name], broker, effort.seconds)
+                measured[name].reports.append(report)
+                say(f"  {turn + 1}/{effort.pairs} row {name}: {_brief(report)}")
+        for name, running in servers.items():
+            measured[name].peak_rss_bytes = running.child.peak_rss_bytes()
+            measured[name].threads = running.child.threads()
+    return measured
+
+
+def memory(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[str, Measured]:
+    """Run each row once, on a fresh server behind which there is a fresh broker."""
+    measured = {}
+    for name in rows:
+        with ExitStack() as stack:
+            broker = start_broker(scenario.data)
+            stack.enter_context(broker.child)
+            running = start(name, broker)
+            stack.enter_context(running.child)
+            report = load(scenario, name, running, broker, 10.0)
+            say(f"  row {name}: {_brief(report)}")
+            measured[name] = Measured([report], int(report["peak_rss_bytes"]), running.child.threads())
+    return measured
+
+
+def starts(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[str, Measured]:
+    """Start each row's server again and again; the first start, which reads files from disk, is not counted."""
+    measured = {name: Measured() for name in rows}
+    broker = start_broker(scenario.data)
+    with broker.child:
+        for turn in range(effort.starts + 1):
+            for name in rows:
+                running = start(name, broker)
+                with running.child:
+                    measured[name].peak_rss_bytes = running.child.peak_rss_bytes()
+                    measured[name].threads = running.child.threads()
+                if turn > 0:
+                    measured[name].reports.append({"seconds": running.ready_seconds})
+                    say(f"  {turn}/{effort.starts} row {name}: {running.ready_seconds:.3f} s")
+    return measured
+
+
+RUNNERS: dict[str, Callable[[Scenario, tuple[str, ...], Effort], dict[str, Measured]]] = {
+    "paired": paired,
+    "memory": memory,
+    "start": starts,
+}
+
+
+def _brief(report: Report) -> str:
+    shown = ("per_second", "mb_per_second", "p99_ms", "answered", "refused", "lost", "wrong")
+    memory_keys = ("idle_rss_bytes", "peak_rss_bytes", "bytes_per_connection")
+    return ", ".join(f"{name} {report[name]}" for name in shown + memory_keys if name in report)

@@ -1,0 +1,127 @@
+"""The command line of the ladder: `python -m benchmarks.ladder.run SCENARIO…`. Owns the result files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.ladder import machine, measure, verdict
+from benchmarks.ladder.measure import Effort, Measured, say
+from benchmarks.ladder.processes import CACHE, LADDER, LadderError, end_on_signals
+from benchmarks.ladder.rows import ROWS, SCENARIOS, Scenario
+from benchmarks.ladder.servers import build_loadgen, missing
+
+RESULTS = LADDER.parent / "results"
+QUICK_RESULTS = CACHE / "quick"
+QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ladder.run", description=__doc__)
+    parser.add_argument("scenarios", nargs="+", choices=[*SCENARIOS, "all"], metavar="SCENARIO",
+                        help=", ".join(SCENARIOS) + " or all")  # fmt: skip
+    parser.add_argument("--pairs", type=int, help="rounds of all rows (7)")
+    parser.add_argument("--seconds", type=float, help="length of one run (4)")
+    parser.add_argument("--rows", help="only these rows, as in 01,06,07; the result is not kept")
+    parser.add_argument("--quick", action="store_true", help="a short look; the result is not kept")
+    return parser.parse_args()
+
+
+def _effort(options: argparse.Namespace) -> Effort:
+    base = QUICK if options.quick else Effort()
+    return Effort(
+        pairs=options.pairs or base.pairs,
+        seconds=options.seconds or base.seconds,
+        java_warmup_seconds=base.java_warmup_seconds,
+        starts=base.starts,
+    )
+
+
+def _rows(scenario: Scenario, wanted: str | None) -> tuple[str, ...]:
+    names = tuple(wanted.split(",")) if wanted else scenario.rows
+    unknown = [name for name in names if name not in ROWS]
+    if unknown:
+        raise LadderError(f"--rows: got {', '.join(unknown)}, expected some of {', '.join(ROWS)}")
+    present = []
+    for name in names:
+        if name not in scenario.rows:
+            continue
+        if reason := missing(name):
+            say(f"  row {name} ({ROWS[name].title}) is left out: {reason}")
+        else:
+            present.append(name)
+    if not present:
+        raise LadderError(f"no row to run, expected some of {', '.join(scenario.rows)}")
+    return tuple(present)
+
+
+def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Effort) -> verdict.Json:
+    quantity = "seconds" if scenario.kind == "start" else scenario.quantity
+    judged = [verdict.ratio_json(ratio, rows, quantity) for ratio in scenario.ratios]
+    ratios = [ratio for ratio in judged if ratio is not None]
+    reasons = verdict.invalid(scenario, ratios, rows)
+    return {
+        "scenario": name,
+        "title": scenario.title,
+        "kind": scenario.kind,
+        "quantity": quantity,
+        "measured_on": time.strftime("%Y-%m-%d", time.gmtime()),
+        "valid": not reasons,
+        "invalid_because": reasons,
+        "machine": machine.facts(),
+        "effort": vars(effort),
+        "rows": {row: {"title": ROWS[row].title, **verdict.row_json(rows[row], quantity)} for row in sorted(rows)},
+        "ratios": ratios,
+        "checks": verdict.checks(name, rows),
+    }
+
+
+def _show(result: verdict.Json) -> None:
+    for ratio in result["ratios"]:
+        span = f"{ratio['median']:.3f} [{ratio['least']:.3f}..{ratio['most']:.3f}]"
+        say(f"  {ratio['over']}/{ratio['under']} {ratio['quantity']}: {span} {_against(ratio)}")
+    for found in result["checks"]:
+        if found["what"] not in verdict.FAULTS or not found["reached"]:
+            say(f"  row {found['row']} {found['what']}: {found['got']:g} {_against(found)}")
+    for reason in result["invalid_because"]:
+        say(f"  not valid: {reason}")
+
+
+def _against(judged: verdict.Json) -> str:
+    if judged["required"] is None:
+        return ""
+    sign, word = ("<=" if judged["at_most"] else ">="), ("ok" if judged["reached"] else "MISSED")
+    return f"{sign} {judged['required']:g} {word}"
+
+
+def _run(name: str, options: argparse.Namespace) -> None:
+    scenario, effort = SCENARIOS[name], _effort(options)
+    say(f"{name}: {scenario.title}")
+    rows = measure.RUNNERS[scenario.kind](scenario, _rows(scenario, options.rows), effort)
+    result = _result(name, scenario, rows, effort)
+    _show(result)
+    directory: Path = QUICK_RESULTS if options.quick or options.rows else RESULTS
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+def main() -> int:
+    options = _options()
+    end_on_signals()
+    try:
+        build_loadgen()
+        for name in SCENARIOS if "all" in options.scenarios else options.scenarios:
+            _run(name, options)
+    except LadderError as error:
+        say(f"ladder: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""What an embedded broker shall do wrong, or differently: read anew at every command, so a test may change it live.
+
+Rule: delays are gates that somebody opens, never times. Knows no connection.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+
+
+class AfterHandshake(Enum):
+    """Say what a connection carries once it is CONNECTED."""
+
+    COMMANDS = "requests and answers"
+    ECHO = "every byte goes back"
+    FLOOD = "message frames as fast as the socket takes them; what arrives is discarded"
+
+
+class Redirect(NamedTuple):
+    """Where a lookup is sent instead of being answered with this broker."""
+
+    url: str
+    authoritative: bool = True
+    proxy_through_service_url: bool = False
+
+
+class Failure(NamedTuple):
+    """The error with which requests of a type are answered."""
+
+    code: int = ServerError.UnknownError
+    message: str = "the script says so"
+
+
+@dataclass(slots=True)
+class Script:
+    """A broker's orders; the empty script is a broker without faults.
+
+    `silent` types are read and never answered. `gates` hold the answers of a type until their event is set. The answer of
+    a type in `cut_mid_frame` ends, with its connection, after that many bytes. `unknown_request_id` types are answered
+    under a request id nobody asked for. `redirects` are used up, one a lookup. `slice_writes` (0: off) writes that many
+    bytes at a time. `refuse_connect` answers CONNECT with ERROR and closes.
+    """
+
+    silent: set[CommandType] = field(default_factory=set)
+    gates: dict[CommandType, asyncio.Event] = field(default_factory=dict)
+    cut_mid_frame: dict[CommandType, int] = field(default_factory=dict)
+    unknown_request_id: set[CommandType] = field(default_factory=set)
+    failures: dict[CommandType, Failure] = field(default_factory=dict)
+    redirects: deque[Redirect] = field(default_factory=deque)
+    refuse_connect: Failure | None = None
+    slice_writes: int = 0
+    after_handshake: AfterHandshake = AfterHandshake.COMMANDS
+    flood_payload_bytes: int = 64 * 1024
+
+    def hold(self, command_type: CommandType) -> asyncio.Event:
+        """Hold the answers of a type from now on, and give the gate that lets them go."""
+        return self.gates.setdefault(command_type, asyncio.Event())
