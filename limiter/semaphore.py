@@ -90,7 +90,7 @@ class AsyncSemaphore:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
         if self._closed:
             raise self._refusal(PermitAcquireAlreadyClosed, n)
-        if n and (self._newcomers.head is not None or self._growers.head is not None):
+        if n and self._newcomers.head is not None:
             return None
         size = self._ledger.room_for(n)
         if size == MUST_WAIT:
@@ -135,8 +135,6 @@ class AsyncSemaphore:
         if n > permit.size:
             if self._closed:
                 raise self._refusal(PermitAcquireAlreadyClosed, n)
-            if self._growers.head is not None and self._ledger.overshooter is not permit:
-                return False
             if not self._ledger.may_grow(permit, n):
                 return False
             self._grow(permit, n, 0.0)
@@ -284,7 +282,11 @@ class AsyncSemaphore:
     # Serving
 
     def _serve(self) -> None:
-        """Serve all who may go now, growers first."""
+        """Serve all who may go now, growers first.
+
+        A grower waits only while another permit overshoots, so above the limit: nothing else fits then, neither
+        a later growth nor a newcomer, and the calls that do not wait need not look at the growers.
+        """
         growers, newcomers, ledger = self._growers, self._newcomers, self._ledger
         while (growth := growers.head) is not None:
             if not ledger.may_grow(growth.permit, growth.size):

@@ -124,8 +124,10 @@ class TopicListScanner:
             if candidate <= start:
                 break
             if self._decode(chunk, start, candidate):
-                return candidate
+                start = candidate
+                break
             candidate = chunk.rfind(_TOPICS_TAG, start, candidate)
+        # Whole fields may lie behind the guess too: the tag it went by may be that of a name before the last.
         end = _walk(chunk, start)
         if end > start and not self._decode(chunk, start, end):
             raise MalformedFrame("topic list cannot be decoded")

@@ -67,6 +67,11 @@ class AdmittedQuestion(Generic[A]):
         """Say that the answer is above what may be held."""
         raise NotImplementedError
 
+    @property
+    def waits_for_memory(self) -> bool:
+        """Tell whether the answer has begun and waits for its permit."""
+        return self._admitting is not None and self._answer is None
+
     # --- the asker's side -------------------------------------------------------------------------
 
     async def answer(self, connection: BrokerConnection, longest_pause_seconds: float, timeout_seconds: float) -> A:

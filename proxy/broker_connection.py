@@ -47,6 +47,9 @@ class BrokerConnectionOwner(Protocol):
     def connection_lost(self, connection: "BrokerConnection", cause: DisconnectCause) -> None:
         """Hear that the connection is gone."""
 
+    def connection_paused(self) -> None:
+        """Hear that a connection stops reading until a permit is there."""
+
     def unknown_answer(self) -> None:
         """Hear that a broker answered a question nobody asked."""
 
@@ -321,7 +324,7 @@ class BrokerConnection(Endpoint):
         self._chained = True
         self._paused_for = question
         self.pause_reading()
-        self._owner.connection_changed(self)
+        self._owner.connection_paused()
 
     def _go_on(self, decide: Callable[[], None]) -> None:
         self._paused_for = None

@@ -138,6 +138,10 @@ class BrokerPool:
                 del self._connections[key]
         self._open_for_waiters()
 
+    def connection_paused(self) -> None:
+        """Count a pause for memory."""
+        self._counters.broker_connection_pauses += 1
+
     def unknown_answer(self) -> None:
         """Count an answer that no question waits for."""
         self._counters.unknown_broker_answers += 1

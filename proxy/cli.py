@@ -58,7 +58,8 @@ def _overrides(settings: Sequence[str]) -> Mapping[str, str]:
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator:
-            raise SystemExit(f"pulsar-proxy: --set {setting!r}: expected KEY=VALUE")
+            print(f"error: --set: got {setting!r}, expected KEY=VALUE", file=sys.stderr)
+            raise SystemExit(BAD_CONFIG)
         overrides[key.strip()] = value.strip()
     return overrides
 

@@ -59,6 +59,7 @@ FIELDS = {
     "request_id": "number that the client gave its request",
     "seconds": "duration of the thing the event is about",
     "signal": "name of a signal",
+    "subject": "namespace or topic that a request was about",
     "target": "address that a client wants to be connected to",
     "top_holders": "who holds most of a limiter, with bytes",
     "topic": "Pulsar topic",

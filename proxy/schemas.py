@@ -12,7 +12,7 @@ from proxy.admitted_answers import SchemaQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.counters import Counters
 from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, ProxyError, RequestFailed, request_failure
-from proxy.refusals import RefusalLog
+from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_schema
 from proxy.target import BrokerAddress
 from proxy.topic_lists import ListClient
@@ -74,7 +74,7 @@ class SchemaService:
     def _fail(self, client: ListClient, request: pb.CommandGetSchema, error: Exception) -> None:
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):
-            self._refusals.note(error, DIRECT_REFUSAL, self._limiter, client.name, request.topic)
+            self._refusals.note(error, Stage.DIRECT, self._limiter.direct, client.name, request.topic)
             failure = RequestFailed(ServerError.TooManyRequests, DIRECT_REFUSAL)
         elif not isinstance(error, ProxyError | TimeoutError):
             self._counters.internal_error(error, "schema")

@@ -19,6 +19,7 @@ _PLAIN_SCHEME: Final = "pulsar://"
 _TLS_SCHEME: Final = "pulsar+ssl://"
 _DEFAULT_PORT: Final = 6650
 _HOST_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._:-]+")
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def parse_address(text: str, key: str = "proxy_to_broker_url") -> BrokerAddress:
             rest = f"{rest}:{_DEFAULT_PORT}"
     host, _, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not _HOST_CHARACTERS.fullmatch(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if not _HOST_CHARACTERS.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise TargetRefused(f"{key} {text[:200]!r} is not host:port")
     return BrokerAddress(host, int(port))
 
@@ -98,4 +99,6 @@ async def resolve(target: BrokerAddress) -> list[str]:
         found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise TargetRefused(f"host {target.host!r} cannot be resolved: {error.strerror or error}") from error
+    except UnicodeError as error:
+        raise TargetRefused(f"host {target.host[:200]!r} is no host name: {error}") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -6,6 +6,7 @@ Every wait ends with the client's connection, with its own timeout, or with the 
 """
 
 import asyncio
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -24,8 +25,6 @@ from proxy.admitted_answers import TopicListQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.counters import Counters
 from proxy.errors import (
-    DIRECT_REFUSAL,
-    HEAP_REFUSAL,
     ConnectionClosed,
     ProxyError,
     RequestFailed,
@@ -33,20 +32,12 @@ from proxy.errors import (
 )
 from proxy.list_sizes import ListSizes
 from proxy.output import Output
-from proxy.refusals import RefusalLog
+from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_topics
 from proxy.target import BrokerAddress
 
 PAST_HEAP_STAGE: Final = 4
-OUTCOMES: Final = (
-    "answered",
-    "refused_heap",
-    "refused_direct",
-    "timed_out",
-    "failed",
-    "cancelled",
-    "asked_again",
-)
+OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled", "asked_again")
 
 
 class ListLanes:
@@ -89,22 +80,24 @@ class TopicListLimits:
 
 
 class BrokerLanes:
-    """Bound what waits on one broker: questions, and the estimates held for them (half the heap limit)."""
+    """Bound what waits on one broker: questions, and the estimates held for them (half the heap limit).
+
+    Waiting here ends with the request's clock; `maxConcurrentLookupRequests` bounds how many wait.
+    """
 
     def __init__(self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, clock: Clock) -> None:
-        longest = limits.request_timeout_seconds
         self.questions = AsyncSemaphore(
             f"questions to {broker}",
             limits.max_outstanding_per_broker,
             max_queue=0,
-            timeout_seconds=longest,
+            timeout_seconds=math.inf,
             clock=clock,
         )
         self.estimates = AsyncSemaphore(
             f"estimates on {broker}",
             max(1, heap.limit // 2) if heap.limit > 0 else 0,
-            max_queue=heap.max_queue,
-            timeout_seconds=longest,
+            max_queue=0,
+            timeout_seconds=math.inf,
             clock=clock,
         )
 
@@ -155,22 +148,28 @@ class TopicListService:
         lanes = self._broker_lanes(exchange.broker)
         estimate = self._sizes.estimate(exchange.request)
         async with client.lanes.past_heap:
-            with (
-                await lanes.estimates.acquire(estimate) as gate,
-                await limiter.heap.acquire(estimate, key=key) as heap,
-            ):
-                answer = await self._ask(exchange, lanes, heap, gate)
-                self._note_answer(exchange, answer)
-                prefix = answer.prefix(exchange.request.request_id)
-                exchange.refusal = DIRECT_REFUSAL
-                async with client.lanes.writing:
-                    with await limiter.direct.acquire(len(prefix) + answer.size, key=key):
-                        # From here the client's own reading decides; a body under way is never cut by the request's
-                        # clock.
-                        clock.reschedule(None)
-                        heap.release()
-                        await client.output.send_body(prefix, answer.slices())
-            answer.recycle()
+            exchange.stage = Stage.BROKER_BUSY
+            with await lanes.estimates.acquire(estimate) as gate:
+                exchange.stage = Stage.HEAP
+                with await limiter.heap.acquire(estimate, key=key) as heap:
+                    await self._answer(exchange, lanes, heap, gate, clock)
+
+    async def _answer(
+        self, exchange: "_Exchange", lanes: BrokerLanes, heap: Permit, gate: Permit, clock: asyncio.Timeout
+    ) -> None:
+        client, key = exchange.client, exchange.request.namespace
+        answer = await self._ask(exchange, lanes, heap, gate)
+        self._note_answer(exchange, answer)
+        prefix = answer.prefix(exchange.request.request_id)
+        exchange.stage = Stage.CLIENT_BUSY
+        async with client.lanes.writing:
+            exchange.stage = Stage.DIRECT
+            with await self._limiter.direct.acquire(len(prefix) + answer.size, key=key):
+                # From here the client's own reading decides: a body under way is never cut by the request's clock.
+                clock.reschedule(None)
+                heap.release()
+                await client.output.send_body(prefix, answer.slices())
+        answer.recycle()
 
     async def _ask(self, exchange: "_Exchange", lanes: BrokerLanes, heap: Permit, gate: Permit) -> TopicListAnswer:
         """Get the broker's answer; a question lost with its connection is asked once more on another."""
@@ -182,6 +181,7 @@ class TopicListService:
             return await self._ask_once(exchange, lanes, heap, gate)
 
     async def _ask_once(self, exchange: "_Exchange", lanes: BrokerLanes, heap: Permit, gate: Permit) -> TopicListAnswer:
+        exchange.stage = Stage.BROKER_BUSY
         slot = await lanes.questions.acquire(1)
 
         def announced() -> None:
@@ -197,6 +197,7 @@ class TopicListService:
         except BaseException:
             slot.release()
             raise
+        exchange.stage, exchange.question = Stage.BROKER, question
         longest_wait = self._limiter.heap.timeout_seconds
         return await question.answer(connection, 2 * longest_wait, longest_wait)
 
@@ -215,20 +216,15 @@ class TopicListService:
             )
 
     def _fail(self, exchange: "_Exchange", error: Exception) -> None:
-        failure = request_failure(error)
-        if isinstance(error, PermitAcquireError):
-            self._refusals.note(
-                error, exchange.refusal, self._limiter, exchange.client.name, exchange.request.namespace
-            )
-            failure = RequestFailed(ServerError.TooManyRequests, exchange.refusal)
-            outcome = "refused_heap" if exchange.refusal == HEAP_REFUSAL else "refused_direct"
-        elif isinstance(error, TimeoutError):
-            failure = RequestFailed(ServerError.TooManyRequests, exchange.refusal)
-            outcome = "timed_out"
-        else:
-            outcome = "failed"
-            if not isinstance(error, ProxyError):
-                self._counters.internal_error(error, "topic list")
+        failure, outcome = request_failure(error), "failed"
+        if isinstance(error, PermitAcquireError | TimeoutError):
+            stage = exchange.stopped_at
+            failure = RequestFailed(ServerError.TooManyRequests, stage.refusal)
+            outcome = stage.outcome
+            semaphore = self._limiter.direct if stage is Stage.DIRECT else self._limiter.heap
+            self._refusals.note(error, stage, semaphore, exchange.client.name, exchange.request.namespace)
+        elif not isinstance(error, ProxyError):
+            self._counters.internal_error(error, "topic list")
         self._counters.list_ended(outcome)
         exchange.client.output.send(commands.error(exchange.request.request_id, failure.code, failure.message))
 
@@ -240,12 +236,19 @@ class TopicListService:
 
 
 class _Exchange:
-    """One request under way; `refusal` is what its client is told if it now fails for memory or time."""
+    """One request under way, and how far it has come."""
 
-    __slots__ = ("broker", "client", "refusal", "request")
+    __slots__ = ("broker", "client", "question", "request", "stage")
 
     def __init__(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace) -> None:
         self.client = client
         self.broker = broker
         self.request = request
-        self.refusal = HEAP_REFUSAL
+        self.question: TopicListQuestion | None = None
+        self.stage = Stage.CLIENT_BUSY
+
+    @property
+    def stopped_at(self) -> Stage:
+        """Name what the request waits for: an answer that waits to be read waits for heap memory."""
+        growing = self.stage is Stage.BROKER and self.question is not None and self.question.waits_for_memory
+        return Stage.HEAP if growing else self.stage

@@ -12,12 +12,13 @@ from protocol.command_type import CommandType, request_id_field
 from protocol.errors import ServerError
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.demo.script import Failure, Script
-from proxy.demo.topics import BadRequest, TopicStore, topic_list
+from proxy.demo.script import Failure, Redirect, Script
+from proxy.demo.topics import BadRequest, DeadlyRequest, TopicStore, namespace_of, topic_list
 
 MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 SERVER_VERSION: Final = "embedded-broker"
 MOST_SCHEMAS: Final = 1000
+SCHEMA_VERSION_BYTES: Final = 8
 _FOREIGN_REQUEST_ID: Final = 1 << 40
 _NOT_SERVED: Final = Failure(
     ServerError.NotAllowedError, "the embedded broker serves lookups, topic lists and schemas only"
@@ -49,7 +50,10 @@ class Answers:
         return commands.frame(command)
 
     def answer(self, command: pb.BaseCommand) -> Iterable[bytes]:
-        """Build the answer to a command; nothing for one without a request id that needs none."""
+        """Build the answer to a command; nothing for one without a request id that needs none.
+
+        Raises DeadlyRequest, at the latest when the first piece is taken.
+        """
         kind = command.type
         if kind == CommandType.PING:
             return (commands.PONG_FRAME,)
@@ -69,7 +73,7 @@ class Answers:
         if kind == CommandType.GET_TOPICS_OF_NAMESPACE:
             return self._topics(command.getTopicsOfNamespace)
         if kind == CommandType.LOOKUP:
-            return (self._lookup(request_id),)
+            return (self._lookup(command.lookupTopic),)
         if kind == CommandType.PARTITIONED_METADATA:
             return (self._partitions(command.partitionMetadata),)
         if kind == CommandType.GET_SCHEMA:
@@ -82,25 +86,27 @@ class Answers:
         try:
             body = topic_list(self.store, request)
         except BadRequest as error:
-            yield commands.error(request.request_id, ServerError.UnknownError, str(error))
+            yield commands.error(request.request_id, error.code, str(error))
             return
         yield answer_prefix(CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, request.request_id, body.rest_bytes)
         yield from body.pieces
 
-    def _lookup(self, request_id: int) -> bytes:
+    def _lookup(self, request: pb.CommandLookupTopic) -> bytes:
+        namespace = namespace_of(request.topic)
+        if namespace is None:
+            invalid = f"invalid topic name {request.topic!r}"
+            return commands.lookup_failed(request.request_id, ServerError.InvalidTopicName, invalid)
+        if not self.store.has_namespace(namespace):
+            missing = f"namespace {namespace} not found"
+            return commands.lookup_failed(request.request_id, ServerError.TopicNotFound, missing)
+        if self.script.redirects:
+            return _redirected(request.request_id, self.script.redirects.popleft())
         command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE)
         response = command.lookupTopicResponse
-        response.request_id = request_id
-        if not self.script.redirects:
-            response.response = pb.CommandLookupTopicResponse.Connect
-            response.authoritative = True
-            response.brokerServiceUrl = self.service_url
-            return commands.frame(command)
-        redirect = self.script.redirects.popleft()
-        response.response = pb.CommandLookupTopicResponse.Redirect
-        response.brokerServiceUrl = redirect.url
-        response.authoritative = redirect.authoritative
-        response.proxy_through_service_url = redirect.proxy_through_service_url
+        response.request_id = request.request_id
+        response.response = pb.CommandLookupTopicResponse.Connect
+        response.authoritative = True
+        response.brokerServiceUrl = self.service_url
         return commands.frame(command)
 
     def _partitions(self, request: pb.CommandPartitionedTopicMetadata) -> bytes:
@@ -111,6 +117,8 @@ class Answers:
         return commands.partition_metadata_success(request.request_id, count or 0)
 
     def _schema(self, request: pb.CommandGetSchema) -> bytes:
+        if request.HasField("schema_version") and len(request.schema_version) < SCHEMA_VERSION_BYTES:
+            raise DeadlyRequest(f"schema version: got {len(request.schema_version)} bytes, expected 8")
         command = pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE)
         response = command.getSchemaResponse
         response.request_id = request.request_id
@@ -121,10 +129,12 @@ class Answers:
             response.error_message = f"topic {request.topic} has no such schema"
         else:
             response.schema.CopyFrom(versions[wanted])
-            response.schema_version = wanted.to_bytes(8, "big")
+            response.schema_version = wanted.to_bytes(SCHEMA_VERSION_BYTES, "big")
         return commands.frame(command)
 
     def _new_schema(self, request: pb.CommandGetOrCreateSchema) -> bytes:
+        if namespace_of(request.topic) is None:
+            raise DeadlyRequest(f"invalid topic name {request.topic!r}")
         command = pb.BaseCommand(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
         response = command.getOrCreateSchemaResponse
         response.request_id = request.request_id
@@ -136,8 +146,19 @@ class Answers:
                 return commands.frame(command)
             versions = self.schemas.setdefault(request.topic, versions)
             versions.append(request.schema)
-        response.schema_version = versions.index(request.schema).to_bytes(8, "big")
+        response.schema_version = versions.index(request.schema).to_bytes(SCHEMA_VERSION_BYTES, "big")
         return commands.frame(command)
+
+
+def _redirected(request_id: int, redirect: Redirect) -> bytes:
+    command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE)
+    response = command.lookupTopicResponse
+    response.request_id = request_id
+    response.response = pb.CommandLookupTopicResponse.Redirect
+    response.brokerServiceUrl = redirect.url
+    response.authoritative = redirect.authoritative
+    response.proxy_through_service_url = redirect.proxy_through_service_url
+    return commands.frame(command)
 
 
 def _failed(kind: int, request_id: int, failure: Failure) -> bytes:

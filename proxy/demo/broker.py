@@ -1,8 +1,8 @@
 """The embedded broker: a listening socket, its connections, and the topics, script and record they share.
 
-Speaks Pulsar's binary protocol well enough for lookups, topic lists and schemas. Rule: bounded whatever clients do, each
-connection by `session`. By hand: `python -m proxy.demo.broker --port 6660`; it prints its address as one line of JSON,
-and what it has seen when it ends.
+Speaks Pulsar's binary protocol well enough for lookups, topic lists and schemas. Rule: bounded whatever clients do,
+each connection by `session`. By hand: `python -m proxy.demo.broker --port 6660`; it prints its address as one line of
+JSON, and what it has seen when it ends.
 """
 
 import argparse
@@ -73,6 +73,10 @@ class EmbeddedBroker:
             await self._server.wait_closed()
         if self._crash is not None:
             raise self._crash
+
+    async def all_left(self) -> None:
+        """Wait until no connection is left."""
+        await self._scope.emptied()
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.record.connections_accepted += 1

@@ -40,10 +40,10 @@ class Failure(NamedTuple):
 class Script:
     """A broker's orders; the empty script is a broker without faults.
 
-    `silent` types are read and never answered. `gates` hold the answers of a type until their event is set. The answer of
-    a type in `cut_mid_frame` ends, with its connection, after that many bytes. `unknown_request_id` types are answered
-    under a request id nobody asked for. `redirects` are used up, one a lookup. `slice_writes` (0: off) writes that many
-    bytes at a time. `refuse_connect` answers CONNECT with ERROR and closes.
+    `silent` types are read and never answered. `gates` hold the answers of a type until their event is set. The
+    answer of a type in `cut_mid_frame` ends with a FIN after that many bytes. `unknown_request_id` types are answered
+    under a request id nobody asked for. `redirects` are used up, one a lookup. `slice_writes` (0: off) writes that
+    many bytes at a time. `refuse_connect` answers CONNECT with ERROR and closes.
     """
 
     silent: set[CommandType] = field(default_factory=set)

@@ -17,6 +17,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.demo.answers import MAX_MESSAGE_BYTES, Answers
 from proxy.demo.record import Record
 from proxy.demo.script import AfterHandshake
+from proxy.demo.topics import DeadlyRequest
 from proxy.tasks import TaskScope
 
 MOST_WAITING: Final = 1000
@@ -50,6 +51,11 @@ class Session:
         """Cut the connection and forget what is unsent."""
         self._writer.transport.abort()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Count the bytes that wait in user space."""
+        return self._writer.transport.get_write_buffer_size()
+
     async def send(self, frame: bytes) -> None:
         """Send a frame nobody asked for, between two answers."""
         await self._write((frame,))
@@ -63,6 +69,7 @@ class Session:
         finally:
             self._scope.cancel()
             self._writer.close()
+            await self._scope.emptied()
 
     async def _serve(self) -> None:
         """Serve commands; after the handshake an echo or a flood expects a client that has waited for CONNECTED."""
@@ -70,12 +77,12 @@ class Session:
             self._record.received_bytes += len(data)
             self._decoder.receive_data(data)
             if not await self._take_frames():
-                return None
+                return
             if self.connect is not None and self._script.after_handshake is AfterHandshake.ECHO:
-                return await self._echo()
-            if self.connect is not None and self._script.after_handshake is AfterHandshake.FLOOD:
+                await self._echo()
+            elif self.connect is not None and self._script.after_handshake is AfterHandshake.FLOOD:
                 self._scope.start(self._flood())
-                return await self._discard()
+                await self._discard()
 
     async def _take_frames(self) -> bool:
         """Start an answer for every command that is there; False ends the connection."""
@@ -111,7 +118,7 @@ class Session:
             if kind not in self._script.silent:
                 await self._pass_gate(kind)
                 await self._write(self._answers.answer(command), kind)
-        except ConnectionError:
+        except (ConnectionError, DeadlyRequest):
             self.abort()
         finally:
             self._places.release()

@@ -8,23 +8,37 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
 
 LONGEST_PATTERN: Final = 50
 DOMAINS: Final = ("persistent", "non-persistent")
+DEFAULT_NAMESPACE: Final = "public/default"
 _FILTERED_TAG, _HASH_TAG, _CHANGED_TAG = b"\x18", b"\x22", b"\x28"
 _PARTITION: Final = re.compile(r"-partition-\d+$")
+_NAMESPACE: Final = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 _NO_NAMES: Final = ListedNames(())
 
 
 class BadRequest(Exception):
-    """Report a request that a broker answers with an error."""
+    """Report a request that a broker answers with an error of this code."""
+
+    def __init__(self, message: str, code: int = ServerError.MetadataError) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class DeadlyRequest(Exception):
+    """Report a request for which upstream's broker 4.x closes the connection."""
 
 
 class TopicStore(Protocol):
     """The topics of a broker."""
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Tell whether a namespace exists, with or without topics."""
 
     def names(self, namespace: str) -> Names:
         """Give a namespace's topics; none for a namespace that does not exist."""
@@ -34,7 +48,10 @@ class TopicStore(Protocol):
 
 
 class ListedTopics:
-    """Topics given by name; `partitioned` says how many partitions a topic has, all of which are listed."""
+    """Topics given by name; `partitioned` says how many partitions a topic has, all of which are listed.
+
+    `public/default` exists, as in every Pulsar, and the namespaces of all topics do.
+    """
 
     def __init__(self, topics: Iterable[str] = (), partitioned: Mapping[str, int] | None = None) -> None:
         self._partitions = dict.fromkeys(topics, 0)
@@ -46,6 +63,10 @@ class ListedTopics:
         """Create a topic without partitions."""
         self._partitions[topic] = 0
         self._namespaces.clear()
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Tell whether a namespace exists."""
+        return namespace == DEFAULT_NAMESPACE or bool(self.names(namespace).count)
 
     def names(self, namespace: str) -> Names:
         """Give a namespace's topics, each partition by its own name."""
@@ -84,16 +105,21 @@ class GeneratedTopics:
         """Name a namespace."""
         return f"demo/ns-{number:0{self._digits}}"
 
+    def has_namespace(self, namespace: str) -> bool:
+        """Tell whether a namespace exists."""
+        return namespace == DEFAULT_NAMESPACE or self._generated(namespace)
+
     def names(self, namespace: str) -> Names:
         """Give a namespace's topics; none for a namespace that does not exist."""
-        found = self._number.fullmatch(namespace)
-        if found is None or int(found[1]) >= self.namespaces:
-            return _NO_NAMES
-        return GeneratedNames(self._template, namespace)
+        return GeneratedNames(self._template, namespace) if self._generated(namespace) else _NO_NAMES
 
     def partitions(self, topic: str) -> int | None:
         """Count a topic's partitions: none has any."""
         return 0
+
+    def _generated(self, namespace: str) -> bool:
+        found = self._number.fullmatch(namespace)
+        return found is not None and int(found[1]) < self.namespaces
 
 
 class TopicListBody(NamedTuple):
@@ -104,9 +130,9 @@ class TopicListBody(NamedTuple):
 
 
 def topic_list(store: TopicStore, request: pb.CommandGetTopicsOfNamespace) -> TopicListBody:
-    """Answer a topic-list request; raises BadRequest for a namespace or a pattern that is none."""
-    if not re.fullmatch(r"[\w.:=-]+/[\w.:=-]+(/[\w.:=-]+)?", request.namespace):
-        raise BadRequest(f"invalid namespace: got {request.namespace!r}, expected tenant/namespace")
+    """Answer a topic-list request; raises DeadlyRequest for a namespace, BadRequest for a pattern that is none."""
+    if not _NAMESPACE.fullmatch(request.namespace):
+        raise DeadlyRequest(f"invalid namespace: got {request.namespace!r}, expected tenant/namespace")
     names = _of_mode(store.names(request.namespace), request.mode)
     filtered = request.HasField("topics_pattern") and len(request.topics_pattern) <= LONGEST_PATTERN
     if filtered:
@@ -118,6 +144,16 @@ def topic_list(store: TopicStore, request: pb.CommandGetTopicsOfNamespace) -> To
     flags = _FILTERED_TAG + bytes([filtered]) + _HASH_TAG + varint(len(digits)) + digits.encode()
     flags += _CHANGED_TAG + bytes([changed])
     return TopicListBody(names.encoded_bytes + len(flags), _then(names.pieces(), flags))
+
+
+def namespace_of(topic: str) -> str | None:
+    """Find a topic's namespace; None for a text that is no topic name."""
+    domain, scheme, rest = topic.rpartition("://")
+    if not scheme and "/" not in rest:
+        return DEFAULT_NAMESPACE if rest else None
+    namespace, _, local = rest.rpartition("/") if rest.count("/") == 2 else ("", "", "")
+    known = not scheme or domain in DOMAINS
+    return namespace if known and local and _NAMESPACE.fullmatch(namespace) else None
 
 
 def _of_mode(names: Names, mode: int) -> Names:

@@ -4,6 +4,8 @@ A new stand-in is one entry in PEERS: a function that takes the test's request, 
 exactly the topics below in NAMESPACE, and yields its address.
 """
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topics_hash import topics_hash
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import ListedTopics
 from tests.support.wire import ServerRefusedError, WireClient, WireClosedError
 
 NAMESPACE = "public/conformance"
@@ -49,14 +53,31 @@ def real_broker(request: pytest.FixtureRequest) -> Iterator[Peer]:
     yield Peer(*host_and_port(broker.service_url), broker.service_url)
 
 
+@contextmanager
+def embedded_broker(_: pytest.FixtureRequest) -> Iterator[Peer]:
+    topics = ListedTopics((f"{BASE}/{name}" for name in PLAIN), {f"{BASE}/{WIDE}": PARTITIONS})
+    with asyncio.Runner() as runner:
+        broker = EmbeddedBroker(topics)
+        runner.run(broker.start())
+        # The client of the transcripts blocks, so the broker's loop turns in a thread of its own.
+        loop = runner.get_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            yield Peer(broker.host, broker.port, broker.service_url)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            runner.run(broker.stop())
+
+
 PEERS: dict[str, tuple[Callable[[pytest.FixtureRequest], Any], list[pytest.MarkDecorator]]] = {
     "real broker": (real_broker, [pytest.mark.pulsar]),
+    "embedded broker": (embedded_broker, []),
 }
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=marks) for name, (_, marks) in PEERS.items()]
-)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=marks) for name, (_, marks) in PEERS.items()])
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     start, _ = PEERS[request.param]
     with start(request) as running:
@@ -140,9 +161,7 @@ def test_a_list_of_the_other_domain_is_empty(wire: WireClient) -> None:
     ],
     ids=["with domain", "partitions by their topic's name", "matched whole, not in part", "all"],
 )
-def test_a_pattern_filters_and_the_hash_is_of_what_is_left(
-    wire: WireClient, pattern: str, expected: list[str]
-) -> None:
+def test_a_pattern_filters_and_the_hash_is_of_what_is_left(wire: WireClient, pattern: str, expected: list[str]) -> None:
     response = wire.get_topics(NAMESPACE, pattern=pattern)
     assert sorted(response.topics) == expected
     assert response.filtered

@@ -26,9 +26,9 @@ from limiter import (
 )
 from tests.support.clock import ManualClock
 
-SIZES = st.integers(0, 14)
-LIMITS = st.sampled_from([10, 10, 7, 3, 1, 20, 0])
-TIMEOUTS = st.sampled_from([None, None, None, 0.0, 1.0, 4.0, 60.0])
+SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6, 7, 9, 10, 13])
+LIMITS = st.sampled_from([10, 10, 10, 12, 6, 3, 20, 0])
+TIMEOUTS = st.sampled_from([None, None, None, 1.0, 4.0, 60.0, 0.0])
 PICK = st.integers(0, 1000)
 UNLIMITED = 10**9
 
@@ -65,6 +65,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
         self.requests: list[Request] = []  # in the order of arrival
         self.holders: list[Holder] = []
         self.settled = True
+        self.largest_limit = limit if limit > 0 else UNLIMITED
         self.ceiling = limit if limit > 0 else UNLIMITED
         self.queue_ceiling = max_queue if max_queue > 0 else UNLIMITED
 
@@ -132,6 +133,13 @@ class SemaphoreMachine(RuleBasedStateMachine):
         self.requests[pick % len(self.requests)].task.cancel()
         self._step(tick)
 
+    @rule(n=SIZES, timeouts=st.lists(TIMEOUTS, min_size=2, max_size=4), sizes=st.lists(SIZES, min_size=4, max_size=4))
+    def burst(self, n: int, timeouts: list[float | None], sizes: list[int]) -> None:
+        self.acquire(n, None, "a", False)
+        for timeout, size in zip(timeouts, sizes, strict=False):
+            self.acquire(size, timeout, "b", False)
+        self._step(True)
+
     @precondition(lambda self: self.requests and self.holders)
     @rule(pick=PICK, request=PICK, cancel_first=st.booleans())
     def release_and_cancel_meet(self, pick: int, request: int, cancel_first: bool) -> None:
@@ -154,6 +162,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
             self.ceiling = max(limit, self.limiter.held - self._excess())
         else:
             self.ceiling = UNLIMITED
+        self.largest_limit = max(self.largest_limit, limit if limit > 0 else UNLIMITED)
         self.limiter.set_limit(limit)
         self._step(tick)
 
@@ -162,7 +171,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
         self.limiter.set_max_queue(max_queue)
         self.queue_ceiling = max(max_queue, self.limiter.queue_size) if max_queue > 0 else UNLIMITED
 
-    @precondition(lambda self: len(self.requests) > 6)
+    @precondition(lambda self: len(self.requests) > 5)
     @rule(tick=st.booleans())
     def close(self, tick: bool) -> None:
         self.limiter.close()
@@ -327,6 +336,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
         assert permit.requested == request.size
         assert permit.key == request.key
         assert permit.size == request.size or 0 < permit.size < request.size
+        assert permit.size <= self.largest_limit, "not clamped"
         self.holders.append(Holder(permit, permit.size))
         return True
 
@@ -350,5 +360,5 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-SemaphoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+SemaphoreMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
 TestSemaphore = SemaphoreMachine.TestCase

@@ -1,0 +1,88 @@
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from protocol.frames import HEAD_BYTES, read_head
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
+from protocol.topic_list import TopicListAnswer, TopicListScanner
+from tests.support.frames import list_frame, pieces_of
+
+# Lengths around those at which a length byte is added or a name becomes too long to be kept across chunks.
+edges = st.sampled_from([0, 1, 17, 18, 127, 128, 4094, 4096, 4100, 16_383, 16_384, 66_000])
+names = st.one_of(
+    st.text(max_size=40),
+    st.text(st.sampled_from("\x12\x01a"), max_size=40),
+    st.builds(lambda letter, length: letter * length, st.sampled_from("a\x12é"), edges),
+)
+topic_lists = st.lists(names, max_size=30)
+maybe = st.none() | st.booleans()
+hashes = st.none() | st.text(max_size=130)
+chunks = st.lists(st.integers(1, 9000), max_size=40)
+request_ids = st.integers(0, 2**64 - 1)
+
+
+def fed(data: bytes, sizes: list[int]) -> TopicListScanner:
+    scanner = TopicListScanner(len(data))
+    for piece in pieces_of(data, sizes):
+        scanner.feed(bytearray(piece))
+    return scanner
+
+
+@given(topic_lists, maybe, maybe, hashes, chunks)
+@example(["a" * 4096, "b"], None, None, None, [2, 1, 1])
+def test_scanning_equals_a_plain_decode(
+    topics: list[str], filtered: bool | None, changed: bool | None, digits: str | None, sizes: list[int]
+) -> None:
+    plain = pb.CommandGetTopicsOfNamespaceResponse(
+        topics=topics, filtered=filtered, changed=changed, topics_hash=digits
+    )
+    scanner = fed(plain.SerializePartialToString(), sizes)
+    assert scanner.topic_count == len(plain.topics)
+    assert scanner.name_bytes == sum(len(name.encode()) for name in plain.topics)
+    assert (scanner.filtered, scanner.changed) == (plain.filtered, plain.changed)
+    if len(plain.topics_hash.encode()) < 4000:  # a longer one is no hash, and passed over
+        assert scanner.topics_hash == plain.topics_hash
+
+
+@given(topic_lists, maybe, hashes, request_ids, request_ids)
+def test_encoding_again_equals_what_protobuf_encodes(
+    topics: list[str], changed: bool | None, digits: str | None, asked: int, answered: int
+) -> None:
+    frame = list_frame(asked, topics, None, changed, digits)
+    head = read_head(frame[:HEAD_BYTES])
+    answer = TopicListAnswer(head, SlabPool())
+    position = head.rest_offset
+    while len(place := answer.writable()):
+        place[:] = frame[position : position + len(place)]
+        position += len(place)
+        answer.advance(len(place))
+    again = answer.prefix(answered) + b"".join(answer.slices())
+    assert again == list_frame(answered, topics, None, changed, digits)
+    assert len(again) == answer.encoded_size(answered)
+
+
+unknown_fields = st.lists(
+    st.one_of(
+        st.integers(0, 2**60).map(lambda value: b"\x78" + _varint(value)),
+        st.binary(max_size=5000).map(lambda value: b"\x82\x01" + _varint(len(value)) + value),
+        st.binary(min_size=8, max_size=8).map(lambda value: b"\x89\x01" + value),
+        st.binary(min_size=4, max_size=4).map(lambda value: b"\x8d\x01" + value),
+        st.text(max_size=200).map(lambda name: b"\x12" + _varint(len(name.encode())) + name.encode()),
+    ),
+    max_size=20,
+)
+
+
+def _varint(value: int) -> bytes:
+    encoded = pb.CommandGetTopicsOfNamespaceResponse(request_id=value).SerializeToString()
+    return encoded[1:]
+
+
+@given(unknown_fields, chunks)
+def test_fields_of_newer_releases_between_the_names_change_no_count(fields: list[bytes], sizes: list[int]) -> None:
+    data = b"".join(fields)
+    plain = pb.CommandGetTopicsOfNamespaceResponse()
+    plain.MergeFromString(data)
+    scanner = fed(data, sizes)
+    assert scanner.topic_count == len(plain.topics)
+    assert scanner.name_bytes == sum(len(name.encode()) for name in plain.topics)

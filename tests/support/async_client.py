@@ -1,0 +1,228 @@
+"""Own a Pulsar client on the test's loop that reads only what a test takes, so that it can be slow, silent or rude.
+
+Rule: it adds nothing by itself: no PONG, no buffer of its own beyond the frame being received. Frames are cut by hand,
+not by the decoder under test. Knows no proxy.
+"""
+
+import asyncio
+import itertools
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final, Self
+
+from protocol.commands import PONG_FRAME, decode_command, frame, request_id_of
+from protocol.pb import PulsarApi_pb2 as pb
+
+PATIENCE_SECONDS: Final = 20.0
+LOOPBACK: Final = "127.0.0.1"
+_LINGER_RESET: Final = struct.pack("ii", 1, 0)
+
+
+async def eventually(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait until `condition` holds; fail with `what` after a deadline that only a broken program reaches."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not condition():
+        assert loop.time() < deadline, f"expected within {seconds:g} s: {what}"
+        await asyncio.sleep(0.002)
+
+
+class Closed(Exception):
+    """The peer has ended the connection, by FIN or by RST."""
+
+
+class AsyncClient:
+    """One raw connection to `port` on loopback; everything it waits for has a deadline."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._request_ids = itertools.count(1)
+
+    @classmethod
+    async def open(cls, port: int, rcvbuf: int | None = None) -> Self:
+        sock = socket.socket()
+        sock.setblocking(False)
+        if rcvbuf is not None:
+            # Before connect(): the window scale is fixed by the handshake.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.get_running_loop().sock_connect(sock, (LOOPBACK, port))
+        except BaseException:
+            sock.close()
+            raise
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(sock)
+
+    # --- bytes ------------------------------------------------------------------------------------
+
+    async def send(self, data: bytes) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self._loop.sock_sendall(self.sock, data)
+
+    def send_now(self, data: bytes) -> int:
+        """Send as much as the kernel takes at once."""
+        try:
+            return self.sock.send(data)
+        except BlockingIOError:
+            return 0
+
+    async def receive(self, size: int) -> bytes:
+        """Read exactly `size` bytes; raises Closed."""
+        data = bytearray(size)
+        view, got = memoryview(data), 0
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while got < size:
+                try:
+                    count = await self._loop.sock_recv_into(self.sock, view[got:])
+                except ConnectionError as error:
+                    raise Closed(f"reset after {got} of {size} bytes") from error
+                if not count:
+                    raise Closed(f"closed after {got} of {size} bytes")
+                got += count
+        return bytes(data)
+
+    async def rest(self) -> bytes:
+        """Read until the peer ends the connection and give what came before; it must end it."""
+        data = bytearray()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                try:
+                    piece = await self._loop.sock_recv(self.sock, 65536)
+                except ConnectionError:
+                    return bytes(data)
+                if not piece:
+                    return bytes(data)
+                data += piece
+
+    def fin(self) -> None:
+        """Send no more, go on reading."""
+        self.sock.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+        self.sock.close()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    async def frame(self) -> bytes:
+        """Read one frame, its size included."""
+        size = await self.receive(4)
+        return size + await self.receive(int.from_bytes(size, "big"))
+
+    async def command(self) -> pb.BaseCommand:
+        return command_of(await self.frame())
+
+    async def last_command(self) -> pb.BaseCommand:
+        """Read one command, behind which the peer must end the connection."""
+        command = await self.command()
+        behind = await self.rest()
+        assert not behind, f"expected the end of the connection, got {len(behind)} bytes"
+        return command
+
+    async def answer(self, pong: bool = False) -> pb.BaseCommand:
+        """Read the next command that is no PING, answering PINGs if asked to."""
+        while True:
+            command = await self.command()
+            if command.type != pb.BaseCommand.PING:
+                return command
+            if pong:
+                await self.send(PONG_FRAME)
+
+    async def send_command(self, command: pb.BaseCommand) -> None:
+        await self.send(frame(command))
+
+    # --- the protocol -----------------------------------------------------------------------------
+
+    async def connect(self, target: str | None = None, version: int = 21) -> pb.CommandConnected:
+        await self.send(connect_frame(target, version))
+        answer = await self.command()
+        assert answer.type == pb.BaseCommand.CONNECTED, answer
+        return answer.connected
+
+    def next_id(self) -> int:
+        return next(self._request_ids)
+
+    async def ask_topics(self, namespace: str) -> int:
+        """Send a topic-list request and give its id."""
+        request_id = self.next_id()
+        await self.send(topics_frame(request_id, namespace))
+        return request_id
+
+    async def topics(self, namespace: str) -> pb.CommandGetTopicsOfNamespaceResponse:
+        """Ask for a list and read it."""
+        request_id = await self.ask_topics(namespace)
+        answer = await self.answer()
+        assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
+        assert request_id_of(answer) == request_id
+        return answer.getTopicsOfNamespaceResponse
+
+    async def refused_topics(self, namespace: str) -> pb.CommandError:
+        """Ask for a list and read the error."""
+        request_id = await self.ask_topics(namespace)
+        return await self.error(request_id)
+
+    async def error(self, request_id: int) -> pb.CommandError:
+        """Read an ERROR with that request id."""
+        answer = await self.answer()
+        assert answer.type == pb.BaseCommand.ERROR, pb.BaseCommand.Type.Name(answer.type)
+        assert request_id_of(answer) == request_id
+        return answer.error
+
+    async def lookup(self, topic: str) -> pb.CommandLookupTopicResponse:
+        request_id = self.next_id()
+        await self.send(lookup_frame(request_id, topic))
+        answer = await self.answer()
+        assert answer.type == pb.BaseCommand.LOOKUP_RESPONSE, answer
+        assert request_id_of(answer) == request_id
+        return answer.lookupTopicResponse
+
+    async def ping(self) -> None:
+        """Send a PING; the next command must be its PONG."""
+        await self.send(PING)
+        answer = await self.command()
+        assert answer.type == pb.BaseCommand.PONG, pb.BaseCommand.Type.Name(answer.type)
+
+
+def command_of(whole_frame: bytes) -> pb.BaseCommand:
+    """Decode a frame without a payload."""
+    size = int.from_bytes(whole_frame[4:8], "big")
+    assert len(whole_frame) == 8 + size, f"frame of {len(whole_frame)} bytes with a command of {size}"
+    return decode_command(whole_frame[8:])
+
+
+def connect_frame(target: str | None = None, version: int = 21, **fields: object) -> bytes:
+    connect = pb.CommandConnect(client_version="async-client", protocol_version=version, **fields)  # type: ignore[arg-type]
+    if target is not None:
+        connect.proxy_to_broker_url = target
+    return frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect))
+
+
+def topics_frame(request_id: int, namespace: str) -> bytes:
+    request = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
+
+
+def lookup_frame(request_id: int, topic: str) -> bytes:
+    request = pb.CommandLookupTopic(request_id=request_id, topic=topic)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=request))
+
+
+def schema_frame(request_id: int, topic: str) -> bytes:
+    request = pb.CommandGetSchema(request_id=request_id, topic=topic)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=request))
+
+
+def new_schema_frame(request_id: int, topic: str, data_bytes: int) -> bytes:
+    """Build a request whose frame is as large as a test needs it."""
+    schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(data_bytes))
+    request = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic, schema=schema)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
+
+
+PING: Final = frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))

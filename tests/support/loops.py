@@ -1,0 +1,79 @@
+"""Own the event loops that tests run on: both real ones, and one whose time jumps as soon as nothing can happen.
+
+The virtual loop waits for real sockets, never for a clock: a 30 s timeout takes no time. If nothing can ever happen
+it raises instead of hanging.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+T = TypeVar("T")
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+both_loops = pytest.mark.parametrize(
+    "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+
+# What loopback needs to show an event; more only makes tests slower.
+_GRACE_SECONDS = 0.002
+_DEADLOCK_SECONDS = 5.0
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Let time pass only when no socket is ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(_GRACE_SECONDS if timeout else timeout and 0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            # Only a socket or a thread (name resolution) can go on now.
+            ready = super().select(_DEADLOCK_SECONDS)
+            assert ready, "deadlock: nothing is scheduled and no socket is ready"
+            return ready
+        self.now += max(timeout, 0.0)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Run on real sockets in virtual time."""
+
+    def __init__(self) -> None:
+        self._selector_in_use = _JumpingSelector()
+        super().__init__(self._selector_in_use)
+
+    def time(self) -> float:
+        return self._selector_in_use.now
+
+
+def run_on(loop_factory: LoopFactory, main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end; an exception that nobody took fails the test."""
+    lost: list[dict[str, Any]] = []
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: lost.append(context))
+        result = runner.run(main)
+    assert not lost, f"exceptions that nobody took: {lost}"
+    return result
+
+
+def run_virtual(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` in virtual time."""
+    return run_on(VirtualLoop, main)
+
+
+async def eventually(condition: Callable[[], object], what: str = "condition") -> None:
+    """Wait until `condition` holds; only for real loops, where the kernel decides when."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + 5.0
+    while not condition():
+        assert loop.time() < deadline, f"expected within 5 s: {what}"
+        await asyncio.sleep(0.001)

@@ -1,0 +1,244 @@
+"""Own a whole proxy on the test's loop, with real sockets, and the check that nothing of a test stays behind in it.
+
+Rule: every `staged` block ends on zero: sessions, permits, queue places, outstanding questions, watched sockets, tasks
+and file descriptors are what they were. A stage must not know what a test does in between.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.app import Proxy
+from proxy.client_connection import ClientConnection
+from proxy.config import Config
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import GeneratedTopics, TopicStore
+from proxy.log import open_log
+from tests.support.async_client import AsyncClient, eventually
+
+MIB: Final = 1024 * 1024
+# 7,000 names of 100 bytes: one such list fits into a limit of 1 MiB, two do not.
+TOPICS, NAME_BYTES = 7_000, 100
+LIST_BYTES: Final = TOPICS * (NAME_BYTES + 2)
+SLOW_READER_RCVBUF: Final = 4096
+_DEFAULTS: Final = {
+    "servicePort": "0",
+    "webServicePort": "0",
+    "bindAddress": "127.0.0.1",
+    "clusterName": "test",
+    "brokerProxyAllowedTargetPorts": "*",
+    # Little stays in the kernel, so that a body of some hundred KB is still there when a test looks for it.
+    "clientSocketSendBufferBytes": "16384",
+    "shutdownDrainMillis": "200",
+}
+
+
+def config_for(broker_url: str, **keys: object) -> Config:
+    """Load a configuration as the command line does."""
+    given = {key: str(value) for key, value in keys.items()}
+    return Config.load(overrides={**_DEFAULTS, "brokerServiceURL": broker_url, **given})
+
+
+def namespace(number: int) -> str:
+    """Name a namespace of the default store."""
+    return f"demo/ns-{number:02}"
+
+
+TOPIC: Final = f"persistent://{namespace(0)}/topic"
+
+
+@dataclass
+class Stage:
+    """A running proxy, the broker behind it, and the clients a test has opened."""
+
+    proxy: Proxy
+    broker: EmbeddedBroker
+    clients: list[AsyncClient] = field(default_factory=list)
+    expected_internal_errors: dict[str, int] = field(default_factory=dict)
+
+    async def client(self, rcvbuf: int | None = None, port: int | None = None) -> AsyncClient:
+        """Open a connection on which nothing was sent."""
+        client = await AsyncClient.open(self.proxy.port if port is None else port, rcvbuf)
+        self.clients.append(client)
+        return client
+
+    async def connected(self, rcvbuf: int | None = None) -> AsyncClient:
+        """Open a connection in lookup mode."""
+        client = await self.client(rcvbuf)
+        await client.connect()
+        return client
+
+    async def relayed(self, rcvbuf: int | None = None) -> AsyncClient:
+        """Open a connection in direct mode to the embedded broker."""
+        client = await self.client(rcvbuf)
+        await client.connect(target=f"127.0.0.1:{self.broker.port}")
+        return client
+
+    @property
+    def heap(self) -> AsyncSemaphore:
+        return self.proxy.limiter.heap
+
+    @property
+    def direct(self) -> AsyncSemaphore:
+        return self.proxy.limiter.direct
+
+    @property
+    def lookups(self) -> AsyncSemaphore:
+        return self.proxy._services.lookups._concurrency
+
+    @property
+    def outstanding(self) -> int:
+        return sum(connection.outstanding for connection in self.proxy.pool._keys)
+
+    def caused(self, cause: str) -> int:
+        """Count the connections that ended for `cause`."""
+        return self.proxy.counters.disconnects[cause]
+
+    def outcome(self, outcome: str) -> int:
+        """Count the topic-list requests that ended so."""
+        return self.proxy.counters.list_outcomes[outcome]
+
+    def session_of(self, client: AsyncClient) -> ClientConnection:
+        """Find the proxy's side of a client in lookup mode."""
+        name = "{}:{}".format(*client.sock.getsockname())
+        found = [session for session in self.proxy.sessions._addresses if getattr(session, "name", "") == name]
+        assert len(found) == 1, f"expected one session {name}, got {len(found)}"
+        assert isinstance(found[0], ClientConnection)
+        return found[0]
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for `condition`; a failure says what the proxy's books were."""
+        try:
+            await eventually(condition, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; books: {self.books()}") from None
+
+    def books(self) -> dict[str, int]:
+        """Give everything that must be zero when no client is there."""
+        heap, direct, services = self.heap, self.direct, self.proxy._services
+        lanes = services.topic_lists._lanes.values()
+        return {
+            "sessions": len(self.proxy.sessions),
+            "heap held": heap.held,
+            "heap waiting": heap.queue_size + heap.growers_waiting,
+            "direct held": direct.held,
+            "direct waiting": direct.queue_size + direct.growers_waiting,
+            "lookup permits": self.lookups.held,
+            "questions to brokers": sum(lane.questions.held + lane.questions.queue_size for lane in lanes),
+            "estimates on brokers": sum(lane.estimates.held + lane.estimates.queue_size for lane in lanes),
+            "outstanding questions": self.outstanding,
+            "paused broker connections": self.proxy.pool.states()["paused"],
+            "waiting for a broker connection": sum(map(len, self.proxy.pool._waiters.values())),
+            "watched sockets": len(self.proxy.hangup),
+        }
+
+    def settled(self) -> bool:
+        """Tell whether nothing is left of any client."""
+        return not any(self.books().values())
+
+    async def settle(self) -> None:
+        """Let all clients leave and wait until nothing is left of them."""
+        for client in self.clients:
+            client.close()
+        self.clients.clear()
+        await self.until(self.settled, "nothing left of any client")
+        assert self.proxy.counters.internal_errors == self.expected_internal_errors
+
+
+@asynccontextmanager
+async def staged(store: TopicStore | None = None, broker_port: int | None = None, **keys: object) -> AsyncIterator[Stage]:
+    """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both."""
+    before = _open_files(), asyncio.all_tasks()
+    async with AsyncExitStack() as stack:
+        broker = EmbeddedBroker(GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store)
+        await stack.enter_async_context(broker)
+        port = broker.port if broker_port is None else broker_port
+        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **keys), _log())
+        await proxy.start()
+        stage = Stage(proxy, broker)
+        try:
+            yield stage
+            await stage.settle()
+        finally:
+            for client in stage.clients:
+                client.close()
+            await proxy.stop()
+    await eventually(lambda: asyncio.all_tasks() <= before[1], f"no task left, got {asyncio.all_tasks() - before[1]}")
+    await eventually(lambda: _open_files() <= before[0], f"{before[0]} open files, got {_open_files()}")
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _log() -> Any:
+    return open_log("error", "json")
+
+
+# --- the four waits of a topic list, built one upon the other -------------------------------------
+#
+# With limits of 1 MiB and lists of 700 KB: `a` never reads and holds the direct memory, `b` holds the heap and waits
+# for direct memory, `c` overshoots the heap (one grower may) and waits behind `b`, `d` can only wait to grow, with its
+# broker connection paused.
+
+TIGHT: Final[dict[str, object]] = {
+    "maxTopicListInFlightHeapMemSizeMB": 1,
+    "maxTopicListInFlightDirectMemSizeMB": 1,
+}
+
+
+@dataclass
+class Jam:
+    """Clients, each stuck in another wait."""
+
+    a: AsyncClient
+    b: AsyncClient
+    c: AsyncClient
+    d: AsyncClient
+
+
+async def direct_taken(stage: Stage) -> AsyncClient:
+    """Have a client that never reads hold nearly all direct memory."""
+    reader = await stage.connected(SLOW_READER_RCVBUF)
+    await reader.ask_topics(namespace(0))
+    await stage.until(lambda: stage.direct.held >= LIST_BYTES and not stage.heap.held, "a body being written")
+    return reader
+
+
+async def waiting_for_direct(stage: Stage, number: int = 1) -> AsyncClient:
+    """Have one more client whose answer waits for direct memory."""
+    already = stage.direct.queue_size
+    client = await stage.connected()
+    await client.ask_topics(namespace(number))
+    await stage.until(lambda: stage.direct.queue_size == already + 1, "an answer that waits for direct memory")
+    return client
+
+
+async def waiting_to_grow(stage: Stage, number: int = 3) -> AsyncClient:
+    """Have one more client whose answer waits for heap memory in front of its broker connection."""
+    already = stage.heap.growers_waiting
+    client = await stage.connected()
+    await client.ask_topics(namespace(number))
+    await stage.until(lambda: stage.heap.growers_waiting == already + 1, "an answer that waits for heap memory")
+    return client
+
+
+async def jammed(stage: Stage) -> Jam:
+    """Fill both limits of a TIGHT stage."""
+    a = await direct_taken(stage)
+    b = await waiting_for_direct(stage, 1)
+    c = await waiting_for_direct(stage, 2)
+    return Jam(a, b, c, await waiting_to_grow(stage, 3))
+
+
+async def queued_for_heap(stage: Stage, number: int = 4) -> AsyncClient:
+    """Have one more client that waits in a jammed stage before its question is asked."""
+    already = stage.heap.queue_size
+    client = await stage.connected()
+    await client.ask_topics(namespace(number))
+    await stage.until(lambda: stage.heap.queue_size == already + 1, "a request queued for heap memory")
+    return client

@@ -1,0 +1,316 @@
+import pytest
+
+from protocol.errors import FrameTooLarge, LocalProtocolError, MalformedFrame
+from protocol.frames import HEAD_BYTES, Frame
+from protocol.framing import NEED_DATA, PAUSED, BodyEnd, FrameAnnounced, FrameDecoder
+from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.frames import RecordingSink, drain, framed, list_frame, ping, send
+
+LIST = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+TOPICS = [f"persistent://public/default/topic-{n}" for n in range(3000)]
+
+
+def announcing(above: int = 1000) -> FrameDecoder:
+    return FrameDecoder(announce_above=above)
+
+
+def announced(decoder: FrameDecoder, first_bytes: bytes) -> FrameAnnounced:
+    decoder.receive_data(first_bytes)
+    event = decoder.next_event()
+    assert isinstance(event, FrameAnnounced)
+    return event
+
+
+def rest_of(frame: bytes) -> bytes:
+    """Cut the body of a list frame out with nothing but protobuf."""
+    answer = pb.BaseCommand.FromString(frame[8:]).getTopicsOfNamespaceResponse
+    head = pb.CommandGetTopicsOfNamespaceResponse(request_id=answer.request_id).ByteSize()
+    return answer.SerializeToString()[head:]
+
+
+class TestSmallFrames:
+    def test_frames_come_out_whole_and_in_order(self) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(ping() + send(b"payload") + ping())
+        frames = drain(decoder)
+        assert all(isinstance(frame, Frame) for frame in frames)
+        assert [frame.payload for frame in frames if isinstance(frame, Frame)] == [b"", b"payload", b""]
+        assert decoder.stored_bytes == 0
+        assert not decoder.inside_frame
+
+    def test_one_byte_at_a_time_gives_the_frame_with_its_last_byte(self) -> None:
+        decoder, frame = FrameDecoder(), send(b"payload")
+        for position in range(len(frame) - 1):
+            decoder.receive_data(frame[position : position + 1])
+            assert decoder.next_event() is NEED_DATA
+            assert decoder.inside_frame
+        decoder.receive_data(frame[-1:])
+        assert isinstance(decoder.next_event(), Frame)
+
+    def test_bytes_behind_a_frame_stay_for_the_next_owner(self) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(ping() + b"\0\0\0")
+        drain(decoder)
+        assert decoder.take_rest() == b"\0\0\0"
+        assert decoder.stored_bytes == 0
+
+    def test_a_buffer_that_is_reused_does_not_change_what_was_received(self) -> None:
+        decoder, buffer = FrameDecoder(), bytearray(send(b"payload"))
+        decoder.receive_data(memoryview(buffer)[:-1])
+        last = bytes(buffer[-1:])
+        buffer[:] = bytes(len(buffer))
+        decoder.receive_data(last)
+        frame = decoder.next_event()
+        assert isinstance(frame, Frame)
+        assert frame.payload == b"payload"
+
+
+class TestAnnouncement:
+    def test_type_size_and_request_id_are_known_from_the_head_alone(self) -> None:
+        frame = list_frame(77, TOPICS)
+        event = announced(announcing(), frame[:HEAD_BYTES])
+        assert (event.head.command_type, event.head.request_id, event.head.frame_bytes) == (LIST, 77, len(frame))
+
+    def test_nothing_is_announced_before_the_head_is_whole(self) -> None:
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        decoder.receive_data(frame[: HEAD_BYTES - 1])
+        assert decoder.next_event() is NEED_DATA
+
+    def test_a_frame_of_the_allowed_size_is_not_announced(self) -> None:
+        frame = send(b"x" * 500)
+        decoder = announcing(above=len(frame))
+        decoder.receive_data(frame)
+        assert isinstance(decoder.next_event(), Frame)
+
+    def test_an_announced_type_is_announced_however_small(self) -> None:
+        decoder = FrameDecoder(announce_types=frozenset({LIST}))
+        event = announced(decoder, list_frame(1, ["a"]))
+        assert event.head.rest_bytes == 3
+
+    def test_decoder_is_paused_until_the_reader_decides(self) -> None:
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        announced(decoder, frame[:HEAD_BYTES])
+        for data in (b"", frame[HEAD_BYTES:100]):
+            decoder.receive_data(data)
+            assert decoder.paused
+            assert decoder.next_event() is PAUSED
+        decoder.store()
+        assert decoder.next_event() is NEED_DATA
+
+    @pytest.mark.parametrize("decide", ["store", "skip"])
+    def test_a_decision_nobody_asked_for_is_our_own_mistake(self, decide: str) -> None:
+        with pytest.raises(LocalProtocolError, match="no announced frame"):
+            getattr(FrameDecoder(), decide)()
+
+    def test_a_second_decision_is_our_own_mistake(self) -> None:
+        decoder = announcing()
+        announced(decoder, list_frame(77, TOPICS)[:HEAD_BYTES])
+        decoder.store()
+        with pytest.raises(LocalProtocolError):
+            decoder.divert(RecordingSink(1))
+
+
+class TestStore:
+    def test_a_stored_frame_comes_out_whole_with_what_follows(self) -> None:
+        decoder, frame = announcing(), send(b"x" * 5000)
+        announced(decoder, frame[:HEAD_BYTES])
+        decoder.store()
+        assert decoder.storing
+        decoder.receive_data(frame[HEAD_BYTES:] + ping())
+        stored, following = drain(decoder)
+        assert isinstance(stored, Frame)
+        assert stored.payload == b"x" * 5000
+        assert isinstance(following, Frame)
+        assert not decoder.storing
+
+
+class TestSkip:
+    def test_ten_megabytes_pass_without_being_stored(self) -> None:
+        decoder, chunk = announcing(), bytes(64 * 1024)
+        frame_bytes = 160 * len(chunk)
+        first = frame_bytes.to_bytes(4, "big") + (frame_bytes - 4).to_bytes(4, "big") + b"\x08\x21" + bytes(30)
+        announced(decoder, first)
+        decoder.skip()
+        left = frame_bytes + 4 - len(first)
+        while left:
+            count = min(left, len(chunk))
+            decoder.receive_data(memoryview(chunk)[:count])
+            assert decoder.stored_bytes == 0
+            left -= count
+        (end,) = drain(decoder)
+        assert isinstance(end, BodyEnd)
+        assert end.skipped
+
+    def test_the_frame_behind_a_skipped_one_is_read(self) -> None:
+        decoder = announcing()
+        announced(decoder, list_frame(77, TOPICS) + ping())
+        decoder.skip()
+        end, following = drain(decoder)
+        assert isinstance(end, BodyEnd)
+        assert end.head.request_id == 77
+        assert isinstance(following, Frame)
+
+    def test_a_diverted_body_may_be_skipped_half_way(self) -> None:
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        head = announced(decoder, frame[:HEAD_BYTES]).head
+        sink = RecordingSink(head.rest_bytes)
+        decoder.divert(sink)
+        decoder.receive_data(frame[HEAD_BYTES:5000])
+        had = len(sink.body)
+        decoder.skip()
+        assert not decoder.diverting
+        decoder.receive_data(frame[5000:] + ping())
+        end, following = drain(decoder)
+        assert isinstance(end, BodyEnd)
+        assert end.skipped
+        assert isinstance(following, Frame)
+        assert len(sink.body) == had
+
+
+class TestDivert:
+    def test_received_data_goes_into_the_sink(self) -> None:
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        head = announced(decoder, frame[:50]).head
+        sink = RecordingSink(head.rest_bytes)
+        decoder.divert(sink)
+        decoder.receive_data(frame[50:] + ping()[:3])
+        (end,) = drain(decoder)
+        assert isinstance(end, BodyEnd)
+        assert not end.skipped
+        assert sink.body == rest_of(frame)
+        assert decoder.stored_bytes == 3
+
+    def test_reading_straight_into_the_sink_gives_the_same_bytes(self) -> None:
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        head = announced(decoder, frame[:50]).head
+        sink = RecordingSink(head.rest_bytes, step=4096)
+        decoder.divert(sink)
+        position = 50
+        while decoder.diverting:
+            place = decoder.writable()
+            place[:] = frame[position : position + len(place)]
+            position += len(place)
+            decoder.advance(len(place))
+            assert decoder.stored_bytes == 0
+        (end,) = drain(decoder)
+        assert isinstance(end, BodyEnd)
+        assert sink.body == rest_of(frame)
+        assert position == len(frame)
+
+    def test_the_place_never_reaches_into_the_next_frame(self) -> None:
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        announced(decoder, frame[:-10])
+        decoder.divert(RecordingSink(1 << 30, step=1 << 20))
+        assert len(decoder.writable()) == 10
+
+    def test_a_body_that_was_there_already_needs_no_more_data(self) -> None:
+        decoder = FrameDecoder(announce_types=frozenset({LIST}))
+        frame = list_frame(77, ["a", "b"])
+        head = announced(decoder, frame + ping()).head
+        sink = RecordingSink(head.rest_bytes)
+        decoder.divert(sink)
+        assert not decoder.diverting
+        assert sink.body == rest_of(frame)
+        end, following = drain(decoder)
+        assert isinstance(end, BodyEnd)
+        assert isinstance(following, Frame)
+
+    def test_an_answer_without_a_body_ends_at_once(self) -> None:
+        decoder = FrameDecoder(announce_types=frozenset({LIST}))
+        announced(decoder, list_frame(77, []))
+        decoder.divert(RecordingSink(0))
+        (end,) = drain(decoder)
+        assert isinstance(end, BodyEnd)
+
+    def test_what_the_sink_refuses_reaches_the_reader(self) -> None:
+        class Refusing(RecordingSink):
+            def advance(self, count: int) -> None:
+                raise MalformedFrame("no topic list")
+
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        announced(decoder, frame[:HEAD_BYTES])
+        with pytest.raises(MalformedFrame, match="no topic list"):
+            decoder.divert(Refusing(1000))
+
+
+class TestCaps:
+    def test_a_frame_above_the_cap_is_refused_by_its_first_four_bytes(self) -> None:
+        decoder = FrameDecoder(max_frame_bytes=1000)
+        decoder.receive_data((997).to_bytes(4, "big"))
+        with pytest.raises(FrameTooLarge, match="got a frame of 1001 bytes, at most 1000"):
+            decoder.next_event()
+
+    def test_a_frame_of_the_cap_passes(self) -> None:
+        frame = send(b"x" * 500)
+        decoder = FrameDecoder(max_frame_bytes=len(frame))
+        decoder.receive_data(frame)
+        assert isinstance(decoder.next_event(), Frame)
+
+    def test_the_cap_may_be_raised_between_two_frames(self) -> None:
+        decoder = FrameDecoder(max_frame_bytes=100)
+        decoder.receive_data(ping() + send(b"x" * 500))
+        assert isinstance(decoder.next_event(), Frame)
+        decoder.max_frame_bytes = 1000
+        assert isinstance(decoder.next_event(), Frame)
+
+    @pytest.mark.parametrize("length", [b"\x80\0\0\0", b"\xff\xff\xff\xff", b"GET "])
+    def test_lengths_that_no_pulsar_peer_sends_are_refused(self, length: bytes) -> None:
+        decoder = FrameDecoder(max_frame_bytes=5 * 1024 * 1024)
+        decoder.receive_data(length)
+        with pytest.raises(FrameTooLarge):
+            decoder.next_event()
+
+    def test_a_length_of_two_gib_is_refused_without_a_cap_too(self) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(b"\x80\0\0\0\0\0\0\x02\x08\x01")
+        with pytest.raises(FrameTooLarge):
+            decoder.next_event()
+
+    def test_command_size_beyond_the_frame_is_malformed(self) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(b"\0\0\0\x06\0\0\0\x03\x08\x12")
+        with pytest.raises(MalformedFrame, match="command size 3 does not fit a frame of 6 bytes"):
+            decoder.next_event()
+
+    @pytest.mark.parametrize("total", range(5))
+    def test_a_length_with_no_room_for_a_command_is_malformed(self, total: int) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(total.to_bytes(4, "big") + bytes(total))
+        with pytest.raises(MalformedFrame):
+            decoder.next_event()
+
+
+class TestEndOfStream:
+    def test_between_frames_it_is_fine(self) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(ping())
+        drain(decoder)
+        decoder.receive_eof()
+
+    @pytest.mark.parametrize("arrived", [1, 4, 8, 9])
+    def test_inside_a_frame_it_is_malformed(self, arrived: int) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(ping()[:arrived])
+        drain(decoder)
+        with pytest.raises(MalformedFrame, match="inside a frame"):
+            decoder.receive_eof()
+
+    @pytest.mark.parametrize("decide", ["nothing", "store", "skip", "divert"])
+    def test_inside_a_large_body_it_is_malformed(self, decide: str) -> None:
+        decoder, frame = announcing(), list_frame(77, TOPICS)
+        head = announced(decoder, frame[:HEAD_BYTES]).head
+        if decide == "divert":
+            decoder.divert(RecordingSink(head.rest_bytes))
+        elif decide != "nothing":
+            getattr(decoder, decide)()
+        decoder.receive_data(frame[HEAD_BYTES:-1])
+        drain(decoder)
+        with pytest.raises(MalformedFrame):
+            decoder.receive_eof()
+
+    def test_a_frame_without_a_command_type_is_still_a_frame(self) -> None:
+        decoder = FrameDecoder()
+        decoder.receive_data(framed(b"\x12\x00"))
+        frame = decoder.next_event()
+        assert isinstance(frame, Frame)
+        assert frame.head.command_type is None

@@ -1,0 +1,109 @@
+from protocol.slabs import SLAB_BYTES, SLAB_OVERHEAD_BYTES, SlabBody, SlabPool
+
+
+class WatchedBody(SlabBody):
+    """Remember the size of each slab at the moment it was full."""
+
+    __slots__ = ("full",)
+
+    def __init__(self, size: int, pool: SlabPool) -> None:
+        super().__init__(size, pool)
+        self.full: list[int] = []
+
+    def slab_filled(self, slab: memoryview) -> None:
+        self.full.append(len(slab))
+
+
+def fill(body: SlabBody, data: bytes, step: int = SLAB_BYTES) -> None:
+    position = 0
+    while len(place := body.writable()):
+        count = min(step, len(place), len(data) - position)
+        place[:count] = data[position : position + count]
+        position += count
+        body.advance(count)
+    assert position == len(data)
+
+
+def pattern(size: int) -> bytes:
+    return bytes(range(251)) * (size // 251) + bytes(range(size % 251))
+
+
+class TestBody:
+    def test_bytes_come_out_as_they_went_in(self) -> None:
+        for size in (0, 1, SLAB_BYTES - 1, SLAB_BYTES, SLAB_BYTES + 1, 3 * SLAB_BYTES + 17):
+            body = SlabBody(size, SlabPool())
+            fill(body, pattern(size), step=10_007)
+            assert b"".join(body.slices()) == pattern(size)
+
+    def test_no_slice_is_larger_than_a_slab(self) -> None:
+        body = SlabBody(2 * SLAB_BYTES + 5, SlabPool())
+        fill(body, pattern(2 * SLAB_BYTES + 5))
+        assert [len(piece) for piece in body.slices()] == [SLAB_BYTES, SLAB_BYTES, 5]
+
+    def test_each_slab_is_looked_at_once_when_it_is_full(self) -> None:
+        body = WatchedBody(SLAB_BYTES + 5, SlabPool())
+        data = pattern(SLAB_BYTES + 5)
+        place = body.writable()
+        place[: SLAB_BYTES - 1] = data[: SLAB_BYTES - 1]
+        body.advance(SLAB_BYTES - 1)
+        assert body.full == []
+        body.writable()[:1] = data[SLAB_BYTES - 1 : SLAB_BYTES]
+        body.advance(1)
+        assert body.full == [SLAB_BYTES]
+        body.writable()[:5] = data[-5:]
+        body.advance(5)
+        assert body.full == [SLAB_BYTES, 5]
+
+    def test_memory_is_taken_as_the_bytes_arrive(self) -> None:
+        body = SlabBody(100 * SLAB_BYTES, SlabPool())
+        assert body.slices() == []
+        body.writable()
+        assert len(body.slices()) == 1
+
+    def test_counted_memory_is_the_size_and_a_little_for_each_slab(self) -> None:
+        assert SlabBody.memory_bytes(0) == 0
+        assert SlabBody.memory_bytes(1) == 1 + SLAB_OVERHEAD_BYTES
+        assert SlabBody.memory_bytes(SLAB_BYTES + 1) == SLAB_BYTES + 1 + 2 * SLAB_OVERHEAD_BYTES
+
+
+class TestPool:
+    def test_a_recycled_slab_is_used_again(self) -> None:
+        pool = SlabPool()
+        first = SlabBody(SLAB_BYTES, pool)
+        fill(first, pattern(SLAB_BYTES))
+        slab = first.slices()[0].obj
+        first.recycle()
+        assert pool.free_bytes == SLAB_BYTES
+        second = SlabBody(SLAB_BYTES, pool)
+        second.writable()
+        assert second.slices()[0].obj is slab
+        assert pool.free_bytes == 0
+
+    def test_no_more_than_the_spare_slabs_are_kept(self) -> None:
+        pool = SlabPool(spare=2)
+        body = SlabBody(5 * SLAB_BYTES, pool)
+        fill(body, pattern(5 * SLAB_BYTES))
+        body.recycle()
+        assert pool.free_bytes == 2 * SLAB_BYTES
+
+    def test_a_short_last_slab_is_not_kept(self) -> None:
+        pool = SlabPool()
+        body = SlabBody(10, pool)
+        fill(body, pattern(10))
+        body.recycle()
+        assert pool.free_bytes == 0
+
+    def test_recycling_twice_gives_a_slab_once(self) -> None:
+        pool = SlabPool()
+        body = SlabBody(SLAB_BYTES, pool)
+        fill(body, pattern(SLAB_BYTES))
+        body.recycle()
+        body.recycle()
+        assert pool.free_bytes == SLAB_BYTES
+        assert pool.take() is not pool.take()
+
+    def test_a_recycled_body_holds_nothing(self) -> None:
+        body = SlabBody(SLAB_BYTES, SlabPool())
+        fill(body, pattern(SLAB_BYTES))
+        body.recycle()
+        assert body.slices() == []

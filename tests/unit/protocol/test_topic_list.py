@@ -1,0 +1,225 @@
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from limiter.semaphore import AsyncSemaphore
+from protocol.errors import MalformedFrame
+from protocol.frames import HEAD_BYTES, read_head
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SLAB_BYTES, SlabPool
+from protocol.topic_list import (
+    ANSWER_OVERHEAD_BYTES,
+    OpaqueAnswer,
+    TopicListAnswer,
+    TopicListScanner,
+    heap_size,
+)
+from proxy.admitted_answers import TopicListQuestion
+from tests.support.clock import ManualClock
+from tests.support.frames import framed, list_answer, list_frame
+
+ROOT = Path(__file__).resolve().parents[3]
+# 128 bytes need a second length byte, 16384 a third; a field beyond 4096 bytes or a slab is a path of its own.
+LENGTHS = [0, 1, 17, 18, 127, 128, 4095, 4096, 4097, 16_383, 16_384, SLAB_BYTES, 70_000, 200_000]
+
+
+def rest_of(topics: Sequence[str] = (), **flags: object) -> bytes:
+    """Encode what lies behind a request id, by protobuf alone."""
+    answer = pb.CommandGetTopicsOfNamespaceResponse(topics=topics, **flags)  # type: ignore[arg-type]
+    return answer.SerializePartialToString()
+
+
+def scan(data: bytes, chunk_bytes: int = SLAB_BYTES) -> TopicListScanner:
+    scanner = TopicListScanner(len(data))
+    for start in range(0, len(data), chunk_bytes):
+        scanner.feed(bytearray(data[start : start + chunk_bytes]))
+    return scanner
+
+
+def receive(frame: bytes) -> TopicListAnswer:
+    head = read_head(frame[:HEAD_BYTES])
+    answer = TopicListAnswer(head, SlabPool())
+    position = head.rest_offset
+    while len(place := answer.writable()):
+        place[:] = frame[position : position + len(place)]
+        position += len(place)
+        answer.advance(len(place))
+    return answer
+
+
+def encoded(answer: OpaqueAnswer, request_id: int) -> bytes:
+    return answer.prefix(request_id) + b"".join(answer.slices())
+
+
+class TestCounts:
+    @pytest.mark.parametrize("chunk_bytes", [1, 7, 4096, 5000, SLAB_BYTES])
+    @pytest.mark.parametrize("length", LENGTHS)
+    def test_names_of_any_length_in_any_chunks_are_counted(self, length: int, chunk_bytes: int) -> None:
+        if chunk_bytes < 7 and length > 5000:
+            chunk_bytes = 97
+        topics = ["a" * length, "b", "c" * length]
+        scanner = scan(rest_of(topics), chunk_bytes)
+        assert (scanner.topic_count, scanner.name_bytes) == (3, 2 * length + 1)
+
+    @pytest.mark.parametrize("chunk_bytes", [1, 5, SLAB_BYTES])
+    def test_name_bytes_are_those_of_utf_8(self, chunk_bytes: int) -> None:
+        topics = ["é", "\U0001f600", "日本" * 40, "plain"]
+        scanner = scan(rest_of(topics), chunk_bytes)
+        assert scanner.name_bytes == sum(len(name.encode()) for name in topics)
+
+    def test_a_name_full_of_topic_tags_does_not_mislead(self) -> None:
+        topics = ["\x12" * 100, "\x12\x01a" * 30, "\x12\x12\x12"] * 2000
+        scanner = scan(rest_of(topics))
+        assert scanner.topic_count == len(topics)
+        assert scanner.name_bytes == sum(map(len, topics))
+
+    def test_a_name_that_is_no_utf_8_is_counted_and_kept(self) -> None:
+        scanner = scan(b"\x12\x02\xff\xfe" + b"\x12\x01a")
+        assert (scanner.topic_count, scanner.name_bytes) == (2, 3)
+
+    @pytest.mark.parametrize("chunk_bytes", [1, 3, SLAB_BYTES])
+    def test_flags_and_hash_are_read(self, chunk_bytes: int) -> None:
+        scanner = scan(rest_of(["a", "b"], filtered=True, changed=False, topics_hash="8bafeea1"), chunk_bytes)
+        assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (True, False, "8bafeea1")
+        assert (scanner.topic_count, scanner.name_bytes) == (2, 2)
+
+    def test_absent_flags_have_protobufs_defaults(self) -> None:
+        scanner, plain = scan(b""), pb.CommandGetTopicsOfNamespaceResponse()
+        assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (
+            plain.filtered,
+            plain.changed,
+            plain.topics_hash,
+        )
+
+    def test_a_field_of_a_newer_release_is_no_name(self) -> None:
+        scanner = scan(b"\x12\x01a" + b"\x78\x05" + b"\x82\x01\x03new" + b"\x8d\x01\0\0\0\0")
+        assert (scanner.topic_count, scanner.name_bytes) == (1, 1)
+
+
+class TestMalformed:
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"\x12",  # a tag alone
+            b"\x12\x05abc",  # a name that is cut
+            b"\x12\x80",  # a length that is cut
+            b"\x12\x01a\x00\x00",  # field number 0
+            b"\x12\x01a\x07",  # wire type 7
+            b"\x0c",  # an end group that nobody began
+            b"\x12" + b"\xff" * 11,  # a length of more than ten bytes
+            b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # a length of 2^64 - 1
+            b"\x12\xff\xff\xff\x7f" + b"x" * 5000,  # a long name that never ends
+            b"\x02\x88\x27" + b"x" * 5000,  # a long field with number 0
+            b"\xfa\xff\xff\xff\x7f\x88\x27" + b"x" * 5000,  # a long field with a number no proto can have
+        ],
+    )
+    @pytest.mark.parametrize("chunk_bytes", [1, 4, SLAB_BYTES])
+    def test_bytes_that_are_no_list_are_refused(self, data: bytes, chunk_bytes: int) -> None:
+        with pytest.raises(MalformedFrame):
+            scan(data, chunk_bytes)
+
+    def test_a_second_request_id_is_refused_because_it_would_win(self) -> None:
+        with pytest.raises(MalformedFrame, match="second request id"):
+            scan(b"\x12\x01a\x08\x05")
+
+    def test_an_error_comes_out_of_the_body_that_is_being_filled(self) -> None:
+        frame = framed(b"\x08\x21\x8a\x02\x06\x08\x07\x12\x7fab")
+        with pytest.raises(MalformedFrame, match="ends inside a field"):
+            receive(frame)
+
+
+class TestEncoding:
+    @pytest.mark.parametrize("request_id", [0, 1, 127, 128, 2**32, 2**64 - 1])
+    def test_another_request_id_gives_what_protobuf_would_encode(self, request_id: int) -> None:
+        topics = [f"persistent://public/default/topic-{n}" for n in range(3000)]
+        answer = receive(list_frame(77, topics, False, True, "8bafeea1"))
+        assert encoded(answer, request_id) == list_frame(request_id, topics, False, True, "8bafeea1")
+
+    def test_size_is_known_before_encoding(self) -> None:
+        answer = receive(list_frame(77, ["a" * 500] * 300))
+        for request_id in (0, 2**64 - 1):
+            assert answer.encoded_size(request_id) == len(encoded(answer, request_id))
+
+    def test_fields_of_a_newer_release_survive(self) -> None:
+        command = list_answer(77, ["a"])
+        command.getTopicsOfNamespaceResponse.MergeFromString(b"\x82\x01\x03new\x78\x05")
+        frame = encoded(receive(framed(command.SerializeToString())), 5)
+        answer = pb.BaseCommand.FromString(frame[8:]).getTopicsOfNamespaceResponse
+        assert (answer.request_id, list(answer.topics)) == (5, ["a"])
+        assert answer.SerializeToString().endswith(b"\x82\x01\x03new\x78\x05")
+
+    def test_an_answer_of_any_type_is_sent_under_another_id(self) -> None:
+        schema = pb.Schema(name="s", schema_data=b"x" * 70_000, type=pb.Schema.Json)
+
+        def schema_frame(request_id: int) -> bytes:
+            response = pb.CommandGetSchemaResponse(request_id=request_id, schema=schema, schema_version=b"\1")
+            command = pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=response)
+            return framed(command.SerializeToString())
+
+        frame = schema_frame(9)
+        head = read_head(frame[:HEAD_BYTES])
+        answer = OpaqueAnswer(head, SlabPool())
+        position = head.rest_offset
+        while len(place := answer.writable()):
+            place[:] = frame[position : position + len(place)]
+            position += len(place)
+            answer.advance(len(place))
+        assert encoded(answer, 2**40) == schema_frame(2**40)
+
+    def test_a_list_without_topics_is_an_answer_too(self) -> None:
+        answer = receive(list_frame(77, []))
+        assert answer.scanner.topic_count == 0
+        assert encoded(answer, 5) == list_frame(5, [])
+
+
+class TestHeapSize:
+    @pytest.mark.parametrize("name_bytes", [10, 100, 500])
+    def test_permits_cover_what_the_process_holds(self, name_bytes: int) -> None:
+        """Ask the kernel about a process that holds 60 answers of 1 MB."""
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.support.held_answers", str(name_bytes), "60"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        measured = json.loads(done.stdout)
+        assert measured["permits"] >= 0.9 * measured["rss_growth"], measured
+        assert measured["permits"] >= 0.9 * measured["peak_growth"], measured
+        # A permit far above the truth would turn clients away for nothing.
+        assert measured["permits"] <= 1.15 * measured["rss_growth"], measured
+
+    def test_bookkeeping_around_an_answer_fits_its_overhead(self) -> None:
+        """Count the question, its permit, its future and all objects of the answer but the bytes of its slabs."""
+        loop = asyncio.new_event_loop()
+        try:
+            assert traced_overhead(loop, answers=200) <= ANSWER_OVERHEAD_BYTES
+        finally:
+            loop.close()
+
+
+def traced_overhead(loop: asyncio.AbstractEventLoop, answers: int) -> float:
+    semaphore = AsyncSemaphore("heap", 1 << 40, max_queue=0, timeout_seconds=1.0, clock=ManualClock())
+    frame = list_frame(77, ["a" * 100] * 1000)
+    held: list[object] = []
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(answers):
+            permit = semaphore.try_acquire(1024)
+            assert permit is not None
+            question = TopicListQuestion(loop, SlabPool(), 1 << 30, lambda: None, permit)
+            assert permit.try_update(heap_size(len(frame)))
+            held.append((permit, question, receive(frame)))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return (after - before) / answers - len(frame)

@@ -1,0 +1,359 @@
+"""The embedded broker's own promises: its names, its faults, its books. What it shares with Pulsar, the conformance
+transcripts show.
+"""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+
+import pytest
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.frames import Frame
+from protocol.framing import FrameDecoder
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.topics_hash import topics_hash
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.names import PIECE_BYTES, ListedNames
+from proxy.demo.script import AfterHandshake, Failure, Redirect
+from proxy.demo.topics import BadRequest, GeneratedTopics, ListedTopics, topic_list
+
+TOPIC = "persistent://public/default/t1"
+
+
+class Client:
+    """A client whose reads wait for the loop, never for the clock."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._decoder = FrameDecoder()
+
+    def send(self, **command: object) -> None:
+        self.writer.write(commands.frame(pb.BaseCommand(**command)))  # type: ignore[arg-type]
+
+    async def receive(self) -> pb.BaseCommand:
+        while not isinstance(event := self._decoder.next_event(), Frame):
+            data = await self.reader.read(65536)
+            assert data, "closed by the broker"
+            self._decoder.receive_data(data)
+        return commands.decode_command(event.command)
+
+    async def connect(self, version: int = 21) -> pb.BaseCommand:
+        self.send(
+            type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="test", protocol_version=version)
+        )
+        return await self.receive()
+
+    def ask_topics(self, request_id: int = 1, namespace: str = "public/default") -> None:
+        question = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace)
+        self.send(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=question)
+
+    def look_up(self, request_id: int = 1) -> None:
+        self.send(type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(request_id=request_id, topic=TOPIC))
+
+    def ping(self) -> None:
+        self.send(type=pb.BaseCommand.PING, ping=pb.CommandPing())
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[EmbeddedBroker]:
+    async with EmbeddedBroker(ListedTopics([TOPIC])) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(broker: EmbeddedBroker) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(broker.host, broker.port)
+    yield Client(reader, writer)
+    writer.close()
+
+
+def decoded(pieces: bytes) -> pb.CommandGetTopicsOfNamespaceResponse:
+    return pb.CommandGetTopicsOfNamespaceResponse.FromString(b"\x08\x01" + pieces)
+
+
+# ---- Names ----
+
+
+@pytest.mark.parametrize("name_bytes", [40, 100, 127, 128, 500])
+def test_generated_names_have_the_length_asked_for_and_their_namespace(name_bytes: int) -> None:
+    store = GeneratedTopics(namespaces=20, topics=1500, name_bytes=name_bytes)
+    body = topic_list(store, pb.CommandGetTopicsOfNamespace(request_id=1, namespace="demo/ns-07"))
+    pieces = list(body.pieces)
+    answer = decoded(b"".join(pieces))
+    assert body.rest_bytes == sum(map(len, pieces))
+    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert len(set(answer.topics)) == 1500
+    assert list(answer.topics) == list(store.names("demo/ns-07"))
+    assert all(len(name) == name_bytes and name.startswith("persistent://demo/ns-07/t-") for name in answer.topics)
+    assert (answer.filtered, answer.changed) == (False, True)
+
+
+@pytest.mark.parametrize("namespace", ["demo/ns-20", "demo/ns-7", "other/ns-07"])
+def test_a_namespace_that_was_not_generated_is_empty(namespace: str) -> None:
+    store = GeneratedTopics(namespaces=20, topics=10, name_bytes=100)
+    body = topic_list(store, pb.CommandGetTopicsOfNamespace(request_id=1, namespace=namespace))
+    answer = decoded(b"".join(body.pieces))
+    assert (list(answer.topics), answer.topics_hash) == ([], "00000000")
+
+
+def test_a_generated_list_has_no_memory_of_its_own() -> None:
+    store = GeneratedTopics(namespaces=4000, topics=10_000, name_bytes=100)
+    gc.collect()
+    before = len(gc.get_objects())
+    kept = [topic_list(store, question("demo/ns-" + f"{number:04}")) for number in range(1000)]
+    assert all(body.rest_bytes > 1_000_000 for body in kept)
+    assert len(gc.get_objects()) - before < 20 * len(kept)
+
+
+def question(namespace: str, **fields: object) -> pb.CommandGetTopicsOfNamespace:
+    return pb.CommandGetTopicsOfNamespace(request_id=1, namespace=namespace, **fields)  # type: ignore[arg-type]
+
+
+def test_a_hash_differs_between_namespaces_and_comes_back_as_unchanged() -> None:
+    store = GeneratedTopics(namespaces=2, topics=10, name_bytes=100)
+    hashes = [
+        decoded(b"".join(topic_list(store, question(store.namespace(number))).pieces)).topics_hash
+        for number in range(2)
+    ]
+    assert hashes[0] != hashes[1]
+    again = decoded(b"".join(topic_list(store, question("demo/ns-1", topics_hash=hashes[1])).pieces))
+    assert (list(again.topics), again.changed) == ([], False)
+
+
+@pytest.mark.parametrize("size", [28, 5000])
+def test_names_that_cannot_have_the_length_asked_for_are_refused(size: int) -> None:
+    with pytest.raises(ValueError, match=f"got {size}, expected 29 to 4096"):
+        GeneratedTopics(namespaces=1, topics=10_000, name_bytes=size)
+
+
+def test_listed_names_come_sorted_in_pieces_with_pulsars_hash() -> None:
+    names = ListedNames(f"persistent://a/b/{number:05}-{'é' * 50}" for number in reversed(range(2000)))
+    pieces = list(names.pieces())
+    assert len(pieces) > 3
+    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert names.encoded_bytes == sum(map(len, pieces))
+    assert list(decoded(b"".join(pieces)).topics) == list(names) == sorted(names)
+    assert names.hash() == topics_hash(names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("demo/ns/a.*", ["persistent://demo/ns/a1", "persistent://demo/ns/a2-partition-0"]),
+        ("^persistent://demo/ns/a2", ["persistent://demo/ns/a2-partition-0"]),
+        ("non-persistent://demo/ns/a.", ["persistent://demo/ns/a1", "persistent://demo/ns/a2-partition-0"]),
+        ("a1", []),
+    ],
+)
+def test_a_pattern_loses_its_domain_and_matches_whole_names(pattern: str, expected: list[str]) -> None:
+    store = ListedTopics(["persistent://demo/ns/a1", "persistent://demo/ns/b1"], {"persistent://demo/ns/a2": 1})
+    body = topic_list(store, question("demo/ns", topics_pattern=pattern))
+    answer = decoded(b"".join(body.pieces))
+    assert list(answer.topics) == expected
+    assert answer.filtered
+
+
+@pytest.mark.parametrize("pattern", ["foo://demo/.*", "demo/(", "*"])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(BadRequest, match="invalid pattern"):
+        topic_list(ListedTopics(), question("demo/ns", topics_pattern=pattern))
+
+
+# ---- Requests ----
+
+
+async def test_handshake_negotiates_the_older_version(client: Client) -> None:
+    connected = (await client.connect(version=15)).connected
+    assert connected.protocol_version == 15
+    assert connected.max_message_size == 5 * 1024 * 1024
+
+
+async def test_redirects_are_used_up_before_the_broker_names_itself(broker: EmbeddedBroker, client: Client) -> None:
+    broker.script.redirects.append(Redirect("pulsar://other:6650", authoritative=False))
+    await client.connect()
+    client.look_up()
+    redirected = (await client.receive()).lookupTopicResponse
+    client.look_up()
+    served = (await client.receive()).lookupTopicResponse
+    assert redirected.response == pb.CommandLookupTopicResponse.Redirect
+    assert (redirected.brokerServiceUrl, redirected.authoritative) == ("pulsar://other:6650", False)
+    assert (served.response, served.brokerServiceUrl) == (pb.CommandLookupTopicResponse.Connect, broker.service_url)
+
+
+async def test_a_schema_gets_a_new_version_only_when_it_is_new(client: Client) -> None:
+    await client.connect()
+    versions = []
+    for data in (b"one", b"two", b"one"):
+        schema = pb.Schema(name="s", schema_data=data, type=pb.Schema.Json)
+        request = pb.CommandGetOrCreateSchema(request_id=1, topic=TOPIC, schema=schema)
+        client.send(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request)
+        versions.append((await client.receive()).getOrCreateSchemaResponse.schema_version)
+    assert versions == [bytes(8), bytes(7) + b"\x01", bytes(8)]
+    client.send(type=pb.BaseCommand.GET_SCHEMA, getSchema=pb.CommandGetSchema(request_id=2, topic=TOPIC))
+    assert (await client.receive()).getSchemaResponse.schema.schema_data == b"two"
+
+
+async def test_what_is_not_served_gets_an_error_and_the_connection_lives(client: Client) -> None:
+    await client.connect()
+    producer = pb.CommandProducer(topic=TOPIC, producer_id=1, request_id=9)
+    client.send(type=pb.BaseCommand.PRODUCER, producer=producer)
+    refused = (await client.receive()).error
+    assert (refused.request_id, refused.error) == (9, ServerError.NotAllowedError)
+    client.ping()
+    assert (await client.receive()).type == pb.BaseCommand.PONG
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x05\0\0\0\x01\xff", b"\xff" * 12])
+async def test_garbage_closes_that_connection_only(broker: EmbeddedBroker, client: Client, data: bytes) -> None:
+    reader, writer = await asyncio.open_connection(broker.host, broker.port)
+    writer.write(data)
+    assert await reader.read() == b""
+    writer.close()
+    assert (await client.connect()).type == pb.BaseCommand.CONNECTED
+
+
+async def test_a_second_connect_closes_the_connection(client: Client) -> None:
+    await client.connect()
+    client.send(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="again"))
+    assert await client.reader.read() == b""
+
+
+# ---- Faults ----
+
+
+async def test_a_gate_holds_one_type_and_lets_the_others_pass(broker: EmbeddedBroker, client: Client) -> None:
+    gate = broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
+    await client.connect()
+    client.ask_topics(1)
+    client.ask_topics(2)
+    client.ping()
+    assert (await client.receive()).type == pb.BaseCommand.PONG
+    assert broker.record.outstanding_topic_questions == 2
+    gate.set()
+    answers = [(await client.receive()).getTopicsOfNamespaceResponse for _ in range(2)]
+    assert [(answer.request_id, list(answer.topics)) for answer in answers] == [(1, [TOPIC]), (2, [TOPIC])]
+    assert broker.record.max_outstanding_topic_questions == 2
+
+
+async def test_a_silent_type_is_seen_and_never_answered(broker: EmbeddedBroker, client: Client) -> None:
+    broker.script.silent.add(CommandType.LOOKUP)
+    await client.connect()
+    client.look_up()
+    client.ping()
+    assert (await client.receive()).type == pb.BaseCommand.PONG
+    assert broker.record.received[CommandType.LOOKUP] == 1
+
+
+async def test_a_silent_handshake_leaves_the_connection_open(broker: EmbeddedBroker, client: Client) -> None:
+    broker.script.silent.add(CommandType.CONNECT)
+    client.send(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="test"))
+    await broker.record.seen(CommandType.CONNECT)
+    assert len(broker.connections) == 1
+
+
+async def test_a_refused_connect_is_an_error_about_the_connection_and_its_end(
+    broker: EmbeddedBroker, client: Client
+) -> None:
+    broker.script.refuse_connect = Failure(ServerError.ServiceNotReady, "not now")
+    refused = (await client.connect()).error
+    assert (refused.request_id, refused.error) == (commands.REQUEST_ID_NONE, ServerError.ServiceNotReady)
+    assert await client.reader.read() == b""
+
+
+async def test_a_cut_answer_ends_inside_its_frame(broker: EmbeddedBroker, client: Client) -> None:
+    await client.connect()
+    broker.script.cut_mid_frame[CommandType.GET_TOPICS_OF_NAMESPACE] = 30
+    client.ask_topics()
+    received = await client.reader.read()
+    assert len(received) == 30 < int.from_bytes(received[:4], "big")
+
+
+async def test_an_answer_under_a_foreign_request_id(broker: EmbeddedBroker, client: Client) -> None:
+    broker.script.unknown_request_id.add(CommandType.LOOKUP)
+    await client.connect()
+    client.look_up(5)
+    assert (await client.receive()).lookupTopicResponse.request_id not in (5, commands.REQUEST_ID_NONE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [(CommandType.LOOKUP, "lookupTopicResponse"), (CommandType.GET_TOPICS_OF_NAMESPACE, "error")]
+)
+async def test_a_failure_comes_in_the_form_of_its_request(
+    broker: EmbeddedBroker, client: Client, kind: CommandType, field: str
+) -> None:
+    broker.script.failures[kind] = Failure(ServerError.MetadataError, "no")
+    await client.connect()
+    if kind is CommandType.LOOKUP:
+        client.look_up(3)
+    else:
+        client.ask_topics(3)
+    failed = getattr(await client.receive(), field)
+    assert (failed.request_id, failed.error, failed.message) == (3, ServerError.MetadataError, "no")
+
+
+async def test_sliced_writes_lose_nothing(broker: EmbeddedBroker, client: Client) -> None:
+    broker.script.slice_writes = 1
+    await client.connect()
+    client.ask_topics()
+    assert list((await client.receive()).getTopicsOfNamespaceResponse.topics) == [TOPIC]
+
+
+async def test_an_echo_gives_every_byte_back(broker: EmbeddedBroker, client: Client) -> None:
+    broker.script.after_handshake = AfterHandshake.ECHO
+    await client.connect()
+    client.writer.write(b"\xff" * 100_000)
+    assert await client.reader.readexactly(100_000) == b"\xff" * 100_000
+
+
+async def test_a_flood_is_a_stream_of_frames(broker: EmbeddedBroker, client: Client) -> None:
+    broker.script.after_handshake = AfterHandshake.FLOOD
+    await client.connect()
+    for _ in range(3):
+        assert (await client.receive()).type == pb.BaseCommand.MESSAGE
+
+
+async def test_a_client_that_does_not_read_costs_one_piece() -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 10_000, 100)) as broker:
+        reader, writer = await asyncio.open_connection(broker.host, broker.port, limit=1024)
+        client = Client(reader, writer)
+        await client.connect()
+        for request_id in range(100):
+            client.ask_topics(request_id, "demo/ns-0")
+        await broker.record.seen(CommandType.GET_TOPICS_OF_NAMESPACE, 100)
+        (session,) = broker.connections
+        assert session.unsent_bytes <= PIECE_BYTES
+        assert broker.record.outstanding_topic_questions > 0
+        writer.close()
+
+
+async def test_a_client_that_leaves_while_its_answer_is_held_leaves_nothing_behind(
+    broker: EmbeddedBroker, client: Client
+) -> None:
+    broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
+    await client.connect()
+    client.ask_topics()
+    await broker.record.seen(CommandType.GET_TOPICS_OF_NAMESPACE)
+    client.writer.close()
+    await broker.all_left()
+    assert not broker.connections
+    assert broker.record.outstanding_topic_questions == 0
+
+
+async def test_an_aborted_connection_is_gone_for_its_client(broker: EmbeddedBroker, client: Client) -> None:
+    await client.connect()
+    (session,) = broker.connections
+    session.abort()
+    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+        await client.reader.readexactly(1)
+
+
+async def test_the_record_is_bounded(broker: EmbeddedBroker, client: Client) -> None:
+    await client.connect()
+    for _ in range(300):
+        client.ping()
+    await broker.record.seen(CommandType.PING, 300)
+    assert len(broker.record.recent) == broker.record.recent.maxlen == 256
+    assert broker.record.commands(CommandType.CONNECT) == []
