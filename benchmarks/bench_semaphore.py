@@ -103,9 +103,7 @@ async def waiter_bytes(count: int) -> dict[str, float]:
     queued, _ = tracemalloc.get_traced_memory()
     snapshot = tracemalloc.take_snapshot()
     in_limiter = sum(
-        trace.size
-        for trace in snapshot.statistics("filename")
-        if "/limiter/" in trace.traceback[0].filename or trace.traceback[0].filename == "<frozen>"
+        trace.size for trace in snapshot.statistics("filename") if "/limiter/" in trace.traceback[0].filename
     )
     limiter.close()
     for coroutine in coroutines:

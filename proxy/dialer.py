@@ -1,6 +1,7 @@
 """Open TCP connections to brokers, with the socket options that make a dead peer show itself."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ class Dialer:
                 problem = f"no connection within {self.timeout_seconds:g} s (brokerProxyConnectTimeoutMs)"
                 break
             except OSError as error:
-                problem = error.strerror or str(error)
+                # uvloop puts its own words into strerror.
+                problem = os.strerror(error.errno).lower() if error.errno else str(error)
         raise BrokerUnavailable(f"cannot connect to broker {target}: {problem}")
 
     async def _connect_address(self, address: str, port: int, factory: Callable[[], _P]) -> _P:

@@ -119,6 +119,13 @@ class DirectMode:
         except BaseException:
             handshake.abort(DisconnectCause.CLIENT_CLOSED)
             raise
+        if not handshake.open:
+            # A hang-up may be dispatched in the same turn of the loop as CONNECTED.
+            raise DirectRefused(
+                ServerError.ServiceNotReady,
+                f"broker {target} ended the connection behind CONNECTED",
+                DisconnectCause.BROKER_CLOSED,
+            )
         return JoinedBroker(handshake, commands.connected_direct(connected, self._versions.server_version))
 
 

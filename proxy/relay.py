@@ -156,7 +156,8 @@ class Relay:
     def half_closed(self, end: RelayEnd) -> None:
         """Pass on that `end` will send no more."""
         if self._finished is not None and self._finished is not end:
-            self.close(end.peer_closed_cause)
+            # Who left first is why the pair ends.
+            self.close(self._finished.peer_closed_cause)
             return
         self._finished = end
         peer = end.peer.transport

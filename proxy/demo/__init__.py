@@ -10,6 +10,7 @@
     children   broker and proxy as child processes
     storm      many clients through real sockets
     table      the promise, and the table that says whether it held
+    watch      the proxy weighed while a storm goes on
     run        the command
 
 Rule: nothing of the proxy imports this package, but for the command line when it is asked for a demo.

@@ -83,6 +83,18 @@ class Child:
             await asyncio.sleep(_POLL_SECONDS)
         return line
 
+    async def ended(self) -> None:
+        """Wait until the process has ended."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        descriptor = os.pidfd_open(self.pid)
+        try:
+            loop.add_reader(descriptor, ended.set)
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
     def find(self, key: str) -> dict[str, Any] | None:
         """Find the first line of JSON with `key` in what the child has said so far."""
         for text in self._output.read_text(errors="replace").splitlines():

@@ -75,7 +75,7 @@ class NameTemplate:
         padding = name_bytes - len(_DOMAIN) - namespace_chars - len("/t-") - digits
         smallest = name_bytes - padding
         if padding < 0 or name_bytes > LARGEST_NAME_BYTES:
-            raise ValueError(f"name bytes: got {name_bytes}, expected {smallest} to {LARGEST_NAME_BYTES}")
+            raise ValueError(f"got {name_bytes} name bytes, expected {smallest} to {LARGEST_NAME_BYTES}")
         self.count = topics
         head = _TOPICS_TAG + varint(name_bytes) + _DOMAIN
         self.encoded_bytes = topics * (len(_TOPICS_TAG + varint(name_bytes)) + name_bytes)

@@ -28,7 +28,6 @@ BAD_OPTIONS: Final = 2
 INTERRUPTED: Final = 130
 CONNECT_SECONDS: Final = 8.0
 STORM_SECONDS: Final = 40.0
-_POLL_SECONDS: Final = 0.5
 # Time for the proxy's memory to come to rest after its start, before it is weighed.
 SETTLE_SECONDS: Final = 0.3
 
@@ -155,7 +154,11 @@ async def _serve_by_hand(processes: Processes, topics: GeneratedTopics) -> int:
     last = topics.namespace(topics.namespaces - 1)
     print(f"topics  in {topics.namespace(0)}" + (f" to {last}" if topics.namespaces > 1 else ""))
     print("Ctrl-C ends them.", flush=True)
-    await asyncio.wait_for(asyncio.Event().wait(), None)
+    async with asyncio.TaskGroup() as group:
+        ends = [group.create_task(child.ended()) for child in (processes.broker, processes.proxy)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
     ended = processes.proxy if processes.broker.running else processes.broker
     raise ChildFailed(f"{ended.module} ended\n{ended.tail()}")
 

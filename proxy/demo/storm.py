@@ -23,7 +23,7 @@ from protocol.topic_list import TopicListScanner
 SLOW_RECEIVE_BYTES: Final = 4096
 CONNECTS_AT_ONCE: Final = 64
 _READ_BYTES: Final = 4096
-_BODY_BYTES: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 _ANSWERS: Final = frozenset({CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE})
 
 
@@ -71,38 +71,43 @@ class Tally:
         return self.answered + self.wrong + self.lost + self.refused >= self.expected
 
 
-class _Buffers:
-    """The two places all clients of a loop read into: heads of frames, and bodies on their way into a scanner."""
-
-    def __init__(self) -> None:
-        self.heads = memoryview(bytearray(_READ_BYTES))
-        self.body = memoryview(bytearray(_BODY_BYTES))
-
-
 class _CountingSink:
-    """Scan a topic list and forget it."""
+    """Scan a topic list and forget it.
 
-    def __init__(self, head: FrameHead, place: memoryview) -> None:
+    It is scanned in chunks, not as it comes: a client with a tiny window receives some 2 KiB at a time, and a storm
+    that is busy with itself measures nothing.
+    """
+
+    def __init__(self, head: FrameHead) -> None:
         self.scanner = TopicListScanner(head.rest_bytes)
-        self._place = place
+        self._chunk = bytearray(min(head.rest_bytes, _CHUNK_BYTES))
+        self._place = memoryview(self._chunk)
+        self._filled = 0
+        self._left = head.rest_bytes
 
     def writable(self) -> memoryview:
-        return self._place
+        return self._place[self._filled :]
 
     def advance(self, count: int) -> None:
-        self.scanner.feed(bytearray(self._place[:count]))
+        self._filled += count
+        self._left -= count
+        if self._filled == len(self._chunk):
+            self.scanner.feed(self._chunk)
+            self._filled = 0
+        elif not self._left:
+            self.scanner.feed(self._chunk[: self._filled])
 
 
 class StormClient(asyncio.BufferedProtocol):
     """One connection of the storm: `connected` completes with CONNECTED, then `ask`."""
 
     def __init__(
-        self, plan: StormPlan, tally: Tally, buffers: _Buffers, namespace: str, on_settled: asyncio.Event
+        self, plan: StormPlan, tally: Tally, heads: memoryview, namespace: str, on_settled: asyncio.Event
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._plan = plan
         self._tally = tally
-        self._buffers = buffers
+        self._heads = heads
         self._namespace = namespace
         self._on_settled = on_settled
         self._decoder = FrameDecoder(announce_types=_ANSWERS)
@@ -144,7 +149,7 @@ class StormClient(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Give the place to read into (asyncio's callback)."""
-        return self._decoder.writable() if self._decoder.diverting else self._buffers.heads
+        return self._decoder.writable() if self._decoder.diverting else self._heads
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what has arrived (asyncio's callback)."""
@@ -153,7 +158,7 @@ class StormClient(asyncio.BufferedProtocol):
             if self._decoder.diverting:
                 self._decoder.advance(nbytes)
             else:
-                self._decoder.receive_data(self._buffers.heads[:nbytes])
+                self._decoder.receive_data(self._heads[:nbytes])
             while not isinstance(event := self._decoder.next_event(), Signal):
                 self._take(event)
         except ProtocolError:
@@ -163,7 +168,7 @@ class StormClient(asyncio.BufferedProtocol):
 
     def _take(self, event: Frame | FrameAnnounced | BodyEnd) -> None:
         if isinstance(event, FrameAnnounced):
-            self._sink = _CountingSink(event.head, self._buffers.body)
+            self._sink = _CountingSink(event.head)
             self._decoder.divert(self._sink)
         elif isinstance(event, BodyEnd):
             self._on_list(event.head)
@@ -220,7 +225,8 @@ class Storm:
         self.plan = plan
         self.tally = Tally(expected=plan.connections * plan.requests)
         self._namespaces = namespaces
-        self._buffers = _Buffers()
+        # All clients of a loop read the heads of their frames into one place.
+        self._heads = memoryview(bytearray(_READ_BYTES))
         self._settled = asyncio.Event()
         self._clients: list[StormClient] = []
 
@@ -231,7 +237,7 @@ class Storm:
         async with asyncio.TaskGroup() as group:
             for number in range(self.plan.connections):
                 namespace = self._namespaces[number % len(self._namespaces)]
-                client = StormClient(self.plan, self.tally, self._buffers, namespace, self._settled)
+                client = StormClient(self.plan, self.tally, self._heads, namespace, self._settled)
                 self._clients.append(client)
                 group.create_task(self._connect(client, (host, port), places, deadline, slow=self.plan.slow(number)))
 

@@ -85,7 +85,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
         except PermitAcquireAlreadyClosed:
             assert self.limiter.closed
             return
-        assert permit is None or n == 0 or waiting == 0
+        assert permit is not None if n == 0 else permit is None or waiting == 0
         if permit is not None:
             self.holders.append(Holder(permit, permit.size))
 
@@ -331,6 +331,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
         permit = request.task.result()
         if holder is not None:
             assert permit is holder.permit
+            assert not permit.released
             holder.size = request.size
             return True
         assert permit.requested == request.size
@@ -360,5 +361,5 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-SemaphoreMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
+SemaphoreMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestSemaphore = SemaphoreMachine.TestCase

@@ -33,6 +33,7 @@ async def test_observer_hears_how_a_wait_ended_without_a_grant(clock: ManualCloc
     clock.advance(9.0)
     await asyncio.gather(leaving, expiring, return_exceptions=True)
     permit.release()
+    permit.release()
     assert observer.heard == [
         "granted 0",
         "queued",

@@ -47,6 +47,7 @@ async def test_one_grower_overshoots_and_the_next_waits_for_it(clock: ManualCloc
     assert (second.size, limiter.growers_waiting) == (5, 1), "the old size stays held"
     first.release()
     assert (await growing).size == 9
+    assert second.requested == 9
     second.release()
     assert books_are_zero(limiter)
 

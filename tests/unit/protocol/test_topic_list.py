@@ -98,9 +98,20 @@ class TestCounts:
             plain.topics_hash,
         )
 
-    def test_a_field_of_a_newer_release_is_no_name(self) -> None:
-        scanner = scan(b"\x12\x01a" + b"\x78\x05" + b"\x82\x01\x03new" + b"\x8d\x01\0\0\0\0")
+    @pytest.mark.parametrize("chunk_bytes", [*range(1, 13), SLAB_BYTES])
+    def test_a_field_of_a_newer_release_is_no_name(self, chunk_bytes: int) -> None:
+        data = b"\x12\x01a" + b"\x78\x05" + b"\x82\x01\x03new" + b"\x8d\x01\0\0\0\0"
+        scanner = scan(data, chunk_bytes)
         assert (scanner.topic_count, scanner.name_bytes) == (1, 1)
+
+    @pytest.mark.parametrize("over", range(20))
+    def test_a_slab_may_end_anywhere_in_the_flags_behind_the_names(self, over: int) -> None:
+        flags = {"filtered": True, "topics_hash": "8bafeea1", "changed": False}
+        topics = ["a" * 98] * 655
+        topics[-1] = "a" * (98 + SLAB_BYTES - 65_500 - over)
+        scanner = scan(rest_of(topics, **flags))
+        assert (scanner.topic_count, scanner.name_bytes) == (655, sum(map(len, topics)))
+        assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (True, False, "8bafeea1")
 
 
 class TestMalformed:

@@ -125,7 +125,7 @@ def test_a_hash_differs_between_namespaces_and_comes_back_as_unchanged() -> None
 
 @pytest.mark.parametrize("size", [28, 5000])
 def test_names_that_cannot_have_the_length_asked_for_are_refused(size: int) -> None:
-    with pytest.raises(ValueError, match=f"got {size}, expected 29 to 4096"):
+    with pytest.raises(ValueError, match=f"got {size} name bytes, expected 29 to 4096"):
         GeneratedTopics(namespaces=1, topics=10_000, name_bytes=size)
 
 

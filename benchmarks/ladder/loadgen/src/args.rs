@@ -38,7 +38,9 @@ impl Args {
     pub fn number(&self, name: &str, default: u64) -> Result<u64, String> {
         match self.values.get(name) {
             None => Ok(default),
-            Some(text) => text.parse().map_err(|_| format!("--{name}: got {text:?}, expected a whole number")),
+            Some(text) => {
+                text.parse().map_err(|_| format!("--{name}: got {text:?}, expected a whole number"))
+            }
         }
     }
 
@@ -46,7 +48,9 @@ impl Args {
         let text = self.text(name, "");
         let seconds = if text.is_empty() { Ok(default) } else { text.parse::<f64>() };
         let bounded = seconds.ok().filter(|seconds| (0.0..=600.0).contains(seconds));
-        bounded.map(Duration::from_secs_f64).ok_or(format!("--{name}: got {text:?}, expected 0 to 600 seconds"))
+        bounded
+            .map(Duration::from_secs_f64)
+            .ok_or(format!("--{name}: got {text:?}, expected 0 to 600 seconds"))
     }
 
     /// The server to load: the loopback address only, whatever is asked for.

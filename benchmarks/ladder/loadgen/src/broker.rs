@@ -62,7 +62,8 @@ pub fn run(args: &Args) -> Result<(), String> {
         "flood" => Mode::Flood,
         other => return Err(format!("--data: got {other:?}, expected none, echo, sink or flood")),
     };
-    let lists = Lists::new(args.number("topics", 10_000)? as usize, args.number("topic-bytes", 100)? as usize);
+    let lists =
+        Lists::new(args.number("topics", 10_000)? as usize, args.number("topic-bytes", 100)? as usize);
     let port = args.number("port", 0)? as u16;
     serve(port, lists, data_mode).map_err(|error| format!("broker: {error}"))
 }
@@ -141,7 +142,13 @@ impl Broker {
         }
     }
 
-    fn step(&mut self, token: u64, connection: &mut Connection, events: u32, buffer: &mut [u8]) -> io::Result<()> {
+    fn step(
+        &mut self,
+        token: u64,
+        connection: &mut Connection,
+        events: u32,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
         if events & (sys::IN | sys::HANGUP) != 0 && connection.interest & sys::IN != 0 {
             self.read(connection, buffer)?;
         }
@@ -210,7 +217,10 @@ impl Broker {
             }
             wire::PARTITIONED_METADATA => {
                 let id = wire::number(message, 2)?;
-                small(wire::PARTITIONED_METADATA_RESPONSE, Message::new().varint(1, 0).varint(2, id).varint(3, 0))
+                small(
+                    wire::PARTITIONED_METADATA_RESPONSE,
+                    Message::new().varint(1, 0).varint(2, id).varint(3, 0),
+                )
             }
             wire::GET_TOPICS => {
                 let id = wire::number(message, 1)?;

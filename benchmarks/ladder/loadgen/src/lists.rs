@@ -61,7 +61,10 @@ struct Names {
 
 impl Names {
     fn from(args: &Args) -> Result<Names, String> {
-        Ok(Names { count: args.number("topics", 10_000)? as usize, bytes: args.number("topic-bytes", 100)? as usize })
+        Ok(Names {
+            count: args.number("topics", 10_000)? as usize,
+            bytes: args.number("topic-bytes", 100)? as usize,
+        })
     }
 
     /// Tag and length stand before each name.
@@ -101,9 +104,10 @@ pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
 /// All connections ask at t = 0 and begin to read at `--late`; watches the memory of `--pid`.
 pub fn late_readers(args: &Args, target: &Target) -> Result<(), String> {
     let (pid, names) = (args.number("pid", 0)?, Names::from(args)?);
-    let idle = stats::resident_bytes(pid)?;
+    let idle = stats::settled(pid)?;
     let sampler = PeakSampler::start(pid);
-    let target = Target { receive_buffer_bytes: Some(args.number("receive-buffer", 4096)? as i32), ..target.clone() };
+    let target =
+        Target { receive_buffer_bytes: Some(args.number("receive-buffer", 4096)? as i32), ..target.clone() };
     let streams = target.open_many(args.number("connections", 1000)?)?;
     let connected = stats::resident_bytes(pid)?;
     let clients = clients(streams, &names, args.switch("one-namespace"))?;
@@ -154,14 +158,22 @@ fn read_in_threads(storms: Vec<Storm>, limit: Duration) -> Result<Tally, String>
     Ok(tally)
 }
 
-fn clients(streams: Vec<TcpStream>, names: &Names, one_namespace: bool) -> Result<Vec<Option<Client>>, String> {
+fn clients(
+    streams: Vec<TcpStream>,
+    names: &Names,
+    one_namespace: bool,
+) -> Result<Vec<Option<Client>>, String> {
     let build = |(index, stream): (usize, TcpStream)| {
         let index = if one_namespace { 0 } else { index };
         let reader = Reader::new(stream).map_err(|error| error.to_string())?;
         Ok(Some(Client {
             reader,
             namespace: format!("bench/ns-{index:05}"),
-            awaiting: Awaiting { outstanding: Vec::new(), least_bytes: names.least_bytes(), expected_bytes: 0 },
+            awaiting: Awaiting {
+                outstanding: Vec::new(),
+                least_bytes: names.least_bytes(),
+                expected_bytes: 0,
+            },
             next_id: FIRST_REQUEST_ID,
             pings: 0,
         }))
@@ -251,10 +263,12 @@ impl Client {
         self.ask(1)?;
         let answer = session::read_frame(&mut self.reader.stream)?;
         let (kind, message) = session::parse(&answer)?;
-        let is_name = |field: &(u64, Value)| matches!(field, (2, Value::Bytes(name)) if name.len() == names.bytes);
+        let is_name =
+            |field: &(u64, Value)| matches!(field, (2, Value::Bytes(name)) if name.len() == names.bytes);
         let (id, count) = (wire::number(message, 1), Fields(message).filter(is_name).count());
         if (kind, id, count) != (wire::GET_TOPICS_RESPONSE, Some(FIRST_REQUEST_ID), names.count) {
-            let got = format!("got command {kind}, request id {id:?}, {count} names of {} bytes", names.bytes);
+            let got =
+                format!("got command {kind}, request id {id:?}, {count} names of {} bytes", names.bytes);
             return Err(io::Error::other(format!("first answer: {got}, expected {} names", names.count)));
         }
         self.awaiting.expected_bytes = answer.len();
@@ -336,7 +350,9 @@ impl Storm {
         while let Some(frame) = client.reader.scanner.next(&mut data) {
             let (kind, message) = frame.command().ok_or(io::Error::other("a frame is no command"))?;
             match kind {
-                wire::GET_TOPICS_RESPONSE => client.awaiting.answer(message, frame.wire_bytes, &mut self.tally),
+                wire::GET_TOPICS_RESPONSE => {
+                    client.awaiting.answer(message, frame.wire_bytes, &mut self.tally)
+                }
                 wire::ERROR => client.awaiting.refuse(message, &mut self.tally),
                 wire::PING => client.pings += 1,
                 _ => {}

@@ -18,8 +18,26 @@ use args::Args;
 use session::Target;
 
 const OPTIONS: [&str; 20] = [
-    "address", "via", "connections", "depth", "seconds", "warmup", "topics", "topic-bytes", "one-namespace", "late",
-    "limit", "pid", "receive-buffer", "frame-bytes", "window", "receipts", "data", "port", "first", "threads",
+    "address",
+    "via",
+    "connections",
+    "depth",
+    "seconds",
+    "warmup",
+    "topics",
+    "topic-bytes",
+    "one-namespace",
+    "late",
+    "limit",
+    "pid",
+    "receive-buffer",
+    "frame-bytes",
+    "window",
+    "receipts",
+    "data",
+    "port",
+    "first",
+    "threads",
 ];
 
 fn run() -> Result<(), String> {

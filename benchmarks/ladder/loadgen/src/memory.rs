@@ -3,29 +3,11 @@
 
 use std::io::Write;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::session::Target;
 use crate::stats::{self, PeakSampler, Report};
 use crate::wire::{self, Message};
-
-const SETTLE_STEP: Duration = Duration::from_millis(200);
-const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-
-/// The resident bytes once they have stopped changing: two equal looks, 200 ms apart, or the limit.
-fn settled(pid: u64) -> Result<u64, String> {
-    let deadline = Instant::now() + SETTLE_LIMIT;
-    let mut last = stats::resident_bytes_exact(pid)?;
-    loop {
-        thread::sleep(SETTLE_STEP);
-        let now = stats::resident_bytes_exact(pid)?;
-        if now == last || Instant::now() > deadline {
-            return Ok(now);
-        }
-        last = now;
-    }
-}
 
 /// Open `--first`, then `--connections` plain connections and report the slope of memory between the two.
 pub fn idle(args: &Args, target: &Target) -> Result<(), String> {
@@ -34,11 +16,11 @@ pub fn idle(args: &Args, target: &Target) -> Result<(), String> {
     if first >= all {
         return Err(format!("--first: got {first}, expected less than --connections {all}"));
     }
-    let before = settled(pid)?;
+    let before = stats::settled(pid)?;
     let mut held = target.open_many(first)?;
-    let at_first = settled(pid)?;
+    let at_first = stats::settled(pid)?;
     held.extend(target.open_many(all - first)?);
-    let at_all = settled(pid)?;
+    let at_all = stats::settled(pid)?;
     Report::default()
         .count("idle_rss_bytes", before)
         .count("first", first)
@@ -54,10 +36,10 @@ pub fn idle(args: &Args, target: &Target) -> Result<(), String> {
 pub fn stalled_consumers(args: &Args, target: &Target) -> Result<(), String> {
     let pid = args.number("pid", 0)?;
     let count = args.number("connections", 500)?;
-    let before = stats::resident_bytes_exact(pid)?;
+    let before = stats::settled(pid)?;
     let sampler = PeakSampler::start(pid);
     let mut held = target.open_many(count)?;
-    let connected = settled(pid)?;
+    let connected = stats::settled(pid)?;
     let flow = wire::frame(wire::FLOW, &Message::new().varint(1, 0).varint(2, 1_000_000));
     for stream in &mut held {
         stream.write_all(&flow).map_err(|error| format!("flow: {error}"))?;

@@ -82,7 +82,8 @@ struct Relay {
 /// C producers, each with a window of frames outstanding, for a time; prints rates and latencies.
 pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let streams = target.open_many(args.number("connections", 50)?)?;
-    let producers = streams.into_iter().map(|stream| Producer::new(stream).map(Some)).collect::<io::Result<_>>();
+    let producers =
+        streams.into_iter().map(|stream| Producer::new(stream).map(Some)).collect::<io::Result<_>>();
     let mut relay = Relay {
         epoll: Epoll::new().map_err(|error| error.to_string())?,
         producers: producers.map_err(|error| error.to_string())?,
@@ -101,7 +102,14 @@ impl Producer {
     fn new(stream: std::net::TcpStream) -> io::Result<Producer> {
         let reader = Reader::new(stream)?;
         let interest = sys::IN;
-        Ok(Producer { reader, next: FIRST_SEQUENCE, sent: 0, expected: FIRST_SEQUENCE, started: VecDeque::new(), interest })
+        Ok(Producer {
+            reader,
+            next: FIRST_SEQUENCE,
+            sent: 0,
+            expected: FIRST_SEQUENCE,
+            started: VecDeque::new(),
+            interest,
+        })
     }
 
     fn outstanding(&self) -> u64 {
@@ -111,7 +119,11 @@ impl Producer {
     /// Write until the window is full or the socket is; tells whether the socket is.
     fn write(&mut self, template: &Template, window: u64, sending: bool) -> io::Result<bool> {
         loop {
-            let credit = if sending { window.saturating_sub(self.next - self.expected) } else { u64::from(self.sent > 0) };
+            let credit = if sending {
+                window.saturating_sub(self.next - self.expected)
+            } else {
+                u64::from(self.sent > 0)
+            };
             if credit == 0 || self.next > LAST_SEQUENCE {
                 return Ok(false);
             }
@@ -215,7 +227,13 @@ impl Relay {
 }
 
 impl Producer {
-    fn take(&mut self, mut data: &[u8], answer: u64, frame_bytes: usize, tally: &mut Tally) -> io::Result<()> {
+    fn take(
+        &mut self,
+        mut data: &[u8],
+        answer: u64,
+        frame_bytes: usize,
+        tally: &mut Tally,
+    ) -> io::Result<()> {
         while let Some(frame) = self.reader.scanner.next(&mut data) {
             let (kind, message) = frame.command().ok_or(io::Error::other("a frame is no command"))?;
             if kind != answer {

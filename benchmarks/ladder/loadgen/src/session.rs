@@ -28,10 +28,8 @@ impl Target {
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
-        let mut connect = Message::new()
-            .text(1, "ladder-loadgen")
-            .varint(4, wire::PROTOCOL_VERSION)
-            .text(5, "none");
+        let mut connect =
+            Message::new().text(1, "ladder-loadgen").varint(4, wire::PROTOCOL_VERSION).text(5, "none");
         if let Some(broker) = &self.via {
             connect = connect.text(6, broker);
         }
@@ -41,7 +39,9 @@ impl Target {
         let (kind, message) = parse(&answer)?;
         if kind != wire::CONNECTED {
             let text = String::from_utf8_lossy(wire::bytes(message, 3).unwrap_or(b"")).into_owned();
-            return Err(io::Error::other(format!("CONNECT: got command {kind} {text:?}, expected CONNECTED")));
+            return Err(io::Error::other(format!(
+                "CONNECT: got command {kind} {text:?}, expected CONNECTED"
+            )));
         }
         Ok(stream)
     }

@@ -4,10 +4,12 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PAGE_BYTES: u64 = 4096;
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+const SETTLE_STEP: Duration = Duration::from_millis(200);
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Latencies in microseconds, all of them kept: a run has a few hundred thousand at most.
 #[derive(Default)]
@@ -72,7 +74,8 @@ impl Report {
 
 /// The resident bytes of a process, from the kernel's cheap (and slightly rough) counter.
 pub fn resident_bytes(pid: u64) -> Result<u64, String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).map_err(|error| format!("--pid {pid}: {error}"))?;
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/statm")).map_err(|error| format!("--pid {pid}: {error}"))?;
     let pages = text.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok());
     pages.map(|pages| pages * PAGE_BYTES).ok_or(format!("--pid {pid}: got statm {text:?}"))
 }
@@ -84,6 +87,21 @@ pub fn resident_bytes_exact(pid: u64) -> Result<u64, String> {
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
     let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kib.map(|kib| kib * 1024).ok_or(format!("--pid {pid}: no Rss line in smaps_rollup"))
+}
+
+/// The resident bytes once they have stopped changing: two equal looks, 200 ms apart, or the limit. A server may
+/// answer before it has loaded everything.
+pub fn settled(pid: u64) -> Result<u64, String> {
+    let deadline = Instant::now() + SETTLE_LIMIT;
+    let mut last = resident_bytes_exact(pid)?;
+    loop {
+        thread::sleep(SETTLE_STEP);
+        let now = resident_bytes_exact(pid)?;
+        if now == last || Instant::now() > deadline {
+            return Ok(now);
+        }
+        last = now;
+    }
 }
 
 /// Samples the resident bytes of a process every 50 ms until asked for the peak.

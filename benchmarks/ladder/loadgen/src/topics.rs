@@ -46,7 +46,8 @@ impl Lists {
     /// The answer's first bytes, with the request id, and the shared rest.
     pub fn answer(&mut self, request_id: u64, namespace: &str) -> (Vec<u8>, Rc<[u8]>) {
         let (topics, name_bytes) = (self.topics, self.name_bytes);
-        let body = self.bodies.entry(namespace.len()).or_insert_with(|| encode(namespace, topics, name_bytes));
+        let body =
+            self.bodies.entry(namespace.len()).or_insert_with(|| encode(namespace, topics, name_bytes));
         let start = Message::new().varint(1, request_id);
         (wire::head(wire::GET_TOPICS_RESPONSE, &start, body.len()), Rc::clone(body))
     }
@@ -63,7 +64,8 @@ mod tests {
         bytes.extend_from_slice(&body);
         let mut scanner = Scanner::new();
         let (kind, message) = scanner.next(&mut &bytes[..]).unwrap().command().unwrap();
-        let names = Fields(message).filter(|field| matches!(field, (2, Value::Bytes(name)) if name.len() == 100));
+        let names =
+            Fields(message).filter(|field| matches!(field, (2, Value::Bytes(name)) if name.len() == 100));
         assert_eq!((kind, wire::number(message, 1), names.count()), (wire::GET_TOPICS_RESPONSE, Some(7), 10));
     }
 }

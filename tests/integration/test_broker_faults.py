@@ -1,0 +1,396 @@
+"""What brokers do wrong to requests: each client gets one clear answer, and connections live where they can."""
+
+import asyncio
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.commands import frame, request_id_of
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.script import Failure, Redirect
+from proxy.demo.topics import GeneratedTopics
+from proxy.errors import HEAP_REFUSAL
+from tests.support.async_client import PING, AsyncClient, lookup_frame, schema_frame, topics_frame
+from tests.support.proxy_under_test import LIST_BYTES, TOPIC, TOPICS, namespace, staged
+from tests.support.raw_broker import CONNECTED, empty_list, free_port, handshake, list_answer, raw_broker, request, silence
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+
+
+async def test_a_broker_that_refuses_tcp_is_an_error_and_the_connection_lives() -> None:
+    port = free_port()
+    async with staged(broker_port=port) as stage:
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert error.error == ServerError.ServiceNotReady
+        assert error.message == f"cannot connect to broker 127.0.0.1:{port}: connection refused"
+        assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
+        await client.ping()
+        assert stage.outcome("failed") == 1
+
+
+async def test_a_broker_that_accepts_and_stays_silent_is_given_up_after_the_connect_timeout() -> None:
+    async with raw_broker(silence) as broker, staged(broker_port=broker.port, brokerProxyConnectTimeoutMs=150) as stage:
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert error.error == ServerError.ServiceNotReady
+        assert "brokerProxyConnectTimeoutMs" in error.message
+        await stage.until(lambda: all(peer.sock.fileno() == -1 for peer in broker.peers), "all closed")
+        await client.ping()
+
+
+async def test_a_broker_that_refuses_connect_has_its_code_and_text_passed_on() -> None:
+    async with staged() as stage:
+        stage.broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such user")
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert (error.error, error.message) == (ServerError.AuthenticationError, "no such user")
+        assert stage.proxy.pool.size == 0
+
+
+async def test_a_question_nobody_answers_ends_its_connection_and_frees_its_slot() -> None:
+    async with staged(topicListBrokerAnswerTimeoutMillis=100, topicListMaxOutstandingPerBroker=1) as stage:
+        stage.broker.script.silent.add(LISTS)
+        client = await stage.connected()
+        # Asked twice: a question that is lost with its connection is repeated on another one.
+        error = await client.refused_topics(namespace(0))
+        assert error.error == ServerError.ServiceNotReady
+        assert stage.broker.record.topic_questions == 2
+        assert stage.caused("broker_silent") == 2
+        stage.broker.script.silent.clear()
+        assert len((await client.topics(namespace(0))).topics) == TOPICS
+
+
+async def test_a_broker_that_is_too_slow_is_an_error_after_the_requests_clock() -> None:
+    async with staged(topicListRequestTimeoutMillis=100) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert (error.error, error.message) == (ServerError.TooManyRequests, HEAP_REFUSAL)
+        assert stage.outcome("timed_out") == 1
+        # The broker works on it all the same: its slot is taken until the answer has passed.
+        assert stage.books()["questions to brokers"] == 1
+        gate.set()
+        await stage.until(lambda: not stage.books()["questions to brokers"], "a free slot")
+        await client.ping()
+
+
+async def test_a_lookup_nobody_answers_is_an_error_and_frees_its_permit() -> None:
+    async with staged(topicListRequestTimeoutMillis=100, topicListBrokerAnswerTimeoutMillis=200) as stage:
+        stage.broker.script.silent.add(CommandType.LOOKUP)
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert (answer.error, answer.message) == (ServerError.ServiceNotReady, "the broker did not answer in time")
+        assert stage.lookups.held == 0
+
+
+@pytest.mark.parametrize("cut_at", [1, 20, 100_000])
+async def test_a_list_cut_in_mid_frame_is_asked_once_more_and_then_an_error(cut_at: int) -> None:
+    async with staged() as stage:
+        stage.broker.script.cut_mid_frame[LISTS] = cut_at
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert error.error == ServerError.ServiceNotReady
+        assert stage.broker.record.topic_questions == 2
+        assert stage.outcome("asked_again") == 1
+        await client.ping()
+
+
+async def test_a_list_cut_once_is_answered_by_the_second_question() -> None:
+    questions = 0
+
+    async def serve(peer: AsyncClient) -> None:
+        nonlocal questions
+        await handshake(peer)
+        while True:
+            asked = await request(peer)
+            questions += 1
+            answer = list_answer(request_id_of(asked), ("persistent://demo/ns-00/a",) * 5)
+            if questions == 1:
+                await peer.send(answer[:60])
+                return
+            await peer.send(answer)
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        assert len((await client.topics(namespace(0))).topics) == 5
+        assert (stage.outcome("asked_again"), stage.outcome("answered")) == (1, 1)
+
+
+async def test_a_lookup_cut_once_is_answered_by_the_second_question() -> None:
+    cuts = 0
+
+    async def serve(peer: AsyncClient) -> None:
+        nonlocal cuts
+        await handshake(peer)
+        asked = await request(peer)
+        cuts += 1
+        if cuts == 1:
+            return
+        found = pb.CommandLookupTopicResponse(
+            request_id=request_id_of(asked),
+            response=pb.CommandLookupTopicResponse.Connect,
+            brokerServiceUrl="pulsar://owner:6650",
+        )
+        await peer.send(frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=found)))
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        assert (await client.lookup(TOPIC)).brokerServiceUrl == "pulsar://owner:6650"
+
+
+async def test_all_questions_on_a_broken_connection_are_asked_again() -> None:
+    async with staged(brokerConnectionsPerKey=1) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        clients = [await stage.connected() for _ in range(4)]
+        for number, client in enumerate(clients):
+            await client.ask_topics(namespace(number))
+        await stage.until(lambda: stage.outstanding == 4, "four questions")
+        for session in list(stage.broker.connections):
+            session.abort()
+        gate.set()
+        for client in clients:
+            assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        assert stage.outcome("asked_again") == 4
+
+
+@pytest.mark.parametrize("kind", [LISTS, CommandType.LOOKUP, CommandType.GET_SCHEMA])
+async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(kind: CommandType) -> None:
+    frames = {
+        LISTS: topics_frame(1, namespace(0)),
+        CommandType.LOOKUP: lookup_frame(1, TOPIC),
+        CommandType.GET_SCHEMA: schema_frame(1, TOPIC),
+    }
+    async with staged(topicListRequestTimeoutMillis=100, topicListBrokerAnswerTimeoutMillis=1000) as stage:
+        stage.broker.script.unknown_request_id.add(kind)
+        client = await stage.connected()
+        await client.send(frames[kind])
+        answer = await client.answer()
+        assert request_id_of(answer) == 1
+        assert stage.proxy.counters.unknown_broker_answers == 1
+        stage.broker.script.unknown_request_id.clear()
+        assert stage.broker.record.connections_accepted == 1
+        await client.send(frames[kind])
+        assert request_id_of(await client.answer()) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        (topics_frame(3, namespace(0)), LISTS),
+        (schema_frame(3, TOPIC), CommandType.GET_SCHEMA),
+    ],
+)
+async def test_a_brokers_error_is_passed_on_with_its_code_and_text(sent: bytes, kind: CommandType) -> None:
+    async with staged() as stage:
+        stage.broker.script.failures[kind] = Failure(ServerError.AuthorizationError, "not for you")
+        client = await stage.connected()
+        await client.send(sent)
+        error = await client.error(3)
+        assert (error.error, error.message) == (ServerError.AuthorizationError, "not for you")
+
+
+async def test_a_failed_lookup_is_passed_on_with_its_code_and_text() -> None:
+    async with staged() as stage:
+        failure = Failure(ServerError.TopicNotFound, "no such topic")
+        stage.broker.script.failures[CommandType.LOOKUP] = failure
+        stage.broker.script.failures[CommandType.PARTITIONED_METADATA] = failure
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert (answer.error, answer.message) == (ServerError.TopicNotFound, "no such topic")
+        metadata = pb.CommandPartitionedTopicMetadata(request_id=8, topic=TOPIC)
+        await client.send_command(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata))
+        partitions = (await client.answer()).partitionMetadataResponse
+        assert (partitions.request_id, partitions.error) == (8, ServerError.TopicNotFound)
+
+
+async def test_a_list_that_is_malformed_ends_the_brokers_connection_and_is_an_error() -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            answer = list_answer(request_id_of(await request(peer)), ("a" * 100,) * 50)
+            await peer.send(answer[:100] + b"\xff" * (len(answer) - 100))
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert error.error == ServerError.ServiceNotReady
+        assert stage.caused("malformed_frame") == 2
+        await client.ping()
+
+
+async def test_an_answer_of_another_kind_is_an_error_and_the_connection_lives() -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            asked = await request(peer)
+            schema = pb.CommandGetSchemaResponse(request_id=request_id_of(asked))
+            await peer.send(frame(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=schema)))
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        for _ in range(2):
+            assert (await client.refused_topics(namespace(0))).error == ServerError.UnknownError
+        assert (await client.lookup(TOPIC)).error == ServerError.UnknownError
+        assert len(broker.peers) == 2  # one for lists, one for lookups
+
+
+async def test_a_list_above_the_answer_limit_is_skipped_with_a_clear_error() -> None:
+    async with staged(topicListMaxAnswerBytes=100_000) as stage:
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert error.error == ServerError.NotAllowedError
+        assert f"topic list of {LIST_BYTES + 14} bytes exceeds" in error.message
+        assert "topicListMaxAnswerBytes (100000)" in error.message
+        assert stage.heap.statistics().peak_held == 1024
+        # The skipped bytes are passed over; the same connection serves the next question.
+        error = await client.refused_topics(namespace(1))
+        assert error.error == ServerError.NotAllowedError
+        assert stage.broker.record.connections_accepted <= 2
+        await stage.until(lambda: not stage.outstanding, "all skipped")
+
+
+async def test_a_list_above_the_clients_frame_limit_is_a_clear_error() -> None:
+    async with staged(maxMessageSize=500_000) as stage:
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(0))
+        assert error.error == ServerError.NotAllowedError
+        assert "topic list of 7000 topics needs a frame of" in error.message
+        assert "maxMessageSize" in error.message
+        await client.ping()
+
+
+async def test_a_redirect_is_followed_with_its_authority() -> None:
+    async with EmbeddedBroker() as owner, staged() as stage:
+        stage.broker.script.redirects.append(Redirect(owner.service_url, authoritative=True))
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.brokerServiceUrl == owner.service_url
+        assert answer.proxy_through_service_url
+        asked = owner.record.commands(CommandType.LOOKUP)[0].lookupTopic
+        assert (asked.topic, asked.authoritative) == (TOPIC, True)
+
+
+async def test_redirects_in_a_circle_end_after_ten() -> None:
+    async with staged() as stage:
+        stage.broker.script.redirects.extend([Redirect(stage.broker.service_url)] * 20)
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error == ServerError.ServiceNotReady
+        assert answer.message == "reached max number of redirections (10)"
+        assert stage.broker.record.received[CommandType.LOOKUP] == 10
+
+
+async def test_a_redirect_to_a_broker_that_is_not_allowed_is_an_error() -> None:
+    async with staged(brokerProxyAllowedTargetPorts="6650") as stage:
+        stage.broker.script.redirects.append(Redirect("pulsar://127.0.0.1:9999"))
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error == ServerError.ServiceNotReady
+        assert answer.message == "target port 9999 is not in brokerProxyAllowedTargetPorts"
+        # The operator's own broker needs no permission.
+        assert (await client.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
+
+
+@pytest.mark.parametrize("url", ["", "http://broker:8080", "pulsar+ssl://broker:6651", "pulsar://"])
+async def test_a_redirect_to_nowhere_is_an_error(url: str) -> None:
+    async with staged() as stage:
+        stage.broker.script.redirects.append(Redirect(url))
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error in (ServerError.ServiceNotReady, ServerError.MetadataError)
+        await client.ping()
+
+
+async def test_a_broker_that_restarts_serves_the_next_request_within_a_second() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        await client.lookup(TOPIC)
+        port = stage.broker.port
+        await stage.broker.stop()
+        assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
+        async with EmbeddedBroker(GeneratedTopics(20, 10, 100)) as successor:
+            await successor.stop()
+            await successor.start(port)
+            async with asyncio.timeout(1.0):
+                assert len((await client.topics(namespace(0))).topics) == 10
+                assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+async def test_a_request_in_work_when_the_broker_restarts_is_answered() -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client = await stage.connected()
+        await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.outstanding == 1, "a question")
+        for session in list(stage.broker.connections):
+            session.abort()
+        gate.set()
+        assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_a_broker_that_stops_answering_pings_is_closed() -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port, keepAliveIntervalSeconds=1) as stage:
+        client = await stage.connected()
+        await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.caused("keep_alive_timeout") >= 1, "a broker that answered no PING")
+
+
+async def test_without_keep_alive_no_broker_is_pinged() -> None:
+    async with staged(keepAliveIntervalSeconds=0) as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        connection = next(iter(stage.proxy.pool._keys))
+        for step in range(5):
+            connection.tick(connection.loop.time() + step, stage.proxy.pool._limits.clocks)
+        await client.topics(namespace(1))
+        assert stage.broker.record.received[CommandType.PING] == 0
+
+
+async def test_a_brokers_ping_is_answered_while_requests_are_under_way() -> None:
+    pongs = 0
+
+    async def serve(peer: AsyncClient) -> None:
+        nonlocal pongs
+        await handshake(peer)
+        asked = await request(peer)
+        await peer.send(PING)
+        while (await peer.command()).type != pb.BaseCommand.PONG:
+            pass
+        pongs += 1
+        await peer.send(empty_list(asked))
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        assert not (await client.topics(namespace(0))).topics
+        assert pongs == 1
+
+
+async def test_a_connection_nobody_uses_is_closed() -> None:
+    async with staged(brokerConnectionIdleMillis=50) as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        await stage.until(lambda: stage.caused("idle") >= 1 and not stage.proxy.pool.size, "no broker connection")
+        await client.topics(namespace(0))
+
+
+async def test_a_broker_that_answers_connect_twice_is_closed() -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        await request(peer)
+        await peer.send(CONNECTED)
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
+        assert stage.caused("second_connected") == 2

@@ -1,0 +1,164 @@
+"""`pulsar-proxy demo` as its user meets it: a table, an exit code, and nothing left running."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.demo.storm import StormPlan, Tally
+from proxy.demo.table import MIB, Outcome, broken_promises, progress, render
+from tests.support.wire import WireClient
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["--connections", "30", "--topics", "1000", "--heap-mb", "1", "--direct-mb", "1", "--late-seconds", "0.5"]
+
+
+def demo(*options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "proxy", "demo", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def finished(*options: str) -> tuple[int, str, str]:
+    with demo(*options) as process:
+        output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors
+
+
+def row(output: str, name: str) -> str:
+    found = re.search(rf"^  {name} +(\S.*)$", output, re.MULTILINE)
+    assert found is not None, output
+    return found[1]
+
+
+@pytest.fixture
+def by_hand() -> Iterator["subprocess.Popen[str]"]:
+    with demo("--broker-only", "--topics", "10") as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_a_storm_is_answered_whole_and_within_memory() -> None:
+    code, output, errors = finished(*SMALL)
+    assert (code, errors) == (0, ""), output
+    assert row(output, "answers") == "120"
+    assert [row(output, name) for name in ("refused", "lost", "wrong")] == ["0", "0", "0"]
+    assert row(output, "broker was asked").startswith("120 times")
+    assert "The promise held" in output
+    assert "\x1b" not in output
+
+
+def test_clients_of_one_namespace_are_answered_too() -> None:
+    code, output, errors = finished(*SMALL, "--namespaces", "1", "--slow-share", "0")
+    assert (code, errors) == (0, ""), output
+    assert row(output, "answers") == "120"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--connections", "0", "--connections: got 0, expected 1 or more"),
+        ("--slow-share", "2", "--slow-share: got 2.0, expected 0 to 1"),
+        ("--name-bytes", "10", "--name-bytes: got 10 name bytes, expected 31 to 4096"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(option: str, value: str, text: str) -> None:
+    code, output, errors = finished(option, value)
+    assert (code, output) == (2, "")
+    assert text in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_by_hand_serves_until_it_is_ended_and_leaves_nothing(
+    by_hand: "subprocess.Popen[str]", number: signal.Signals
+) -> None:
+    assert by_hand.stdout is not None
+    lines = [by_hand.stdout.readline() for _ in range(5)]
+    children = [int(found) for found in re.findall(r"\(process (\d+)\)", "".join(lines))]
+    assert len(children) == 2
+    address = re.search(r"proxy +pulsar://(127\.0\.0\.1):(\d+)", lines[1])
+    assert address is not None
+    with WireClient(address[1], int(address[2])) as client:
+        client.connect()
+        assert len(client.get_topics("demo/ns-299").topics) == 10
+    by_hand.send_signal(number)
+    assert by_hand.wait(timeout=30) == 130
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+
+
+def test_a_demo_by_hand_ends_when_a_child_does(by_hand: "subprocess.Popen[str]") -> None:
+    assert by_hand.stdout is not None
+    lines = [by_hand.stdout.readline() for _ in range(5)]
+    broker, proxy = (int(found) for found in re.findall(r"\(process (\d+)\)", "".join(lines)))
+    os.kill(broker, signal.SIGKILL)
+    _, errors = by_hand.communicate(timeout=30)
+    assert by_hand.returncode == 1
+    assert "proxy.demo.broker ended" in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(proxy, 0)
+
+
+# ---- The promise ----
+
+
+def outcome(tally: Tally, peak_mib: float = 60) -> Outcome:
+    return Outcome(
+        plan=StormPlan(connections=128, requests=4, topics=10, slow_share=0.25, late_seconds=3),
+        tally=tally,
+        heap_bytes=10 * MIB,
+        direct_bytes=10 * MIB,
+        idle_bytes=40 * MIB,
+        peak_bytes=int(peak_mib * MIB),
+        storm_seconds=2.0,
+        broker_questions=512,
+        broker_most_outstanding=64,
+    )
+
+
+def test_the_allowance_is_the_formula() -> None:
+    allowed = outcome(Tally(512, answered=512, largest_answer_bytes=MIB)).allowed_bytes
+    assert allowed == 23 * MIB + 128 * 8192 + 2 * MIB
+
+
+@pytest.mark.parametrize(("peak_mib", "kept"), [(66, True), (66.1, False)])
+def test_memory_above_the_allowance_breaks_the_promise(peak_mib: float, kept: bool) -> None:
+    found = outcome(Tally(512, answered=512, largest_answer_bytes=MIB), peak_mib)
+    assert (broken_promises(found) == []) is kept
+    assert ("BROKEN: the proxy grew by 26.1 MiB, expected at most 26.0 MiB" in render(found)) is not kept
+
+
+def test_each_request_that_was_not_answered_breaks_the_promise() -> None:
+    tally = Tally(512, answered=506, wrong=1, lost=2, largest_answer_bytes=MIB)
+    tally.refusals["TooManyRequests: heap"] = 3
+    found = outcome(tally)
+    assert broken_promises(found) == [
+        "3 requests were refused, expected 0",
+        "2 requests were lost, expected 0",
+        "1 requests were answered wrongly, expected 0",
+    ]
+    assert "3 x TooManyRequests: heap" in render(found)
+
+
+def test_progress_names_what_became_of_the_requests() -> None:
+    line = progress(Tally(512, answered=5, lost=1, received_bytes=2 * MIB), 1.25, 50 * MIB)
+    assert line == "  1.2 s  5 of 512 answered, 0 refused, 1 lost, 2.0 MiB received, proxy at 50.0 MiB"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
+def test_slow_clients_are_as_many_as_asked_for(share: float) -> None:
+    plan = StormPlan(connections=40, requests=1, topics=1, slow_share=share, late_seconds=1)
+    assert sum(map(plan.slow, range(40))) == plan.slow_connections == round(40 * share)

@@ -1,0 +1,151 @@
+"""Direct mode's first step: which brokers a client may be joined to, and what it is told when it may not."""
+
+import pytest
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.frames import Frame
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.broker_handshake import BrokerHandshake
+from proxy.demo.script import Failure
+from proxy.errors import DisconnectCause
+from tests.support.async_client import AsyncClient, connect_frame
+from tests.support.proxy_under_test import Stage, staged
+from tests.support.raw_broker import CONNECTED, free_port, raw_broker, silence
+
+
+async def refused(stage: Stage, target: str, cause: str) -> str:
+    """Ask for `target`; the client must get ServiceNotReady about the connection, then its end. Give the text."""
+    client = await stage.client()
+    await client.send(connect_frame(target))
+    error = (await client.last_command()).error
+    assert (error.request_id, error.error) == (commands.REQUEST_ID_NONE, ServerError.ServiceNotReady)
+    await stage.until(lambda: stage.caused(cause) == 1, f"one end for {cause}")
+    return error.message
+
+
+@pytest.mark.parametrize(
+    ("target", "keys", "key"),
+    [
+        ("127.0.0.1:9999", {"brokerProxyAllowedTargetPorts": "6650"}, "brokerProxyAllowedTargetPorts"),
+        ("127.0.0.1:9999", {"brokerProxyAllowedHostNames": "*.example.org"}, "brokerProxyAllowedHostNames"),
+        ("127.0.0.1:9999", {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "brokerProxyAllowedIPAddresses"),
+        ("localhost:9999", {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "brokerProxyAllowedIPAddresses"),
+        ("[::ffff:127.0.0.1]:9999", {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "brokerProxyAllowedIPAddresses"),
+    ],
+)
+async def test_a_target_that_is_not_allowed_is_refused_by_its_key(target: str, keys: dict[str, str], key: str) -> None:
+    async with staged(**keys) as stage:
+        message = await refused(stage, target, "target_refused")
+        assert message.startswith("target broker cannot be validated: ")
+        assert key in message
+        assert stage.broker.record.connections_accepted == 0
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["x", ":6650", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:port", "a b:6650", "http://127.0.0.1:80"],
+)
+async def test_a_target_that_is_no_address_is_refused(target: str) -> None:
+    async with staged() as stage:
+        assert "is not host:port" in await refused(stage, target, "target_refused")
+
+
+async def test_a_target_behind_tls_is_refused_by_name() -> None:
+    async with staged() as stage:
+        assert "asks for TLS" in await refused(stage, "pulsar+ssl://127.0.0.1:6651", "target_refused")
+
+
+async def test_a_host_that_has_no_address_is_refused() -> None:
+    async with staged() as stage:
+        assert "cannot be resolved" in await refused(stage, "no-such-host.invalid:6650", "target_refused")
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "pulsar://127.0.0.1:{}", "pulsar://127.0.0.1:{}/", "localhost:{}", ""])
+async def test_a_target_may_be_named_in_every_form_clients_use(form: str) -> None:
+    async with staged() as stage:
+        client = await stage.client()
+        connected = await client.connect(target=form.format(stage.broker.port))
+        assert connected.max_message_size == 5 * 1024 * 1024
+        assert connected.feature_flags.supports_topic_watchers
+        assert stage.broker.record.commands(CommandType.CONNECT)[0].connect.proxy_version
+
+
+async def test_a_broker_that_refuses_tcp_is_named_to_the_client() -> None:
+    async with staged() as stage:
+        port = free_port()
+        message = await refused(stage, f"127.0.0.1:{port}", "broker_unreachable")
+        assert message == f"cannot connect to broker 127.0.0.1:{port}: connection refused"
+
+
+async def test_a_broker_that_does_not_answer_connect_is_given_up_after_the_timeout() -> None:
+    async with raw_broker(silence) as broker, staged(brokerProxyConnectTimeoutMs=150) as stage:
+        message = await refused(stage, f"127.0.0.1:{broker.port}", "broker_silent")
+        assert "brokerProxyConnectTimeoutMs" in message
+        await stage.until(lambda: broker.peers[0].sock.fileno() == -1, "the broker's side closed")
+
+
+async def test_a_broker_that_refuses_connect_has_its_code_and_text_passed_on() -> None:
+    async with staged() as stage:
+        stage.broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such user")
+        client = await stage.client()
+        await client.send(connect_frame(f"127.0.0.1:{stage.broker.port}"))
+        error = (await client.last_command()).error
+        assert (error.error, error.message) == (ServerError.AuthenticationError, "no such user")
+        await stage.until(lambda: stage.caused("broker_refused") == 1, "a broker that refused")
+
+
+@pytest.mark.parametrize("sent", [b"", CONNECTED[:10]], ids=["at once", "in mid-frame"])
+async def test_a_broker_that_closes_before_connected_is_named_to_the_client(sent: bytes) -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await peer.frame()
+        await peer.send(sent)
+
+    async with raw_broker(serve) as broker, staged() as stage:
+        message = await refused(stage, f"127.0.0.1:{broker.port}", "broker_closed")
+        assert f"127.0.0.1:{broker.port}" in message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", CONNECTED[:8] + b"\xff" * (len(CONNECTED) - 8), bytes(32)],
+    ids=["HTTP", "no protobuf", "zeros"],
+)
+async def test_a_target_that_is_no_broker_is_given_up(answer: bytes) -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await peer.frame()
+        await peer.send(answer)
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged() as stage:
+        await refused(stage, f"127.0.0.1:{broker.port}", "broker_closed")
+
+
+async def test_a_broker_that_answers_connect_and_leaves_at_once_ends_its_client() -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await peer.frame()
+        await peer.send(CONNECTED)
+
+    async with raw_broker(serve) as broker, staged() as stage:
+        for _ in range(50):
+            client = await stage.client()
+            await client.send(connect_frame(f"127.0.0.1:{broker.port}"))
+            answer = await client.last_command()
+            # Which of the two depends on when the end is seen; there is an answer, and the end.
+            assert answer.type in (pb.BaseCommand.CONNECTED, pb.BaseCommand.ERROR)
+            client.close()
+        await stage.until(lambda: stage.caused("broker_closed") == 50, "50 ends by the broker")
+
+
+async def test_a_broker_lost_between_connected_and_the_relay_ends_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the loop may do when CONNECTED and the hang-up arrive in one turn, other hang-ups being dispatched between.
+    on_frame = BrokerHandshake._on_frame
+
+    def on_frame_then_lost(handshake: BrokerHandshake, frame: Frame) -> None:
+        on_frame(handshake, frame)
+        handshake.abort(DisconnectCause.BROKER_CLOSED)
+
+    monkeypatch.setattr(BrokerHandshake, "_on_frame", on_frame_then_lost)
+    async with staged() as stage:
+        await refused(stage, f"127.0.0.1:{stage.broker.port}", "broker_closed")

@@ -1,0 +1,113 @@
+"""Own a transport without a kernel: its peer takes as many bytes as a test says, when it says so.
+
+Behaves as asyncio's and uvloop's do with a high mark of 0 (tests/unit/proxy/test_transport.py holds all three to the
+same contract): a write that the peer takes whole never pauses its protocol, anything left does, and `resume_writing`
+comes when the last byte has left. What is unsent at `abort` is lost.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+
+class MemoryTransport(asyncio.Transport):
+    """Carry what is written to `peer_bytes`, as far as there is `room`; `events` says what happened in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, room: int = 1 << 40) -> None:
+        # A real descriptor, so that a hang-up watcher may watch it; nothing ever happens on it.
+        self._socket, self._other = socket.socketpair()
+        super().__init__({"socket": self._socket, "peername": ("192.0.2.1", 50000)})
+        self._loop = loop
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._buffer = bytearray()
+        self._paused = False
+        self._closing = False
+        self._lost = False
+        self.room = room
+        self.peer_bytes = bytearray()
+        self.events: list[str] = []
+        self.largest_buffer = 0
+
+    def connect(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand this transport to its protocol, as a loop does."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    def take(self, count: int) -> None:
+        """Let the peer take `count` bytes more."""
+        self.room += count
+        self._move()
+
+    # --- asyncio.Transport ------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._lost or self._closing:
+            return
+        self.events.append(f"write {len(data)}")
+        self._buffer += data
+        self._move()
+        self.largest_buffer = max(self.largest_buffer, len(self._buffer))
+        if self._buffer and not self._paused and self._protocol is not None:
+            self._paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == 0, f"expected a high mark of 0, got {high}"
+
+    def pause_reading(self) -> None:
+        self.events.append("pause reading")
+
+    def resume_reading(self) -> None:
+        self.events.append("resume reading")
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self.events.append("close")
+        self._closing = True
+        if not self._buffer:
+            self._lose()
+
+    def abort(self) -> None:
+        self.events.append("abort")
+        self._closing = True
+        self._buffer.clear()
+        self._lose()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def _move(self) -> None:
+        count = min(self.room, len(self._buffer))
+        self.room -= count
+        self.peer_bytes += self._buffer[:count]
+        del self._buffer[:count]
+        if self._buffer:
+            return
+        if self._paused and self._protocol is not None:
+            self._paused = False
+            self._protocol.resume_writing()
+        if self._closing:
+            self._lose()
+
+    def _lose(self) -> None:
+        if not self._lost:
+            self._lost = True
+            self._loop.call_soon(self._gone)
+
+    def _gone(self) -> None:
+        self._socket.close()
+        self._other.close()
+        if self._protocol is not None:
+            self._protocol.connection_lost(None)

@@ -1,0 +1,69 @@
+import pytest
+
+from proxy.budget import worst_case, worst_case_bytes
+from proxy.config import Config
+
+MIB = 1024 * 1024
+
+
+def budget(**keys: object) -> tuple[dict[str, int], int]:
+    overrides = {"brokerServiceURL": "pulsar://broker:6650"} | {key: str(value) for key, value in keys.items()}
+    config = Config.load(overrides=overrides)
+    return {line.owner: line.limit_bytes for line in worst_case(config)}, worst_case_bytes(config)
+
+
+def test_the_sum_is_that_of_its_lines_and_a_connection_counts_once() -> None:
+    lines, total = budget()
+    kernel, relays = lines.pop("kernel send buffers"), lines.pop("relays, both directions stalled")
+    assert total == sum(lines.values()) + max(kernel, relays)
+
+
+def test_no_owner_stands_twice() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    owners = [line.owner for line in worst_case(config)]
+    assert len(owners) == len(set(owners))
+
+
+@pytest.mark.parametrize(
+    ("key", "owner"),
+    [
+        ("maxTopicListInFlightHeapMemSizeMB", "decoded topic lists"),
+        ("maxTopicListInFlightDirectMemSizeMB", "encoded topic lists"),
+    ],
+)
+def test_a_limit_in_megabytes_counts_as_it_is(key: str, owner: str) -> None:
+    lines, total = budget(topicListMaxAnswerBytes=MIB)
+    more, larger = budget(topicListMaxAnswerBytes=MIB, **{key: 300})
+    assert (lines[owner], more[owner]) == (100 * MIB, 300 * MIB)
+    assert larger - total == 200 * MIB
+
+
+def test_one_answer_may_stand_over_each_limit() -> None:
+    assert budget(topicListMaxAnswerBytes=7 * MIB)[0]["one answer over each limit"] == 14 * MIB
+
+
+def test_connections_cost_their_rest_and_the_kernels_doubled_buffer() -> None:
+    lines, _ = budget(maxConcurrentInboundConnections=1000, clientSocketSendBufferBytes=65536)
+    assert lines["connections at rest"] == 1000 * 8192
+    assert lines["kernel send buffers"] == 1000 * 2 * 65536  # Linux doubles what it is asked for
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "maxConcurrentInboundConnections",
+        "brokerConnectionsTotal",
+        "maxConcurrentLookupRequests",
+        "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize",
+        "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize",
+    ],
+)
+def test_each_limit_that_bounds_memory_is_in_the_sum(key: str) -> None:
+    assert budget(**{key: 20_000})[1] > budget(**{key: 10_000})[1]
+
+
+def test_every_key_that_a_line_names_exists() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    known = {key.name for key in Config.keys()}  # noqa: SIM118
+    named = {line.key for line in worst_case(config)} - {"", "...PermitsAcquireQueueSize"}
+    assert named <= known

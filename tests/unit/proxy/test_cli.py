@@ -1,0 +1,130 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import BAD_CONFIG, main
+from proxy.config import Config
+from proxy.version import VERSION
+
+GOOD = "brokerServiceURL=pulsar://broker:6650\n"
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the keys that this machine may have in its environment out of the tests."""
+    for key in Config.keys():  # noqa: SIM118
+        monkeypatch.delenv(key.name, raising=False)
+        monkeypatch.delenv(f"PULSAR_PREFIX_{key.name}", raising=False)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "proxy.conf"
+    path.write_text(GOOD)
+    return path
+
+
+class TestCheckConfig:
+    def test_a_good_file_is_called_valid(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr() == ("configuration is valid\n", "")
+
+    def test_every_wrong_key_is_reported_with_all_an_operator_needs(
+        self, conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf.write_text(GOOD + "servicePort=abc\n# a comment\nlogLevel=loud\nmaxMessageSize=-1\n")
+        monkeypatch.setenv("PULSAR_PREFIX_webServicePort", "99999")
+        arguments = ["check-config", "--config", str(conf), "--set", "acceptBacklog=0"]
+        assert main(arguments) == BAD_CONFIG == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert sorted(err.splitlines()) == sorted(
+            [
+                f"error: {conf}:2: servicePort: got 'abc', expected a whole number from 0 to 65535",
+                f"error: {conf}:4: logLevel: got 'loud', expected one of debug, info, warning, error",
+                f"error: {conf}:5: maxMessageSize: got '-1', expected a whole number from 1024 to 2147473407",
+                "error: environment: webServicePort: got '99999', expected a whole number from 0 to 65535",
+                "error: command line: acceptBacklog: got '0', expected a whole number from 1 to 65535",
+            ]
+        )
+
+    def test_warnings_do_not_make_it_invalid(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        conf.write_text(GOOD + "servicPort=6651\n")
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr().err == (
+            f"warning: {conf}:2: servicPort: unknown key, ignored; did you mean servicePort?\n"
+        )
+
+    def test_warnings_are_told_beside_the_errors(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        conf.write_text(GOOD + "servicPort=6651\nservicePort=x\n")
+        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
+        err = capsys.readouterr().err.splitlines()
+        assert [line.partition(":")[0] for line in err] == ["warning", "error"]
+
+    def test_a_file_that_is_not_there_is_an_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config", "--config", str(tmp_path / "absent.conf")]) == BAD_CONFIG
+        assert "no such file or directory, expected a readable file" in capsys.readouterr().err
+
+    def test_without_a_broker_there_is_no_proxy(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config"]) == BAD_CONFIG
+        assert "brokerServiceURL: got nothing" in capsys.readouterr().err
+
+
+class TestPrintConfig:
+    def test_each_key_is_printed_with_its_value_and_origin(
+        self, conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("clusterName", "blue")
+        assert main(["print-config", "--config", str(conf), "--set", "servicePort=7000"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "brokerServiceURL=pulsar://broker:6650  # file" in lines
+        assert "clusterName=blue  # env" in lines
+        assert "servicePort=7000  # flag" in lines
+        assert "webServicePort=8080  # default" in lines
+        assert len(lines) == len(list(Config.keys()))
+
+    def test_a_wrong_configuration_is_not_printed(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["print-config", "--config", str(conf), "--set", "servicePort=x"]) == BAD_CONFIG
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: command line: servicePort: got 'x'")
+
+
+class TestArguments:
+    def test_the_last_of_several_settings_wins(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        sets = ["--set", "servicePort=1", "--set", " servicePort = 2 "]
+        assert main(["print-config", "--config", str(conf), *sets]) == 0
+        assert "servicePort=2  # flag" in capsys.readouterr().out
+
+    def test_a_value_may_contain_an_equals_sign(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["print-config", "--config", str(conf), "--set", "clusterName=a=b"]) == 0
+        assert "clusterName=a=b  # flag" in capsys.readouterr().out
+
+    def test_a_setting_without_a_value_is_a_wrong_configuration(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(["check-config", "--set", "servicePort"])
+        assert caught.value.code == BAD_CONFIG
+        assert "got 'servicePort', expected KEY=VALUE" in capsys.readouterr().err
+
+    def test_a_setting_that_is_no_key_is_an_error(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config", "--config", str(conf), "--set", "servicPort=1"]) == BAD_CONFIG
+        assert "servicPort: got an unknown key, expected servicePort" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("arguments", [[], ["unknown"], ["serve", "--unknown"]])
+    def test_wrong_arguments_end_with_usage(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        assert "usage: pulsar-proxy" in capsys.readouterr().err
+
+    def test_the_version_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(["--version"])
+        assert caught.value.code == 0
+        assert capsys.readouterr().out == f"pulsar-proxy {VERSION}\n"
+
+    def test_serve_refuses_a_wrong_configuration_before_it_does_anything(
+        self, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["serve", "--config", str(conf), "--set", "servicePort=x"]) == BAD_CONFIG
+        assert "servicePort" in capsys.readouterr().err

@@ -1,0 +1,56 @@
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.list_sizes import MAX_KEY_CHARACTERS, ListSizes
+
+Mode = pb.CommandGetTopicsOfNamespace.Mode
+
+
+def request(
+    namespace: str, mode: str = "PERSISTENT", pattern: str | None = None, request_id: int = 1
+) -> pb.CommandGetTopicsOfNamespace:
+    return pb.CommandGetTopicsOfNamespace(
+        request_id=request_id, namespace=namespace, mode=Mode.Value(mode), topics_pattern=pattern
+    )
+
+
+def test_an_unknown_namespace_costs_the_initial_estimate() -> None:
+    assert ListSizes(1024).estimate(request("t/n")) == 1024
+
+
+def test_the_last_cost_is_the_next_estimate() -> None:
+    sizes = ListSizes(1024)
+    sizes.learn(request("t/n", request_id=1), 5000)
+    sizes.learn(request("t/n", request_id=2), 70)
+    assert sizes.estimate(request("t/n", request_id=3)) == 70
+
+
+def test_mode_and_pattern_are_sizes_of_their_own() -> None:
+    sizes = ListSizes(1024)
+    sizes.learn(request("t/n"), 5000)
+    assert sizes.estimate(request("t/n", "ALL")) == 1024
+    assert sizes.estimate(request("t/n", pattern="a.*")) == 1024
+    assert sizes.estimate(request("t/m")) == 1024
+
+
+def test_the_oldest_goes_when_there_are_too_many() -> None:
+    sizes = ListSizes(1024, max_entries=2)
+    for number, namespace in enumerate(["t/a", "t/b", "t/a", "t/c"]):
+        sizes.learn(request(namespace), 100 + number)
+    assert len(sizes) == 2
+    assert [sizes.estimate(request(name)) for name in ("t/a", "t/b", "t/c")] == [102, 1024, 103]
+
+
+def test_entries_never_exceed_the_bound() -> None:
+    sizes = ListSizes(1024, max_entries=10)
+    for number in range(1000):
+        sizes.learn(request(f"t/{number}"), number)
+        assert len(sizes) <= 10
+
+
+def test_a_key_of_unreasonable_length_is_not_kept() -> None:
+    sizes = ListSizes(1024)
+    longest = request("n" * 12, pattern="p" * (MAX_KEY_CHARACTERS - 12))
+    too_long = request("n" * 13, pattern="p" * (MAX_KEY_CHARACTERS - 12))
+    sizes.learn(longest, 5000)
+    sizes.learn(too_long, 5000)
+    assert (sizes.estimate(longest), sizes.estimate(too_long)) == (5000, 1024)
+    assert len(sizes) == 1

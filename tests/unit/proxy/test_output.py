@@ -1,0 +1,328 @@
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.hangup import HangupWatcher
+from proxy.output import ALLOWANCE_BYTES, WRITE_WINDOW_BYTES, Output
+from proxy.transport import Endpoint, SharedReadBuffer
+from tests.support.clock import ManualClock
+from tests.support.endpoints import hangup_watcher
+from tests.support.loops import run_virtual
+from tests.support.memory_transport import MemoryTransport
+
+LIMIT = 1_000_000
+SLAB = 64 * 1024
+
+
+class Client(Endpoint):
+    """An endpoint with an output, wired as a client connection wires it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, hangup: HangupWatcher, direct: AsyncSemaphore) -> None:
+        super().__init__(loop, SharedReadBuffer(), hangup)
+        self.output = Output(self, direct)
+        self.ends: list[DisconnectCause] = []
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.output.drained()
+
+    def output_full(self) -> None:
+        self.pause_reading()
+
+    def output_settled(self) -> None:
+        self.resume_reading()
+
+    def lost(self, cause: DisconnectCause) -> None:
+        self.ends.append(cause)
+        self.output.close()
+
+
+@dataclass
+class Stage:
+    client: Client
+    transport: MemoryTransport
+    direct: AsyncSemaphore
+
+    @property
+    def output(self) -> Output:
+        return self.client.output
+
+    def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        return asyncio.get_running_loop().create_task(work)
+
+
+@asynccontextmanager
+async def stage(room: int = 0, limit: int = LIMIT) -> AsyncIterator[Stage]:
+    """Give a client whose kernel takes `room` bytes; the books must be zero at the end."""
+    loop = asyncio.get_running_loop()
+    direct = AsyncSemaphore("direct", limit, max_queue=0, timeout_seconds=1.0, clock=ManualClock())
+    async with hangup_watcher() as watcher:
+        client, transport = Client(loop, watcher, direct), MemoryTransport(loop, room)
+        transport.connect(client)
+        yield Stage(client, transport, direct)
+        client.abort(DisconnectCause.SHUTDOWN)
+        transport.abort()
+        await settle()
+        assert (direct.held, direct.queue_size, client.output.pending_bytes) == (0, 0, 0)
+        assert len(client.ends) == 1
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def slices(*bodies: bytes) -> Sequence[memoryview]:
+    return [memoryview(body) for body in bodies]
+
+
+class TestOrder:
+    def test_a_small_frame_goes_out_at_once(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                on.output.send(b"frame")
+                assert on.transport.peer_bytes == b"frame"
+                assert on.direct.held == 0
+
+        run_virtual(main())
+
+    def test_a_body_is_prefix_and_slices_in_order(self) -> None:
+        async def main() -> None:
+            async with stage(room=1 << 30) as on:
+                await on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * SLAB, b"c"))
+                assert on.transport.peer_bytes == b"head" + b"a" * SLAB + b"b" * SLAB + b"c"
+
+        run_virtual(main())
+
+    def test_no_frame_ever_stands_inside_a_body(self) -> None:
+        async def main() -> None:
+            async with stage(room=10) as on:
+                body = on.start(on.output.send_body(b"head", slices(*[b"b" * SLAB] * 40)))
+                await settle()
+                for number in range(10):
+                    on.output.send(b"frame%d" % number)
+                    on.transport.take(SLAB * 5)
+                    await settle()
+                await body
+                sent = bytes(on.transport.peer_bytes)
+                frames = b"".join(b"frame%d" % number for number in range(10))
+                assert sent == b"head" + b"b" * (40 * SLAB) + frames
+
+        run_virtual(main())
+
+    def test_a_body_waits_for_the_frames_before_it(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                on.output.send(b"frame")
+                body = on.start(on.output.send_body(b"head", slices(b"body")))
+                await settle()
+                assert on.transport.events == ["write 5"]
+                on.transport.take(100)
+                await body
+                assert on.transport.peer_bytes == b"frameheadbody"
+
+        run_virtual(main())
+
+    def test_a_body_is_over_when_its_last_byte_has_left(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                body = on.start(on.output.send_body(b"head", slices(b"body")))
+                await settle()
+                on.transport.take(7)
+                await settle()
+                assert not body.done()
+                on.transport.take(1)
+                await body
+
+        run_virtual(main())
+
+    def test_the_transport_never_holds_more_than_a_window_of_a_body(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 100)))
+                while not body.done():
+                    on.transport.take(300_000)
+                    await settle()
+                assert on.transport.largest_buffer <= WRITE_WINDOW_BYTES + len(b"head")
+                assert len(on.transport.peer_bytes) == 100 * SLAB + 4
+
+        run_virtual(main())
+
+    def test_sent_bytes_are_counted(self) -> None:
+        async def main() -> None:
+            async with stage(room=1 << 30) as on:
+                on.output.send(b"frame")
+                await on.output.send_body(b"head", slices(b"body"))
+                assert on.output.bytes_sent == 13
+
+        run_virtual(main())
+
+
+class TestMemory:
+    def test_a_little_unsent_needs_no_permit(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                on.output.send(bytes(ALLOWANCE_BYTES))
+                assert on.output.pending_bytes == ALLOWANCE_BYTES
+                assert on.direct.held == 0
+                assert on.client.reading
+
+        run_virtual(main())
+
+    def test_more_is_booked_and_the_client_is_not_read(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                for _ in range(10):
+                    on.output.send(bytes(1000))
+                assert on.direct.held == on.output.pending_bytes == 10_000
+                assert not on.client.reading
+
+        run_virtual(main())
+
+    def test_what_has_left_is_given_back_and_the_client_is_read_again(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                on.output.send(bytes(10_000))
+                on.transport.take(9_999)
+                assert on.direct.held == 10_000
+                on.transport.take(1)
+                assert on.direct.held == 0
+                assert on.client.reading
+
+        run_virtual(main())
+
+    def test_frames_behind_a_body_are_booked_too(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
+                await settle()
+                assert on.direct.held == 0  # the body's permit is its owner's
+                for _ in range(5):
+                    on.output.send(bytes(1000))
+                assert on.direct.held == on.output.pending_bytes == 5000
+                on.transport.take(SLAB + 4)
+                await body
+                assert on.output.pending_bytes == 5000
+                assert on.direct.held == 5000
+                on.transport.take(5000)
+                assert on.direct.held == 0
+                assert on.client.reading
+
+        run_virtual(main())
+
+    def test_a_client_is_closed_when_no_memory_is_to_be_had(self) -> None:
+        async def main() -> None:
+            async with stage(room=0, limit=6000) as on:
+                on.output.send(bytes(5000))
+                assert on.direct.held == 5000
+                other = on.direct.try_acquire(1000)
+                assert other is not None
+                for _ in range(10):
+                    on.output.send(bytes(5000))
+                assert on.client.ends == [DisconnectCause.MEMORY_LIMIT]
+                assert on.direct.held == 1000
+                other.release()
+
+        run_virtual(main())
+
+    def test_a_client_is_closed_when_the_first_permit_is_not_to_be_had(self) -> None:
+        async def main() -> None:
+            async with stage(room=0, limit=6000) as on:
+                other = on.direct.try_acquire(6000)
+                assert other is not None
+                on.output.send(bytes(5000))
+                assert on.client.ends == [DisconnectCause.MEMORY_LIMIT]
+                other.release()
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("during_a_body", [False, True])
+    def test_a_client_that_leaves_gives_its_permit_back(self, during_a_body: bool) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB)))) if during_a_body else None
+                await settle()
+                on.output.send(bytes(10_000))
+                assert on.direct.held == 10_000
+                on.client.abort(DisconnectCause.CLIENT_CLOSED)
+                assert on.direct.held == 0
+                if body is not None:
+                    with pytest.raises(ConnectionClosed):
+                        await body
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("frame_bytes", [1, 10_000])
+    def test_sending_after_the_end_books_nothing(self, frame_bytes: int) -> None:
+        """A closed connection may linger with unsent bytes; nobody would give a permit for them back."""
+
+        async def main() -> None:
+            async with stage(room=0) as on:
+                on.output.send(bytes(10_000))
+                on.client.close(DisconnectCause.SHUTDOWN)
+                assert on.direct.held == 0
+                on.output.send(bytes(frame_bytes))
+                assert on.direct.held == 0
+
+        run_virtual(main())
+
+
+class TestInterruption:
+    def test_a_cancel_inside_a_body_ends_the_connection(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
+                await settle()
+                on.output.send(b"frame")
+                body.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await body
+                assert on.client.ends == [DisconnectCause.WRITE_FAILED]
+                on.transport.take(1 << 30)
+                assert b"frame" not in on.transport.peer_bytes  # it would be read as the rest of the body
+
+        run_virtual(main())
+
+    def test_a_cancel_before_a_body_begins_harms_nobody(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                on.output.send(b"frame")
+                body = on.start(on.output.send_body(b"head", slices(b"body")))
+                await settle()
+                body.cancel()
+                await settle()
+                on.transport.take(100)
+                on.output.send(b"next")
+                assert on.transport.peer_bytes == b"framenext"
+                assert on.client.open
+
+        run_virtual(main())
+
+    def test_a_client_lost_inside_a_body_is_told_to_its_sender(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
+                await settle()
+                on.client.abort(DisconnectCause.CONNECTION_RESET)
+                with pytest.raises(ConnectionClosed) as caught:
+                    await body
+                assert caught.value.cause is DisconnectCause.CONNECTION_RESET
+                assert on.client.ends == [DisconnectCause.CONNECTION_RESET]
+
+        run_virtual(main())
+
+    def test_a_body_for_a_client_that_is_gone_is_refused(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                on.client.abort(DisconnectCause.CLIENT_CLOSED)
+                with pytest.raises(ConnectionClosed):
+                    await on.output.send_body(b"head", slices(b"body"))
+                assert on.transport.peer_bytes == b""
+
+        run_virtual(main())

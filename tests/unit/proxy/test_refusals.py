@@ -1,0 +1,107 @@
+import io
+import json
+from typing import Any
+
+import pytest
+
+from limiter.errors import (
+    PermitAcquireAlreadyClosed,
+    PermitAcquireError,
+    PermitAcquireQueueFull,
+    PermitAcquireTimeout,
+)
+from limiter.semaphore import AsyncSemaphore
+from proxy.config import Config
+from proxy.log import open_log
+from proxy.refusals import RefusalLog, Stage
+from tests.support.clock import ManualClock
+
+
+class Book:
+    """A refusal log with its clock, its limiter and the lines it wrote."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.heap = AsyncSemaphore("heap", 1000, max_queue=5, timeout_seconds=1.0, clock=self.clock)
+        self._file = io.BytesIO()
+        self._log = RefusalLog(open_log("info", "json", self._file), self.clock)
+
+    def refuse(self, error: Exception | None = None, stage: Stage = Stage.HEAP) -> None:
+        given = error if error is not None else PermitAcquireTimeout("heap", 1000, 900, 300, 2)
+        self._log.note(given, stage, self.heap, "192.0.2.1:5000", "public/default")
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._file.getvalue().splitlines()]
+
+
+def test_a_line_says_who_was_refused_by_what_and_what_to_change() -> None:
+    book = Book()
+    held = [book.heap.try_acquire(size, key=key) for key, size in (("a:1", 100), ("b:2", 500), ("c:3", 200), ("d", 50))]
+    book.refuse()
+    (line,) = book.lines
+    assert line["level"] == "warning"
+    told = {name: line[name] for name in ("limiter", "limit", "held", "asked", "queued", "client", "subject", "change")}
+    assert told == {
+        "limiter": "heap",
+        "limit": 1000,
+        "held": 850,
+        "asked": 300,
+        "queued": 0,
+        "client": "192.0.2.1:5000",
+        "subject": "public/default",
+        "change": "maxTopicListInFlightHeapMemSizeMB",
+    }
+    assert line["reason"] == "Failed due to heap memory limit exceeded"
+    assert line["top_holders"] == [["b:2", 500], ["c:3", 200], ["a:1", 100]]
+    assert line["refusals_since_last_line"] == 1
+    assert all(permit is not None for permit in held)
+
+
+def test_a_storm_writes_one_line_a_second_that_counts_the_rest() -> None:
+    book = Book()
+    for _ in range(1000):
+        book.refuse()
+    assert len(book.lines) == 1
+    book.clock.advance(0.5)
+    book.refuse()
+    assert len(book.lines) == 1
+    book.clock.advance(0.5)
+    book.refuse()
+    assert [line["refusals_since_last_line"] for line in book.lines] == [1, 1001]
+
+
+def test_after_a_quiet_time_the_count_begins_again() -> None:
+    book = Book()
+    for _ in range(3):
+        book.refuse()
+        book.clock.advance(60.0)
+    assert [line["refusals_since_last_line"] for line in book.lines] == [1, 1, 1]
+
+
+def test_a_refusal_that_no_limiter_made_has_no_size() -> None:
+    book = Book()
+    book.refuse(TimeoutError(), Stage.BROKER)
+    (line,) = book.lines
+    assert line["asked"] is None
+    assert line["change"] == "topicListRequestTimeoutMillis"
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("kind", [PermitAcquireTimeout, PermitAcquireQueueFull, PermitAcquireAlreadyClosed])
+def test_the_key_to_change_is_one_that_exists(stage: Stage, kind: type[PermitAcquireError]) -> None:
+    known = {key.name for key in Config.keys()}  # noqa: SIM118
+    assert stage.key_to_change(kind("heap", 1, 1, 1, 1)) in known
+
+
+@pytest.mark.parametrize(("stage", "memory"), [(Stage.HEAP, "Heap"), (Stage.DIRECT, "Direct")])
+def test_a_full_queue_and_a_full_memory_are_changed_by_different_keys(stage: Stage, memory: str) -> None:
+    full = stage.key_to_change(PermitAcquireQueueFull("heap", 1, 1, 1, 1))
+    late = stage.key_to_change(PermitAcquireTimeout("heap", 1, 1, 1, 1))
+    assert full == f"maxTopicListInFlight{memory}MemSizePermitsAcquireQueueSize"
+    assert late == f"maxTopicListInFlight{memory}MemSizeMB"
+
+
+def test_clients_are_told_the_proposals_words() -> None:
+    assert Stage.HEAP.refusal == "Failed due to heap memory limit exceeded"
+    assert Stage.DIRECT.refusal == "Failed due to direct memory limit exceeded"
