@@ -157,7 +157,12 @@ class FrameDecoder:
         self._decide(_Mode.STORING)
 
     def divert(self, sink: BodySink) -> None:
-        """Send the bytes behind the announced frame's request id into `sink`."""
+        """Send the bytes behind the announced frame's request id into `sink`.
+
+        Raises LocalProtocolError for a frame whose request id does not stand first: its rest has no known beginning.
+        """
+        if self._head is not None and self._head.request_id is None:
+            raise LocalProtocolError("a frame without a leading request id cannot be diverted")
         head = self._decide(_Mode.DIVERTING)
         self._sink = sink
         self._remaining = head.rest_bytes

@@ -11,10 +11,12 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.slabs import SlabPool
+from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import BrokerPool, PoolLimits
 from proxy.budget import worst_case_bytes
 from proxy.client_connection import ClientConnection, ClientLimits, ClientServices
+from proxy.client_requests import RequestServices
 from proxy.config import Config
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import Dialer, SocketOptions
@@ -129,6 +131,32 @@ class Proxy:
 
     def _client_services(self) -> ClientServices:
         config, loop, counters = self._config, self._loop, self.counters
+        versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
+        return ClientServices(
+            loop=loop,
+            shared=self.shared,
+            hangup=self.hangup,
+            counters=counters,
+            limits=_client_limits(config),
+            direct=self.limiter.direct,
+            requests=self._request_services(),
+            direct_mode=DirectMode(
+                loop,
+                self.shared,
+                self.hangup,
+                counters,
+                self._dialer,
+                self._validator,
+                self._broker,
+                versions,
+                config.broker_proxy_read_timeout_ms / 1000,
+            ),
+            sessions=self.sessions,
+            server_version=versions.server_version,
+        )
+
+    def _request_services(self) -> RequestServices:
+        config, loop, counters = self._config, self._loop, self.counters
         slabs, refusals = SlabPool(), RefusalLog(self._log, loop)
         request_seconds = config.topic_list_request_timeout_millis / 1000
         lookups = AsyncSemaphore(
@@ -143,40 +171,14 @@ class Proxy:
             config.topic_list_answer_limit_bytes,
             config.topic_list_max_outstanding_per_broker,
         )
-        versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
-        return ClientServices(
+        sizes = ListSizes(config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES)
+        return RequestServices(
             loop=loop,
-            shared=self.shared,
-            hangup=self.hangup,
             counters=counters,
-            limits=_client_limits(config),
             broker=self._broker,
-            direct=self.limiter.direct,
             lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
-            topic_lists=TopicListService(
-                loop,
-                self.pool,
-                self.limiter,
-                slabs,
-                ListSizes(config.topic_list_initial_heap_permit_bytes),
-                counters,
-                refusals,
-                limits,
-            ),
+            topic_lists=TopicListService(loop, self.pool, self.limiter, slabs, sizes, counters, refusals, limits),
             schemas=SchemaService(loop, self.pool, self.limiter, slabs, counters, refusals, request_seconds),
-            direct_mode=DirectMode(
-                loop,
-                self.shared,
-                self.hangup,
-                counters,
-                self._dialer,
-                self._validator,
-                self._broker,
-                versions,
-                config.broker_proxy_read_timeout_ms / 1000,
-            ),
-            sessions=self.sessions,
-            server_version=versions.server_version,
         )
 
     def _metrics(self) -> ProxyMetrics:

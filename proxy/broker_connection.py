@@ -213,7 +213,7 @@ class BrokerConnection(Endpoint):
             self.abort(DisconnectCause.BROKER_SILENT)
         elif oldest is None and now - self.last_used > clocks.idle_seconds:
             self.close(DisconnectCause.IDLE)
-        elif now >= self._next_ping:
+        elif clocks.keep_alive_seconds and now >= self._next_ping:
             self._next_ping = now + clocks.keep_alive_seconds
             self._ping()
 

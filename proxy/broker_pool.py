@@ -122,7 +122,10 @@ class BrokerPool:
     def connection_changed(self, connection: BrokerConnection) -> None:
         """Let those who wait for a connection look again."""
         key = self._keys.get(connection)
-        if key is not None and connection.usable:
+        if key is None:
+            # Still being opened: `_open` tells those who wait.
+            return
+        if connection.usable:
             self._wake(key)
         if self._waiters and connection.outstanding == 0:
             self._open_for_waiters()
@@ -131,11 +134,12 @@ class BrokerPool:
         """Forget the connection."""
         self._counters.disconnected(cause)
         key = self._keys.pop(connection, None)
-        if key is not None:
-            remaining = self._connections[key]
-            remaining.remove(connection)
-            if not remaining:
-                del self._connections[key]
+        if key is None:
+            return
+        remaining = self._connections[key]
+        remaining.remove(connection)
+        if not remaining:
+            del self._connections[key]
         self._open_for_waiters()
 
     def connection_paused(self) -> None:
@@ -172,9 +176,10 @@ class BrokerPool:
         min(idle, key=lambda connection: connection.last_used).close(DisconnectCause.IDLE)
         return True
 
-    def _open_for_waiters(self) -> None:
+    def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
+        """Use a place that has become free; not for the key that just failed, whose clients would dial in a circle."""
         for key in list(self._waiters):
-            if self._pick(key) is None:
+            if key != failed and self._pick(key) is None:
                 self._open_if_allowed(key)
 
     # --- waiting and opening ----------------------------------------------------------------------
@@ -206,6 +211,7 @@ class BrokerPool:
             self._opening[key] -= 1
             if not self._connections.get(key):
                 self._wake(key, error)
+            self._open_for_waiters(failed=key)
             return
         except BaseException:
             self._opening[key] -= 1

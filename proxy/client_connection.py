@@ -7,10 +7,10 @@ gets exactly one answer or the connection ends with a named cause.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
@@ -22,17 +22,14 @@ from protocol.frames import Frame, FrameHead
 from protocol.framing import FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
+from proxy.client_requests import ClientRequests, RequestServices
 from proxy.counters import Counters
 from proxy.direct_mode import DirectMode, DirectRefused
 from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, DisconnectCause, protocol_cause
 from proxy.hangup import HangupWatcher
-from proxy.lookups import TOO_MANY_LOOKUPS, LookupService
 from proxy.output import Output
 from proxy.relay import Relay
-from proxy.schemas import SchemaService
-from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
-from proxy.topic_lists import ListLanes, TopicListService
 from proxy.transport import Endpoint, SharedReadBuffer, peer_name
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
@@ -87,11 +84,8 @@ class ClientServices:
     hangup: HangupWatcher
     counters: Counters
     limits: ClientLimits
-    broker: BrokerAddress
     direct: AsyncSemaphore
-    lookups: LookupService
-    topic_lists: TopicListService
-    schemas: SchemaService
+    requests: RequestServices
     direct_mode: DirectMode
     sessions: SessionRegistry
     server_version: str
@@ -105,10 +99,9 @@ class ClientConnection(Endpoint):
         "_decoder",
         "_heard",
         "_holds",
-        "_lanes",
         "_large_permit",
-        "_outstanding",
         "_processing",
+        "_requests",
         "_scope",
         "_services",
         "_state",
@@ -125,26 +118,18 @@ class ClientConnection(Endpoint):
         self._state = ConnectionState(Role.CLIENT)
         self._scope = TaskScope(self.crashed)
         self._holds = Hold(0)
-        self._outstanding = 0
         self._processing = False
         self._awaits_pong = False
         self._heard = False
-        self._lanes: ListLanes | None = None
         self._large_permit: Permit | None = None
         self.output = Output(self, services.direct)
         self.client_address = client_address
         self.name = client_address
         # No authentication yet: all clients are one principal.
         self.principal: Hashable = None
+        self._requests = ClientRequests(self, services.requests, self._scope, self._fewer_requests)
 
     # --- what the services need of a client (topic_lists.ListClient) ------------------------------
-
-    @property
-    def lanes(self) -> ListLanes:
-        """Give the bounds of this connection's topic lists; a client that never lists has none."""
-        if self._lanes is None:
-            self._lanes = ListLanes()
-        return self._lanes
 
     @property
     def max_frame_bytes(self) -> int:
@@ -161,7 +146,7 @@ class ClientConnection(Endpoint):
     @property
     def busy(self) -> bool:
         """Tell whether requests are under way."""
-        return self._outstanding > 0 or self.output.pending_bytes > 0
+        return self._requests.outstanding > 0 or self.output.pending_bytes > 0
 
     @property
     def connected(self) -> bool:
@@ -224,6 +209,7 @@ class ClientConnection(Endpoint):
         """Cancel everything that was under way for this client: permits and queue places are free at once."""
         self._state.enter(State.CLOSED)
         self._scope.cancel()
+        self._requests.close()
         self.output.close()
         self._release_large_permit()
         self._services.sessions.ended(self, cause)
@@ -405,78 +391,15 @@ class ClientConnection(Endpoint):
     def _on_nothing(self, _: pb.BaseCommand) -> None:
         """Pass over a PONG, or credentials nobody asked for."""
 
-    def _on_lookup(self, command: pb.BaseCommand) -> None:
-        services, request = self._services, command.lookupTopic
-        services.counters.lookup_requests += 1
-        permit = services.lookups.try_begin()
-        if permit is None:
-            services.counters.rejected_lookup_requests += 1
-            self.output.send(commands.lookup_failed(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
-            return
-        self._start(self._send(services.lookups.lookup(services.broker, self.principal, request)), permit)
-
-    def _on_partition_metadata(self, command: pb.BaseCommand) -> None:
-        services, request = self._services, command.partitionMetadata
-        services.counters.partitions_metadata_requests += 1
-        permit = services.lookups.try_begin()
-        if permit is None:
-            services.counters.rejected_partitions_metadata_requests += 1
-            self.output.send(
-                commands.partition_metadata_failed(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)
-            )
-            return
-        self._start(self._send(services.lookups.partition_metadata(services.broker, self.principal, request)), permit)
-
-    def _on_get_topics(self, command: pb.BaseCommand) -> None:
-        services, request = self._services, command.getTopicsOfNamespace
-        services.counters.get_topics_of_namespace_requests += 1
-        permit = services.lookups.try_begin()
-        if permit is None:
-            services.counters.rejected_get_topics_of_namespace_requests += 1
-            self.output.send(commands.error(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
-            return
-        self._start(services.topic_lists.serve(self, services.broker, request), permit)
-
-    def _on_get_schema(self, command: pb.BaseCommand) -> None:
-        services, request = self._services, command.getSchema
-        services.counters.get_schema_requests += 1
-        permit = services.lookups.try_begin()
-        if permit is None:
-            self.output.send(commands.error(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
-            return
-        self._start(services.schemas.serve(self, services.broker, request), permit)
-
-    def _on_get_or_create_schema(self, command: pb.BaseCommand) -> None:
-        services, request = self._services, command.getOrCreateSchema
-        permit = services.lookups.try_begin()
-        if permit is None:
-            self.output.send(commands.error(request.request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
-            return
-        self._start(
-            self._send(services.lookups.get_or_create_schema(services.broker, self.principal, request)),
-            permit,
-        )
-
-    def _start(self, work: Coroutine[Any, Any, None], permit: Permit) -> None:
-        """Run one request; while too many are outstanding the client is not read."""
-        large, self._large_permit = self._large_permit, None
-        self._outstanding += 1
-        if self._outstanding >= self._services.limits.max_outstanding:
+    def _on_request(self, command: pb.BaseCommand) -> None:
+        """Serve a request; while too many are outstanding the client is not read."""
+        if self._requests.serve(command, self._large_permit):
+            self._large_permit = None
+        if self._requests.outstanding >= self._services.limits.max_outstanding:
             self._hold(Hold.OUTSTANDING)
-        self._scope.start(self._run(work, permit, large))
 
-    async def _run(self, work: Coroutine[Any, Any, None], permit: Permit, large: Permit | None) -> None:
-        try:
-            await work
-        finally:
-            permit.release()
-            if large is not None:
-                large.release()
-            self._outstanding -= 1
-            self._unhold(Hold.OUTSTANDING)
-
-    async def _send(self, answer: Awaitable[bytes]) -> None:
-        self.output.send(await answer)
+    def _fewer_requests(self) -> None:
+        self._unhold(Hold.OUTSTANDING)
 
 
 _SERVE: Final[dict[int, Callable[[ClientConnection, pb.BaseCommand], None]]] = {
@@ -484,9 +407,9 @@ _SERVE: Final[dict[int, Callable[[ClientConnection, pb.BaseCommand], None]]] = {
     CommandType.PING: ClientConnection._on_ping,
     CommandType.PONG: ClientConnection._on_nothing,
     CommandType.AUTH_RESPONSE: ClientConnection._on_nothing,
-    CommandType.LOOKUP: ClientConnection._on_lookup,
-    CommandType.PARTITIONED_METADATA: ClientConnection._on_partition_metadata,
-    CommandType.GET_TOPICS_OF_NAMESPACE: ClientConnection._on_get_topics,
-    CommandType.GET_SCHEMA: ClientConnection._on_get_schema,
-    CommandType.GET_OR_CREATE_SCHEMA: ClientConnection._on_get_or_create_schema,
+    CommandType.LOOKUP: ClientConnection._on_request,
+    CommandType.PARTITIONED_METADATA: ClientConnection._on_request,
+    CommandType.GET_TOPICS_OF_NAMESPACE: ClientConnection._on_request,
+    CommandType.GET_SCHEMA: ClientConnection._on_request,
+    CommandType.GET_OR_CREATE_SCHEMA: ClientConnection._on_request,
 }

@@ -21,6 +21,7 @@ from proxy.counters import Counters
 from proxy.errors import ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.questions import SmallQuestion
 from proxy.request_checks import check_get_or_create_schema
+from proxy.requester import Requester
 from proxy.target import BrokerAddress, parse_address
 
 MAX_REDIRECTS = 10
@@ -50,46 +51,49 @@ class LookupService:
         """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
         return self._concurrency.try_acquire(1)
 
-    async def lookup(self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic) -> bytes:
+    async def lookup(self, client: Requester, broker: BrokerAddress, request: pb.CommandLookupTopic) -> None:
         """Find a topic's owner by following redirects; the client is told to come back through this proxy."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                owner_url = await self._find_owner(broker, principal, request)
-            return commands.lookup_connect(request.request_id, owner_url)
+                owner_url = await self._find_owner(broker, client.principal, request)
+            answer = commands.lookup_connect(request.request_id, owner_url)
         except Exception as error:
             failure = self._failure(error, "lookup")
-            return commands.lookup_failed(request.request_id, failure.code, failure.message)
+            answer = commands.lookup_failed(request.request_id, failure.code, failure.message)
+        client.output.send(answer)
 
     async def partition_metadata(
-        self, broker: BrokerAddress, principal: Hashable, request: pb.CommandPartitionedTopicMetadata
-    ) -> bytes:
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandPartitionedTopicMetadata
+    ) -> None:
         """Ask how many partitions a topic has."""
         try:
-            answer = await self._ask(
-                PoolKey(broker, principal, Purpose.LOOKUPS),
+            found = await self._ask(
+                PoolKey(broker, client.principal, Purpose.LOOKUPS),
                 CommandType.PARTITIONED_METADATA_RESPONSE,
                 lambda request_id: commands.partition_metadata_request(request, request_id),
             )
+            answer = commands.relay_answer(found, request.request_id)
         except Exception as error:
             failure = self._failure(error, "partition metadata")
-            return commands.partition_metadata_failed(request.request_id, failure.code, failure.message)
-        return commands.relay_answer(answer, request.request_id)
+            answer = commands.partition_metadata_failed(request.request_id, failure.code, failure.message)
+        client.output.send(answer)
 
     async def get_or_create_schema(
-        self, broker: BrokerAddress, principal: Hashable, request: pb.CommandGetOrCreateSchema
-    ) -> bytes:
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetOrCreateSchema
+    ) -> None:
         """Register a schema, or find it registered."""
         try:
             check_get_or_create_schema(request)
-            answer = await self._ask(
-                PoolKey(broker, principal, Purpose.LOOKUPS),
+            found = await self._ask(
+                PoolKey(broker, client.principal, Purpose.LOOKUPS),
                 CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
                 lambda request_id: commands.get_or_create_schema_request(request, request_id),
             )
+            answer = commands.relay_answer(found, request.request_id)
         except Exception as error:
             failure = self._failure(error, "get or create schema")
-            return commands.error(request.request_id, failure.code, failure.message)
-        return commands.relay_answer(answer, request.request_id)
+            answer = commands.error(request.request_id, failure.code, failure.message)
+        client.output.send(answer)
 
     async def _find_owner(self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic) -> str:
         authoritative = False

@@ -5,6 +5,7 @@ transport: beyond a small allowance they are booked on the direct limiter, and r
 have left; if no memory is to be had the client is closed, not the proxy's budget broken.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,7 +23,7 @@ WRITE_WINDOW_BYTES: Final = 1024 * 1024
 class Output:
     """Write frames and bodies to `endpoint` in order."""
 
-    __slots__ = ("_body", "_direct", "_endpoint", "_permit", "_queue", "_queued_bytes", "bytes_sent")
+    __slots__ = ("_body", "_direct", "_endpoint", "_permit", "_queue", "_queued_bytes", "_turn")
 
     def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore) -> None:
         self._endpoint = endpoint
@@ -31,7 +32,14 @@ class Output:
         self._queue: list[bytes] = []
         self._queued_bytes = 0
         self._body = False
-        self.bytes_sent = 0
+        self._turn: asyncio.Lock | None = None
+
+    @property
+    def turn(self) -> asyncio.Lock:
+        """Give the lock under which a body takes its direct permit and is written: one at a time for each client."""
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        return self._turn
 
     @property
     def pending_bytes(self) -> int:
@@ -42,7 +50,6 @@ class Output:
 
     def send(self, frame: bytes) -> None:
         """Write a small frame, behind the body in progress if there is one."""
-        self.bytes_sent += len(frame)
         if self._body:
             self._queue.append(frame)
             self._queued_bytes += len(frame)
@@ -54,7 +61,7 @@ class Output:
     async def send_body(self, prefix: bytes, slices: Sequence[memoryview]) -> None:
         """Write one frame made of `prefix` and `slices`; returns when all of it has left user space.
 
-        The caller sees to it that a client gets one body at a time. Raises ConnectionClosed if the client is gone.
+        The caller holds `turn`. Raises ConnectionClosed if the client is gone.
         """
         endpoint = self._endpoint
         await endpoint.drained()
@@ -63,7 +70,6 @@ class Output:
             for window in _windows(prefix, slices):
                 endpoint.writelines(window)
                 await endpoint.drained()
-                self.bytes_sent += sum(map(len, window))
         except BaseException:
             # The frame is cut: nothing else may follow it on this connection.
             endpoint.abort(DisconnectCause.WRITE_FAILED)
@@ -95,14 +101,17 @@ class Output:
 
     def _account(self) -> None:
         pending = self.pending_bytes
-        if pending <= ALLOWANCE_BYTES:
+        # What lingers after the end is nobody's any more: a permit taken now would never be given back.
+        if pending <= ALLOWANCE_BYTES or not self._endpoint.open:
             return
         self._endpoint.output_full()
         if self._permit is None:
             self._permit = self._direct.try_acquire(pending)
             booked = self._permit is not None
         else:
-            booked = self._permit.size >= pending or self._permit.try_update(pending)
+            # The limiter would let one grower overshoot, for who could not end otherwise; this client can be closed.
+            growth = pending - self._permit.size
+            booked = growth <= 0 or (growth <= self._direct.available and self._permit.try_update(pending))
         if not booked:
             self._endpoint.abort(DisconnectCause.MEMORY_LIMIT)
 

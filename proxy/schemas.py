@@ -14,8 +14,8 @@ from proxy.counters import Counters
 from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_schema
+from proxy.requester import Requester
 from proxy.target import BrokerAddress
-from proxy.topic_lists import ListClient
 
 
 class SchemaService:
@@ -39,7 +39,7 @@ class SchemaService:
         self._refusals = refusals
         self._timeout_seconds = timeout_seconds
 
-    async def serve(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetSchema) -> None:
+    async def serve(self, client: Requester, broker: BrokerAddress, request: pb.CommandGetSchema) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
             check_get_schema(request)
@@ -55,7 +55,7 @@ class SchemaService:
                 self._fail(client, request, error)
 
     async def _exchange(
-        self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetSchema, clock: asyncio.Timeout
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetSchema, clock: asyncio.Timeout
     ) -> None:
         question = SchemaQuestion(self._loop, self._slabs, client.max_frame_bytes, self._limiter.direct)
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
@@ -64,14 +64,14 @@ class SchemaService:
         try:
             longest_wait = self._limiter.direct.timeout_seconds
             answer = await question.answer(connection, 2 * longest_wait, longest_wait)
-            async with client.lanes.writing:
+            async with client.output.turn:
                 clock.reschedule(None)
                 await client.output.send_body(answer.prefix(request.request_id), answer.slices())
             answer.recycle()
         finally:
             question.release()
 
-    def _fail(self, client: ListClient, request: pb.CommandGetSchema, error: Exception) -> None:
+    def _fail(self, client: Requester, request: pb.CommandGetSchema, error: Exception) -> None:
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):
             self._refusals.note(error, Stage.DIRECT, self._limiter.direct, client.name, request.topic)

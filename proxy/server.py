@@ -93,7 +93,7 @@ class Listener:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
-        self._scope.cancel()
+        # Those accepted already become connections at once: cancelled, they would be sockets without an owner.
         await self._scope.emptied()
 
     def _accept_some(self) -> None:

@@ -6,6 +6,7 @@ the group open; thousands of idle connections are what a proxy has most of.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 
@@ -23,14 +24,20 @@ class TaskScope:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run `coroutine` until it ends or the scope is cancelled; a cancelled scope starts nothing any more."""
+    def start(self, coroutine: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None) -> None:
+        """Run `coroutine` until it ends or the scope is cancelled; a cancelled scope starts nothing any more.
+
+        `on_end` is called in any case, once, also for a coroutine that never began: what it was given to hold must be
+        released there.
+        """
         if self._closed:
             coroutine.close()
+            if on_end is not None:
+                on_end()
             return
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._ended if on_end is None else partial(self._ended, on_end=on_end))
 
     def cancel(self) -> None:
         """Cancel every task and refuse new ones."""
@@ -44,8 +51,10 @@ class TaskScope:
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None], on_end: Callable[[], None] | None = None) -> None:
         self._tasks.discard(task)
+        if on_end is not None:
+            on_end()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
         if not self._tasks and self._emptied is not None and not self._emptied.done():

@@ -7,9 +7,8 @@ Every wait ends with the client's connection, with its own timeout, or with the 
 
 import asyncio
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
@@ -31,43 +30,12 @@ from proxy.errors import (
     request_failure,
 )
 from proxy.list_sizes import ListSizes
-from proxy.output import Output
 from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_topics
+from proxy.requester import Requester
 from proxy.target import BrokerAddress
 
-PAST_HEAP_STAGE: Final = 4
 OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled", "asked_again")
-
-
-class ListLanes:
-    """Bound what one client connection may have under way: requests past the heap stage, and one body being written."""
-
-    __slots__ = ("past_heap", "writing")
-
-    def __init__(self) -> None:
-        self.past_heap = asyncio.Semaphore(PAST_HEAP_STAGE)
-        self.writing = asyncio.Lock()
-
-
-class ListClient(Protocol):
-    """What this module needs to know of a client connection."""
-
-    output: Output
-    principal: Hashable
-    name: str
-
-    @property
-    def lanes(self) -> ListLanes:
-        """Give the connection's lanes."""
-
-    @property
-    def max_frame_bytes(self) -> int:
-        """Give the largest frame the client accepts."""
-
-    @property
-    def gone(self) -> bool:
-        """Tell whether the client's connection has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +94,14 @@ class TopicListService:
         self._limits = limits
         self._lanes: dict[BrokerAddress, BrokerLanes] = {}
 
-    async def serve(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace) -> None:
-        """Answer one request; raises ConnectionClosed only, when the client is gone."""
+    async def serve(
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, arrived: float
+    ) -> None:
+        """Answer one request that came at `arrived` (loop time) with exactly one frame, or find the client gone."""
         exchange = _Exchange(client, broker, request)
         try:
             check_get_topics(request)
-            async with asyncio.timeout(self._limits.request_timeout_seconds) as clock:
+            async with asyncio.timeout_at(arrived + self._limits.request_timeout_seconds) as clock:
                 await self._exchange(exchange, clock)
             self._counters.list_ended("answered")
         except asyncio.CancelledError:
@@ -144,15 +114,13 @@ class TopicListService:
             self._fail(exchange, error)
 
     async def _exchange(self, exchange: "_Exchange", clock: asyncio.Timeout) -> None:
-        client, key, limiter = exchange.client, exchange.request.namespace, self._limiter
         lanes = self._broker_lanes(exchange.broker)
         estimate = self._sizes.estimate(exchange.request)
-        async with client.lanes.past_heap:
-            exchange.stage = Stage.BROKER_BUSY
-            with await lanes.estimates.acquire(estimate) as gate:
-                exchange.stage = Stage.HEAP
-                with await limiter.heap.acquire(estimate, key=key) as heap:
-                    await self._answer(exchange, lanes, heap, gate, clock)
+        exchange.stage = Stage.BROKER_BUSY
+        with await lanes.estimates.acquire(estimate) as gate:
+            exchange.stage = Stage.HEAP
+            with await self._limiter.heap.acquire(estimate, key=exchange.request.namespace) as heap:
+                await self._answer(exchange, lanes, heap, gate, clock)
 
     async def _answer(
         self, exchange: "_Exchange", lanes: BrokerLanes, heap: Permit, gate: Permit, clock: asyncio.Timeout
@@ -162,7 +130,7 @@ class TopicListService:
         self._note_answer(exchange, answer)
         prefix = answer.prefix(exchange.request.request_id)
         exchange.stage = Stage.CLIENT_BUSY
-        async with client.lanes.writing:
+        async with client.output.turn:
             exchange.stage = Stage.DIRECT
             with await self._limiter.direct.acquire(len(prefix) + answer.size, key=key):
                 # From here the client's own reading decides: a body under way is never cut by the request's clock.
@@ -240,7 +208,7 @@ class _Exchange:
 
     __slots__ = ("broker", "client", "question", "request", "stage")
 
-    def __init__(self, client: ListClient, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace) -> None:
+    def __init__(self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace) -> None:
         self.client = client
         self.broker = broker
         self.request = request

@@ -64,7 +64,7 @@ def read_all(decoder: FrameDecoder, taste: int) -> None:
 
 def decide(decoder: FrameDecoder, event: FrameAnnounced, taste: int) -> None:
     head = event.head
-    if taste == 0 or head.command_type is None:
+    if taste == 0 or head.request_id is None:
         decoder.skip()
     elif taste == 1:
         decoder.store()

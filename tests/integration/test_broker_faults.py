@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from protocol import commands
 from protocol.command_type import CommandType
 from protocol.commands import frame, request_id_of
 from protocol.errors import ServerError
@@ -11,7 +12,6 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.script import Failure, Redirect
 from proxy.demo.topics import GeneratedTopics
-from proxy.errors import HEAP_REFUSAL
 from tests.support.async_client import PING, AsyncClient, lookup_frame, schema_frame, topics_frame
 from tests.support.proxy_under_test import LIST_BYTES, TOPIC, TOPICS, namespace, staged
 from tests.support.raw_broker import CONNECTED, empty_list, free_port, handshake, list_answer, raw_broker, request, silence
@@ -47,7 +47,8 @@ async def test_a_broker_that_refuses_connect_has_its_code_and_text_passed_on() -
         client = await stage.connected()
         error = await client.refused_topics(namespace(0))
         assert (error.error, error.message) == (ServerError.AuthenticationError, "no such user")
-        assert stage.proxy.pool.size == 0
+        await stage.until(lambda: not stage.proxy.pool.size, "no connection kept")
+        assert stage.broker.record.connections_accepted == 1
 
 
 async def test_a_question_nobody_answers_ends_its_connection_and_frees_its_slot() -> None:
@@ -68,7 +69,8 @@ async def test_a_broker_that_is_too_slow_is_an_error_after_the_requests_clock() 
         gate = stage.broker.script.hold(LISTS)
         client = await stage.connected()
         error = await client.refused_topics(namespace(0))
-        assert (error.error, error.message) == (ServerError.TooManyRequests, HEAP_REFUSAL)
+        assert error.error == ServerError.TooManyRequests
+        assert error.message == "Failed because the broker did not answer in time"
         assert stage.outcome("timed_out") == 1
         # The broker works on it all the same: its slot is taken until the answer has passed.
         assert stage.books()["questions to brokers"] == 1
@@ -151,6 +153,7 @@ async def test_all_questions_on_a_broken_connection_are_asked_again() -> None:
         await stage.until(lambda: stage.outstanding == 4, "four questions")
         for session in list(stage.broker.connections):
             session.abort()
+        await stage.broker.record.seen(LISTS, 8)
         gate.set()
         for client in clients:
             assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
@@ -172,7 +175,7 @@ async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(ki
         assert request_id_of(answer) == 1
         assert stage.proxy.counters.unknown_broker_answers == 1
         stage.broker.script.unknown_request_id.clear()
-        assert stage.broker.record.connections_accepted == 1
+        assert not any(stage.proxy.counters.disconnects.values())
         await client.send(frames[kind])
         assert request_id_of(await client.answer()) == 1
 
@@ -264,7 +267,7 @@ async def test_a_list_above_the_clients_frame_limit_is_a_clear_error() -> None:
 
 
 async def test_a_redirect_is_followed_with_its_authority() -> None:
-    async with EmbeddedBroker() as owner, staged() as stage:
+    async with EmbeddedBroker(GeneratedTopics(20, 1, 100)) as owner, staged() as stage:
         stage.broker.script.redirects.append(Redirect(owner.service_url, authoritative=True))
         client = await stage.connected()
         answer = await client.lookup(TOPIC)
@@ -313,12 +316,12 @@ async def test_a_broker_that_restarts_serves_the_next_request_within_a_second() 
         port = stage.broker.port
         await stage.broker.stop()
         assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
-        async with EmbeddedBroker(GeneratedTopics(20, 10, 100)) as successor:
-            await successor.stop()
-            await successor.start(port)
-            async with asyncio.timeout(1.0):
-                assert len((await client.topics(namespace(0))).topics) == 10
-                assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        successor = EmbeddedBroker(GeneratedTopics(20, 10, 100))
+        await successor.start(port)
+        async with asyncio.timeout(1.0):
+            assert len((await client.topics(namespace(0))).topics) == 10
+            assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        await successor.stop()
 
 
 async def test_a_request_in_work_when_the_broker_restarts_is_answered() -> None:
@@ -329,6 +332,7 @@ async def test_a_request_in_work_when_the_broker_restarts_is_answered() -> None:
         await stage.until(lambda: stage.outstanding == 1, "a question")
         for session in list(stage.broker.connections):
             session.abort()
+        await stage.broker.record.seen(LISTS, 2)
         gate.set()
         assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
@@ -394,3 +398,29 @@ async def test_a_broker_that_answers_connect_twice_is_closed() -> None:
         client = await stage.connected()
         assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
         assert stage.caused("second_connected") == 2
+
+
+async def test_a_place_in_the_pool_that_becomes_free_goes_to_whoever_waits() -> None:
+    refuse = asyncio.Event()
+
+    async def serve(peer: AsyncClient) -> None:
+        if len(broker.peers) == 1:
+            await peer.frame()
+            await refuse.wait()
+            return
+        await handshake(peer)
+        await peer.send(commands.lookup_connect(request_id_of(await request(peer)), "pulsar://owner:6650"))
+        await peer.rest()
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, brokerConnectionsTotal=1, brokerConnectionsPerKey=1) as stage,
+    ):
+        listing, looking = await stage.connected(), await stage.connected()
+        request_id = await listing.ask_topics(namespace(0))
+        await stage.until(lambda: broker.peers, "a connection being opened")
+        await looking.send(lookup_frame(1, TOPIC))
+        await stage.until(lambda: stage.books()["waiting for a broker connection"] == 2, "both waiting")
+        refuse.set()
+        await listing.error(request_id)
+        assert (await looking.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"

@@ -222,6 +222,13 @@ class TestDivert:
         (end,) = drain(decoder)
         assert isinstance(end, BodyEnd)
 
+    def test_a_frame_whose_request_id_stands_elsewhere_cannot_be_diverted(self) -> None:
+        decoder = announcing()
+        announced(decoder, framed(b"\x08\x21\x8a\x02\xd0\x0f" + b"\x12\xcd\x0f" + b"x" * 1997)[:HEAD_BYTES])
+        with pytest.raises(LocalProtocolError, match="without a leading request id"):
+            decoder.divert(RecordingSink(1))
+        assert decoder.paused
+
     def test_what_the_sink_refuses_reaches_the_reader(self) -> None:
         class Refusing(RecordingSink):
             def advance(self, count: int) -> None:

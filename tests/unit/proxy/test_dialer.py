@@ -125,7 +125,7 @@ class TestConnecting:
 
     def test_a_refusal_is_named_with_its_target(self, loop_factory: LoopFactory) -> None:
         port = closed_port()
-        with pytest.raises(BrokerUnavailable, match=f"cannot connect to broker broker:{port}: Connection refused"):
+        with pytest.raises(BrokerUnavailable, match=f"cannot connect to broker broker:{port}: connection refused"):
             run_on(loop_factory, connect(port, ["127.0.0.1"]))
 
     def test_no_address_is_no_connection(self, loop_factory: LoopFactory) -> None:

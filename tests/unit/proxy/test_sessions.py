@@ -147,7 +147,7 @@ class TestHandshake:
             book = Book()
             client, start = book.add(), book.loop.time()
             book.sessions.tick(start + HANDSHAKE_SECONDS - 0.1)
-            assert client.end is None
+            assert len(book.sessions) == 1
             book.sessions.tick(start + HANDSHAKE_SECONDS)
             assert client.end == "aborted: handshake_timeout"
             assert book.disconnects() == {"handshake_timeout": 1}
@@ -180,11 +180,13 @@ class TestHandshake:
         async def main() -> None:
             book = Book()
             client = book.add()
-            relay = book.relay(client) if how == "relayed" else book.done(client)
+            if how == "relayed":
+                book.relay(client)
+            else:
+                book.done(client)
             book.sessions.tick(book.loop.time() + 60.0)
-            assert client.end is None
-            assert relay is None or relay.end is None
             assert len(book.sessions) == 1
+            assert book.disconnects() == {}
 
         run_virtual(main())
 
@@ -249,7 +251,7 @@ class TestDrain:
             book.loop.call_later(4.0, finish)
             await book.sessions.drain(30.0)
             assert client.end == "closed: shutdown"
-            assert 4.0 <= book.loop.time() - start < 4.2
+            assert book.loop.time() - start == pytest.approx(4.0, abs=0.1)
 
         run_virtual(main())
 
@@ -259,7 +261,7 @@ class TestDrain:
             client, relay, start = book.add(busy=True), book.relay(book.add()), book.loop.time()
             await book.sessions.drain(30.0)
             assert (client.end, relay.end) == ("aborted: shutdown", "aborted: shutdown")
-            assert 30.0 <= book.loop.time() - start < 30.2
+            assert book.loop.time() - start == pytest.approx(30.0, abs=0.1)
             (warning,) = [line for line in book.lines if line["level"] == "warning"]
             assert warning["connections"] == 2
             assert len(book.sessions) == 0

@@ -1,0 +1,168 @@
+"""The requests of one client: who serves which, how many may be under way, and what each of them holds.
+
+A request is outstanding from its arrival until its answer is handed to the output. Topic lists beyond the first few
+of a connection wait here as they came, without a task: a client that pipelines a thousand costs little more than
+their bytes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from limiter.permit import Permit
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.counters import Counters
+from proxy.lookups import TOO_MANY_LOOKUPS, LookupService
+from proxy.requester import Requester
+from proxy.schemas import SchemaService
+from proxy.target import BrokerAddress
+from proxy.tasks import TaskScope
+from proxy.topic_lists import TopicListService
+
+# Topic lists of one connection that may hold memory at once; the others wait for their turn (design: fairness by
+# turns).
+LISTS_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RequestServices:
+    """Who serves the requests of all clients."""
+
+    loop: asyncio.AbstractEventLoop
+    counters: Counters
+    broker: BrokerAddress
+    lookups: LookupService
+    topic_lists: TopicListService
+    schemas: SchemaService
+
+
+class _Held(NamedTuple):
+    """What a request holds until it ends: one of the concurrent lookups, and memory if its frame was large."""
+
+    lookup: Permit
+    large: Permit | None
+
+    def release(self) -> None:
+        self.lookup.release()
+        if self.large is not None:
+            self.large.release()
+
+
+class _WaitingList(NamedTuple):
+    request: pb.CommandGetTopicsOfNamespace
+    arrived: float
+    held: _Held
+
+
+class ClientRequests:
+    """Serve one client's requests in tasks of its scope; `on_fewer` is called when one has ended."""
+
+    __slots__ = ("_client", "_lists_under_way", "_on_fewer", "_scope", "_services", "_waiting_lists", "outstanding")
+
+    def __init__(
+        self, client: Requester, services: RequestServices, scope: TaskScope, on_fewer: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._services = services
+        self._scope = scope
+        self._on_fewer = on_fewer
+        self._lists_under_way = 0
+        self._waiting_lists: deque[_WaitingList] | None = None
+        self.outstanding = 0
+
+    def serve(self, command: pb.BaseCommand, large: Permit | None) -> bool:
+        """Begin to serve a request; tells whether `large`, the permit of its frame, is now held by it."""
+        asked, rejected = _COUNTED[command.type]
+        counters = self._services.counters
+        _count(counters, asked)
+        permit = self._services.lookups.try_begin()
+        if permit is None:
+            _count(counters, rejected)
+            self._client.output.send(_too_many(command))
+            return False
+        self.outstanding += 1
+        held = _Held(permit, large)
+        if command.type == CommandType.GET_TOPICS_OF_NAMESPACE:
+            self._list(command.getTopicsOfNamespace, held)
+        else:
+            # What is held is released by the task's end, not by its body: a task cancelled before its first step has
+            # none.
+            self._scope.start(self._work(command), partial(self._ended, held))
+        return True
+
+    def close(self) -> None:
+        """Give back what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
+        waiting, self._waiting_lists = self._waiting_lists, None
+        for entry in waiting or ():
+            entry.held.release()
+
+    def _work(self, command: pb.BaseCommand) -> Coroutine[Any, Any, None]:
+        services, client = self._services, self._client
+        lookups, broker = services.lookups, services.broker
+        if command.type == CommandType.LOOKUP:
+            return lookups.lookup(client, broker, command.lookupTopic)
+        if command.type == CommandType.PARTITIONED_METADATA:
+            return lookups.partition_metadata(client, broker, command.partitionMetadata)
+        if command.type == CommandType.GET_OR_CREATE_SCHEMA:
+            return lookups.get_or_create_schema(client, broker, command.getOrCreateSchema)
+        assert command.type == CommandType.GET_SCHEMA
+        return services.schemas.serve(client, broker, command.getSchema)
+
+    def _list(self, request: pb.CommandGetTopicsOfNamespace, held: _Held) -> None:
+        entry = _WaitingList(request, self._services.loop.time(), held)
+        if self._lists_under_way < LISTS_AT_ONCE:
+            self._start_list(entry)
+            return
+        if self._waiting_lists is None:
+            self._waiting_lists = deque()
+        self._waiting_lists.append(entry)
+
+    def _start_list(self, entry: _WaitingList) -> None:
+        services = self._services
+        self._lists_under_way += 1
+        work = services.topic_lists.serve(self._client, services.broker, entry.request, entry.arrived)
+        self._scope.start(work, partial(self._list_ended, entry.held))
+
+    def _list_ended(self, held: _Held) -> None:
+        self._lists_under_way -= 1
+        if self._waiting_lists:
+            self._start_list(self._waiting_lists.popleft())
+        self._ended(held)
+
+    def _ended(self, held: _Held) -> None:
+        held.release()
+        self.outstanding -= 1
+        self._on_fewer()
+
+
+# The counters of each request: asked for, and rejected because too many are under way (upstream has no more).
+_COUNTED: Final[dict[int, tuple[str | None, str | None]]] = {
+    CommandType.LOOKUP: ("lookup_requests", "rejected_lookup_requests"),
+    CommandType.PARTITIONED_METADATA: ("partitions_metadata_requests", "rejected_partitions_metadata_requests"),
+    CommandType.GET_TOPICS_OF_NAMESPACE: (
+        "get_topics_of_namespace_requests",
+        "rejected_get_topics_of_namespace_requests",
+    ),
+    CommandType.GET_SCHEMA: ("get_schema_requests", None),
+    CommandType.GET_OR_CREATE_SCHEMA: (None, None),
+}
+
+
+def _count(counters: Counters, name: str | None) -> None:
+    if name is not None:
+        setattr(counters, name, getattr(counters, name) + 1)
+
+
+def _too_many(command: pb.BaseCommand) -> bytes:
+    request_id = commands.request_id_of(command)
+    if command.type == CommandType.LOOKUP:
+        return commands.lookup_failed(request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)
+    if command.type == CommandType.PARTITIONED_METADATA:
+        return commands.partition_metadata_failed(request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)
+    return commands.error(request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)

@@ -1,0 +1,209 @@
+"""A client that leaves, in each kind of wait and in each way: all it held is free at once, and others go on."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.async_client import AsyncClient, connect_frame, lookup_frame, new_schema_frame, schema_frame
+from tests.support.proxy_under_test import (
+    LIST_BYTES,
+    TIGHT,
+    TOPIC,
+    TOPICS,
+    Stage,
+    direct_taken,
+    jammed,
+    namespace,
+    queued_for_heap,
+    staged,
+    waiting_for_direct,
+)
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+Cut = Callable[[AsyncClient], None]
+Wait = Callable[[Stage], Awaitable[AsyncClient]]
+
+cuts = pytest.mark.parametrize(
+    "cut", [AsyncClient.close, AsyncClient.reset, AsyncClient.fin], ids=["FIN", "RST", "half-close"]
+)
+
+
+async def awaiting_list(stage: Stage) -> AsyncClient:
+    return await held_at_broker(stage, LISTS, None)
+
+
+async def awaiting_lookup(stage: Stage) -> AsyncClient:
+    return await held_at_broker(stage, CommandType.LOOKUP, lookup_frame(1, TOPIC))
+
+
+async def awaiting_schema(stage: Stage) -> AsyncClient:
+    return await held_at_broker(stage, CommandType.GET_SCHEMA, schema_frame(1, TOPIC))
+
+
+async def awaiting_large_request(stage: Stage) -> AsyncClient:
+    return await held_at_broker(stage, CommandType.GET_OR_CREATE_SCHEMA, new_schema_frame(1, TOPIC, 200_000))
+
+
+async def held_at_broker(stage: Stage, kind: CommandType, frame: bytes | None) -> AsyncClient:
+    """Have a client whose question the broker holds."""
+    stage.broker.script.hold(kind)
+    client = await stage.connected()
+    if frame is None:
+        await client.ask_topics(namespace(0))
+    else:
+        await client.send(frame)
+    await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
+    return client
+
+
+@cuts
+@pytest.mark.parametrize("wait", [awaiting_list, awaiting_lookup, awaiting_schema, awaiting_large_request])
+async def test_a_client_that_leaves_while_the_broker_works_frees_all_but_the_question(cut: Cut, wait: Wait) -> None:
+    async with staged() as stage:
+        client = await wait(stage)
+        cut(client)
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        books = stage.books()
+        # The broker works on it all the same: its slot and its place on the connection end with the answer.
+        assert books.pop("outstanding questions") == 1
+        assert books.pop("questions to brokers") == (1 if wait is awaiting_list else 0)
+        books.pop("estimates on brokers")
+        assert not any(books.values()), books
+        for gate in stage.broker.script.gates.values():
+            gate.set()
+        await stage.until(stage.settled, "the answer passed over")
+        assert len((await (await stage.connected()).topics(namespace(0))).topics) == TOPICS
+
+
+@cuts
+async def test_a_client_that_leaves_the_queue_for_heap_frees_its_place_at_once(cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        await jammed(stage)
+        leaving = await queued_for_heap(stage, 4)
+        staying = await queued_for_heap(stage, 5)
+        before = stage.books()
+        cut(leaving)
+        await stage.until(lambda: len(stage.proxy.sessions) == before["sessions"] - 1, "one session less")
+        assert stage.heap.queue_size == 1
+        assert stage.books()["lookup permits"] == before["lookup permits"] - 1
+        assert stage.heap.statistics().cancelled == 1
+        for client in stage.clients[:4]:
+            client.close()
+        assert len((await staying.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+@cuts
+async def test_a_client_that_leaves_while_its_answer_waits_to_grow_lets_its_broker_connection_go_on(cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        jam = await jammed(stage)
+        assert stage.proxy.pool.states()["paused"] == 1
+        cut(jam.d)
+        await stage.until(lambda: not stage.heap.growers_waiting, "no grower")
+        assert stage.proxy.pool.states()["paused"] == 0
+        await stage.until(lambda: not stage.outstanding, "the answer passed over")
+        assert stage.outcome("cancelled") == 1
+        # The others have what they had.
+        assert stage.direct.queue_size == 2
+        assert len(stage.proxy.sessions) == (3 if jam.d.sock.fileno() == -1 else len(stage.proxy.sessions))
+
+
+@cuts
+async def test_a_client_that_leaves_the_queue_for_direct_memory_frees_its_list(cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        reader = await direct_taken(stage)
+        leaving = await waiting_for_direct(stage, 1)
+        staying = await waiting_for_direct(stage, 2)
+        cut(leaving)
+        await stage.until(lambda: stage.direct.queue_size == 1, "one in the queue")
+        assert LIST_BYTES <= stage.heap.held < 2 * LIST_BYTES
+        reader.close()
+        assert len((await staying.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+@cuts
+async def test_a_client_that_leaves_in_its_answer_frees_the_memory_and_what_is_unsent(cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        reader = await direct_taken(stage)
+        staying = await waiting_for_direct(stage, 1)
+        session = stage.session_of(reader)
+        transport = session.transport
+        assert transport is not None
+        cut(reader)
+        await stage.until(lambda: session.gone, "the end of the session")
+        # A permit must not end while its bytes stay behind in the transport.
+        assert transport.get_write_buffer_size() == 0
+        assert len((await staying.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+@cuts
+async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_unsent(cut: Cut) -> None:
+    async with staged() as stage:
+        client = await stage.connected(rcvbuf=4096)
+        session = stage.session_of(client)
+        transport = session.transport
+        assert transport is not None
+        number = 0
+        while session.reading:
+            number += 1
+            client.send_now(lookup_frame(number, TOPIC))
+            await stage.until(lambda: not session._outstanding, "an answer")
+        await stage.until(lambda: stage.direct.held > 0, "booked answers")
+        cut(client)
+        await stage.until(lambda: session.gone, "the end of the session")
+        assert transport.get_write_buffer_size() == 0
+        assert stage.direct.held == 0
+
+
+@cuts
+async def test_a_client_that_leaves_while_its_large_frame_waits_frees_its_place(cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        await direct_taken(stage)
+        leaving = await stage.connected()
+        leaving.send_now(new_schema_frame(1, TOPIC, 200_000))
+        await stage.until(lambda: stage.direct.queue_size == 1, "a large frame that waits")
+        cut(leaving)
+        await stage.until(lambda: not stage.direct.queue_size, "an empty queue")
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "one session")
+
+
+@cuts
+async def test_a_client_that_leaves_while_its_broker_is_being_connected_takes_the_broker_with_it(cut: Cut) -> None:
+    async with staged() as stage:
+        stage.broker.script.hold(CommandType.CONNECT)
+        client = await stage.client()
+        await client.send(connect_frame(f"127.0.0.1:{stage.broker.port}"))
+        await stage.broker.record.seen(CommandType.CONNECT)
+        cut(client)
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        await stage.until(lambda: not stage.broker.connections, "no connection to the broker")
+
+
+@cuts
+async def test_a_client_that_leaves_its_own_lane_frees_all_its_requests(cut: Cut) -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client = await stage.connected()
+        for number in range(10):
+            await client.ask_topics(namespace(number))
+        await stage.until(lambda: stage.outstanding == 4 and stage.lookups.held == 10, "four asked, six waiting")
+        cut(client)
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.lookups.held == 0
+        assert stage.heap.held == 0
+        gate.set()
+        await stage.until(stage.settled, "nothing left")
+        assert stage.outcome("cancelled") == 10
+
+
+async def test_a_question_whose_asker_has_left_keeps_its_slot_and_the_next_waits_for_it() -> None:
+    async with staged(topicListMaxOutstandingPerBroker=1) as stage:
+        leaving = await awaiting_list(stage)
+        leaving.close()
+        staying = await stage.connected()
+        await staying.ask_topics(namespace(1))
+        await stage.until(lambda: stage.books()["questions to brokers"] == 2, "one in the slot, one waiting")
+        assert stage.broker.record.topic_questions == 1
+        stage.broker.script.gates[LISTS].set()
+        assert (await staying.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
