@@ -4,8 +4,7 @@ Owns the layout of a frame's first bytes (`[4 B total][4 B command size][BaseCom
 counting itself) and nothing else. Reads a command's type and request id from raw bytes; never decodes a command.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.errors import MalformedFrame
 
@@ -21,8 +20,7 @@ _LENGTH_DELIMITED: Final = 2
 _UINT64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
-@dataclass(slots=True, frozen=True)
-class FrameHead:
+class FrameHead(NamedTuple):
     """Describe a frame from its first bytes, before its body is there.
 
     `frame_bytes` counts everything on the wire, the four size bytes included. `request_id` is set where the command
@@ -42,8 +40,7 @@ class FrameHead:
         return self.frame_bytes - self.rest_offset
 
 
-@dataclass(slots=True, frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """Hold one whole frame that was small enough, or wanted, to be stored."""
 
     head: FrameHead

@@ -7,9 +7,8 @@ without any copy; a skipped one is counted and never stored (PIP-442: a permit m
 memory).
 """
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from protocol.errors import FrameTooLarge, LocalProtocolError, MalformedFrame
 from protocol.frames import (
@@ -34,15 +33,13 @@ NEED_DATA: Final = Signal.NEED_DATA
 PAUSED: Final = Signal.PAUSED
 
 
-@dataclass(slots=True, frozen=True)
-class FrameAnnounced:
+class FrameAnnounced(NamedTuple):
     """Announce a frame whose body the reader must store, divert or skip."""
 
     head: FrameHead
 
 
-@dataclass(slots=True, frozen=True)
-class BodyEnd:
+class BodyEnd(NamedTuple):
     """Say that the last byte of a diverted (or skipped) frame has arrived."""
 
     head: FrameHead

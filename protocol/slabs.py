@@ -1,4 +1,4 @@
-"""Hold a large body as slabs of at most 64 KiB: each is one read, one decoding step and one write slice.
+"""Hold a large body as slabs of at most 256 KiB: each is one read and one decoding step.
 
 Slabs make the memory of a body equal to what its permit counts (nothing is over-allocated or copied to grow), keep
 every step of the event loop short whatever the body's size, and return to one small pool when their last byte has
@@ -7,7 +7,7 @@ left.
 
 from typing import Final
 
-SLAB_BYTES: Final = 64 * 1024
+SLAB_BYTES: Final = 256 * 1024
 # Object header and allocator rounding of one bytearray, its place in the list, and its share of a memoryview.
 SLAB_OVERHEAD_BYTES: Final = 256
 
@@ -15,11 +15,12 @@ SLAB_OVERHEAD_BYTES: Final = 256
 class SlabPool:
     """Keep up to `spare` free slabs for reuse, so that a busy proxy does not fault new pages in for every list."""
 
-    __slots__ = ("_free", "_spare")
+    __slots__ = ("_free", "_spare", "_taken")
 
-    def __init__(self, spare: int = 64) -> None:
+    def __init__(self, spare: int = 96) -> None:
         self._free: list[bytearray] = []
         self._spare = spare
+        self._taken = False
 
     @property
     def free_bytes(self) -> int:
@@ -28,7 +29,14 @@ class SlabPool:
 
     def take(self) -> bytearray:
         """Give a slab with unspecified contents."""
+        self._taken = True
         return self._free.pop() if self._free else bytearray(SLAB_BYTES)
+
+    def trim(self) -> None:
+        """Let go of the free slabs if none was taken since the last call."""
+        if not self._taken:
+            self._free.clear()
+        self._taken = False
 
     def give(self, slab: bytearray) -> None:
         """Take back a slab that nobody reads any more."""

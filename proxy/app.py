@@ -56,6 +56,7 @@ class Proxy:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
+        self._slabs = SlabPool()
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.sessions = Sessions(loop, self.counters, log, _session_limits(config))
@@ -125,6 +126,7 @@ class Proxy:
             now = self._loop.time()
             self.sessions.tick(now)
             self.pool.tick(now)
+            self._slabs.trim()
 
     def _new_client(self, address: str) -> ClientConnection:
         return ClientConnection(self._services, address)
@@ -157,7 +159,7 @@ class Proxy:
 
     def _request_services(self) -> RequestServices:
         config, loop, counters = self._config, self._loop, self.counters
-        slabs, refusals = SlabPool(), RefusalLog(self._log, loop)
+        refusals = RefusalLog(self._log, loop)
         request_seconds = config.topic_list_request_timeout_millis / 1000
         lookups = AsyncSemaphore(
             "lookups",
@@ -177,8 +179,8 @@ class Proxy:
             counters=counters,
             broker=self._broker,
             lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
-            topic_lists=TopicListService(loop, self.pool, self.limiter, slabs, sizes, counters, refusals, limits),
-            schemas=SchemaService(loop, self.pool, self.limiter, slabs, counters, refusals, request_seconds),
+            topic_lists=TopicListService(loop, self.pool, self.limiter, self._slabs, sizes, counters, refusals, limits),
+            schemas=SchemaService(loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds),
         )
 
     def _metrics(self) -> ProxyMetrics:

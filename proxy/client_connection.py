@@ -219,6 +219,10 @@ class ClientConnection(Endpoint):
             self._large_permit.release()
             self._large_permit = None
 
+    def close(self, cause: DisconnectCause) -> None:
+        """End the connection, at once if bytes would linger that no permit owns any more."""
+        self._end(cause, abort=self.output.holds_memory)
+
     # --- holding back -----------------------------------------------------------------------------
 
     def _hold(self, reason: Hold) -> None:

@@ -200,14 +200,14 @@ class ConfigKeys:
         "choice.",
     )  # fmt: skip
     broker_socket_receive_buffer_bytes = Key(
-        "brokerSocketReceiveBufferBytes", 524_288, whole(0, 1 << 30), section=SOCKETS, unit=_BYTES,
+        "brokerSocketReceiveBufferBytes", 1_048_576, whole(0, 1 << 30), section=SOCKETS, unit=_BYTES,
         doc="Kernel receive buffer of a request connection to a broker: what may pile up there while the proxy "
         "waits for memory. 0: the kernel's choice.",
     )  # fmt: skip
     relay_buffer_bytes = Key(
-        "relayBufferBytes", 65_536, whole(16_384, 1 << 24), section=SOCKETS, unit=_BYTES,
-        doc="Bytes of a relayed connection held for a slow side, per direction, before the other is not read: "
-        "the size of one read.",
+        "relayBufferBytes", 262_144, whole(65_536, 1 << 24), section=SOCKETS, unit=_BYTES,
+        doc="Most bytes of a relayed connection held for a slow side, per direction, before the other is not "
+        "read: the size of one read of a busy connection (others read 64 KiB).",
     )  # fmt: skip
     accept_backlog = Key(
         "acceptBacklog", 4096, whole(1, 65_535), section=SOCKETS, unit="connections",

@@ -55,13 +55,15 @@ class Dialer:
         """Open a connection and give its protocol; raises BrokerUnavailable with the last error."""
         problem: str = "it has no address"
         deadline = self._loop.time() + self.timeout_seconds
-        for address in addresses:
+        for position, address in enumerate(addresses):
+            # An address that swallows packets must leave time for those behind it.
+            now = self._loop.time()
+            share = (deadline - now) / (len(addresses) - position)
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(now + share):
                     return await self._connect_address(address, target.port, factory)
             except TimeoutError:
                 problem = f"no connection within {self.timeout_seconds:g} s (brokerProxyConnectTimeoutMs)"
-                break
             except OSError as error:
                 # uvloop puts its own words into strerror.
                 problem = os.strerror(error.errno).lower() if error.errno else str(error)

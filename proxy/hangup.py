@@ -28,12 +28,14 @@ class HangupWatcher:
     def __len__(self) -> int:
         return len(self._callbacks)
 
-    def watch(self, fd: int, callback: Callable[[bool], None]) -> None:
-        """Watch `fd` until the callback was called once or `unwatch`."""
+    def watch(self, fd: int, callback: Callable[[bool], None], *, half_close: bool = True) -> None:
+        """Watch `fd` until the callback was called or `unwatch`; without `half_close` a FIN alone is passed over."""
+        # The kernel reports EPOLLHUP and EPOLLERR whether asked for or not.
+        events = select.EPOLLRDHUP if half_close else 0
         if fd in self._callbacks:
-            self._epoll.modify(fd, select.EPOLLRDHUP)
+            self._epoll.modify(fd, events)
         else:
-            self._epoll.register(fd, select.EPOLLRDHUP)
+            self._epoll.register(fd, events)
         self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:
@@ -48,10 +50,11 @@ class HangupWatcher:
         self._callbacks.clear()
 
     def _dispatch(self) -> None:
-        for fd, events in self._epoll.poll(0, _EVENTS_A_TURN):
-            callback = self._callbacks.pop(fd, None)
-            self._forget(fd)
-            if callback is not None:
+        found = [(fd, self._callbacks.get(fd), events) for fd, events in self._epoll.poll(0, _EVENTS_A_TURN)]
+        for fd, callback, events in found:
+            # A callback of this very turn may have closed this socket, and another may have got its number.
+            if callback is not None and self._callbacks.get(fd) is callback:
+                self.unwatch(fd)
                 callback(bool(events & _GONE))
 
     def _forget(self, fd: int) -> None:

@@ -48,6 +48,11 @@ class Output:
         in_transport = 0 if self._body or transport is None else transport.get_write_buffer_size()
         return self._queued_bytes + in_transport
 
+    @property
+    def holds_memory(self) -> bool:
+        """Tell whether more than the allowance is unsent: bytes that a permit must own as long as they are there."""
+        return self._body or self._permit is not None
+
     def send(self, frame: bytes) -> None:
         """Write a small frame, behind the body in progress if there is one."""
         if self._body:

@@ -12,7 +12,7 @@ from typing import Final
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
-from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer
 
 # Upper bound on what one relayed pair keeps while both directions are stalled: one read buffer each.
 READS_HELD: Final = 2
@@ -21,7 +21,7 @@ READS_HELD: Final = 2
 class RelayEnd(Endpoint):
     """One side of a relayed pair: what it reads goes to `peer`."""
 
-    __slots__ = ("_closed_cause", "peer", "received", "relay")
+    __slots__ = ("_bulk", "_closed_cause", "peer", "received", "relay")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class RelayEnd(Endpoint):
         self._closed_cause = closed_cause
         self.relay = relay
         self.received = 0
+        self._bulk = False
         self.peer: RelayEnd = self
 
     @property
@@ -43,8 +44,8 @@ class RelayEnd(Endpoint):
         return self._closed_cause
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Read into the loop's large buffer."""
-        return self._shared.large
+        """Read into the loop's large buffer, or its bulk buffer while there is more than the large one holds."""
+        return self._shared.bulk if self._bulk else self._shared.large
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass the bytes on, and stop reading if the other side did not take them all."""
@@ -52,9 +53,12 @@ class RelayEnd(Endpoint):
         peer = self.peer
         if peer.transport is None or self.cause is not None:
             return
-        peer.transport.write(self._shared.large[:nbytes])
+        place = self._shared.bulk if self._bulk else self._shared.large
+        self._bulk = nbytes >= LARGE_READ_BYTES
+        peer.transport.write(place[:nbytes])
         if peer._writable is not True:
-            self._shared.surrender()
+            self._bulk = False
+            self._shared.surrender(place)
             self.pause_reading()
 
     def resume_writing(self) -> None:
@@ -71,9 +75,11 @@ class RelayEnd(Endpoint):
         self.relay.end_lost(self, cause)
 
     def _hung_up(self, gone: bool) -> None:
-        # With a FIN alone there may be bytes left to pass on: only a peer that is gone altogether ends the pair now.
         if gone:
             self.abort(DisconnectCause.CONNECTION_RESET)
+        elif self.cause is None and not self._reading:
+            # With a FIN alone there may be bytes left to pass on; from here only the end of the peer counts.
+            self._hangup.watch(self.fd, self._hung_up, half_close=False)
 
 
 class Relay:

@@ -13,13 +13,12 @@ from typing import Any
 class TaskScope:
     """Start tasks that are cancelled together; `on_crash` hears of any exception that is not a cancellation."""
 
-    __slots__ = ("_closed", "_emptied", "_on_crash", "_tasks")
+    __slots__ = ("_closed", "_on_crash", "_tasks")
 
     def __init__(self, on_crash: Callable[[BaseException], None]) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_crash = on_crash
         self._closed = False
-        self._emptied: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -47,9 +46,8 @@ class TaskScope:
 
     async def emptied(self) -> None:
         """Wait until no task is left."""
-        if self._tasks:
-            self._emptied = asyncio.get_running_loop().create_future()
-            await self._emptied
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _ended(self, task: asyncio.Task[None], on_end: Callable[[], None] | None = None) -> None:
         self._tasks.discard(task)
@@ -57,5 +55,3 @@ class TaskScope:
             on_end()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
-        if not self._tasks and self._emptied is not None and not self._emptied.done():
-            self._emptied.set_result(None)

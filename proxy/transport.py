@@ -21,18 +21,25 @@ LINGER_SECONDS: Final = 5.0
 
 
 class SharedReadBuffer:
-    """Lend one buffer to all connections of a loop; who must keep its bytes takes it and leaves a new one."""
+    """Lend one set of buffers to all connections of a loop; who must keep the bytes takes one and leaves a new one.
 
-    __slots__ = ("large", "small")
+    `small` (the beginning of `large`) is for commands, `large` for a relay, `bulk` for a relay that fills `large`.
+    """
 
-    def __init__(self, large_bytes: int = LARGE_READ_BYTES) -> None:
-        self.large = memoryview(bytearray(large_bytes))
+    __slots__ = ("bulk", "large", "small")
+
+    def __init__(self, bulk_bytes: int = LARGE_READ_BYTES) -> None:
+        self.bulk = memoryview(bytearray(bulk_bytes))
+        self.large = memoryview(bytearray(LARGE_READ_BYTES))
         self.small = self.large[:SMALL_READ_BYTES]
 
-    def surrender(self) -> None:
-        """Leave the present buffer to a write that has not ended, and lend a new one from now on."""
-        self.large = memoryview(bytearray(len(self.large)))
-        self.small = self.large[:SMALL_READ_BYTES]
+    def surrender(self, place: memoryview) -> None:
+        """Leave `large` or `bulk` to a write that has not ended, and lend a new one from now on."""
+        if place is self.bulk:
+            self.bulk = memoryview(bytearray(len(place)))
+        else:
+            self.large = memoryview(bytearray(LARGE_READ_BYTES))
+            self.small = self.large[:SMALL_READ_BYTES]
 
 
 class Endpoint(asyncio.BufferedProtocol):
@@ -183,7 +190,7 @@ class Endpoint(asyncio.BufferedProtocol):
         return self._reading
 
     def close(self, cause: DisconnectCause) -> None:
-        """End the connection after what is written has gone out (nothing more is accepted)."""
+        """End the connection after what is written has gone out, or soon (nothing more is accepted)."""
         self._end(cause, abort=False)
 
     def abort(self, cause: DisconnectCause) -> None:

@@ -148,7 +148,7 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
         while session.reading:
             number += 1
             client.send_now(lookup_frame(number, TOPIC))
-            await stage.until(lambda: not session._outstanding, "an answer")
+            await stage.until(lambda: not session._requests.outstanding, "an answer")
         await stage.until(lambda: stage.direct.held > 0, "booked answers")
         cut(client)
         await stage.until(lambda: session.gone, "the end of the session")

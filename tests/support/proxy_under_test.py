@@ -90,7 +90,7 @@ class Stage:
 
     @property
     def lookups(self) -> AsyncSemaphore:
-        return self.proxy._services.lookups._concurrency
+        return self.proxy._services.requests.lookups._concurrency
 
     @property
     def outstanding(self) -> int:
@@ -121,8 +121,8 @@ class Stage:
 
     def books(self) -> dict[str, int]:
         """Give everything that must be zero when no client is there."""
-        heap, direct, services = self.heap, self.direct, self.proxy._services
-        lanes = services.topic_lists._lanes.values()
+        heap, direct = self.heap, self.direct
+        lanes = self.proxy._services.requests.topic_lists._lanes.values()
         return {
             "sessions": len(self.proxy.sessions),
             "heap held": heap.held,

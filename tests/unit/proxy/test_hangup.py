@@ -151,6 +151,19 @@ class TestHangup:
 
         run_on(loop_factory, main())
 
+    def test_an_end_that_was_heard_is_heard_again_by_a_new_watch(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            with sockets("tcp") as (ours, theirs):
+                heard: list[str] = []
+                async with hangup_watcher() as watcher:
+                    theirs.close()
+                    for name in ("first", "second"):
+                        watcher.watch(ours.fileno(), lambda gone, name=name: heard.append(name))  # type: ignore[misc]
+                        await eventually(lambda name=name: name in heard)  # type: ignore[misc]
+                    assert heard == ["first", "second"]
+
+        run_on(loop_factory, main())
+
     def test_many_ends_at_once_are_all_heard(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:
             pairs = [socket.socketpair() for _ in range(200)]

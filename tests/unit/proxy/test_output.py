@@ -129,6 +129,23 @@ class TestOrder:
 
         run_virtual(main())
 
+    def test_bodies_that_take_turns_do_not_mix(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+
+                async def body(letter: bytes) -> None:
+                    async with on.output.turn:
+                        await on.output.send_body(letter, slices(*[letter * SLAB] * 20))
+
+                bodies = [on.start(body(letter)) for letter in (b"a", b"b", b"c")]
+                while not all(work.done() for work in bodies):
+                    on.transport.take(SLAB * 3)
+                    await settle()
+                size = 20 * SLAB + 1
+                assert on.transport.peer_bytes == b"a" * size + b"b" * size + b"c" * size
+
+        run_virtual(main())
+
     def test_a_body_is_over_when_its_last_byte_has_left(self) -> None:
         async def main() -> None:
             async with stage(room=0) as on:
@@ -151,15 +168,6 @@ class TestOrder:
                     await settle()
                 assert on.transport.largest_buffer <= WRITE_WINDOW_BYTES + len(b"head")
                 assert len(on.transport.peer_bytes) == 100 * SLAB + 4
-
-        run_virtual(main())
-
-    def test_sent_bytes_are_counted(self) -> None:
-        async def main() -> None:
-            async with stage(room=1 << 30) as on:
-                on.output.send(b"frame")
-                await on.output.send_body(b"head", slices(b"body"))
-                assert on.output.bytes_sent == 13
 
         run_virtual(main())
 
@@ -213,6 +221,23 @@ class TestMemory:
                 on.transport.take(5000)
                 assert on.direct.held == 0
                 assert on.client.reading
+
+        run_virtual(main())
+
+    def test_a_pause_between_two_windows_of_a_body_settles_nothing(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 40)))
+                await settle()
+                on.output.send(bytes(5000))
+                on.transport.take(WRITE_WINDOW_BYTES + len(b"head"))
+                assert on.direct.held == 5000
+                assert not on.client.reading
+                while not body.done():
+                    on.transport.take(WRITE_WINDOW_BYTES)
+                    await settle()
+                on.transport.take(WRITE_WINDOW_BYTES)
+                assert on.direct.held == 0
 
         run_virtual(main())
 

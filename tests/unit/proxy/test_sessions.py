@@ -147,7 +147,7 @@ class TestHandshake:
             book = Book()
             client, start = book.add(), book.loop.time()
             book.sessions.tick(start + HANDSHAKE_SECONDS - 0.1)
-            assert len(book.sessions) == 1
+            assert (client.end, len(book.sessions)) == (None, 1)
             book.sessions.tick(start + HANDSHAKE_SECONDS)
             assert client.end == "aborted: handshake_timeout"
             assert book.disconnects() == {"handshake_timeout": 1}
@@ -185,8 +185,7 @@ class TestHandshake:
             else:
                 book.done(client)
             book.sessions.tick(book.loop.time() + 60.0)
-            assert len(book.sessions) == 1
-            assert book.disconnects() == {}
+            assert (client.end, len(book.sessions), book.disconnects()) == (None, 1, {})
 
         run_virtual(main())
 

@@ -138,3 +138,25 @@ def test_an_empty_scope_is_empty_at_once() -> None:
         await TaskScope(Crashes().note).emptied()
 
     run_virtual(main())
+
+
+def test_what_a_task_holds_is_released_however_it_ends() -> None:
+    async def main() -> None:
+        crashes, released = Crashes(), []
+        scope = TaskScope(crashes.note)
+
+        async def done() -> None:
+            return
+
+        for name, work in (("done", done()), ("crashed", crash()), ("cancelled", forever())):
+            scope.start(work, lambda name=name: released.append(name))  # type: ignore[misc]
+        await settle()
+        assert released == ["done", "crashed"]
+        scope.start(forever(), lambda: released.append("never began"))
+        scope.cancel()
+        scope.start(forever(), lambda: released.append("too late"))
+        await scope.emptied()
+        assert sorted(released) == ["cancelled", "crashed", "done", "never began", "too late"]
+        assert crashes == ["RuntimeError('crash')"]
+
+    run_virtual(main())
