@@ -17,7 +17,7 @@ class SlabPool:
 
     __slots__ = ("_free", "_spare", "_taken")
 
-    def __init__(self, spare: int = 96) -> None:
+    def __init__(self, spare: int = 16) -> None:
         self._free: list[bytearray] = []
         self._spare = spare
         self._taken = False

@@ -10,7 +10,7 @@ from typing import Final
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
-from protocol.slabs import SlabPool
+from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import BrokerPool, PoolLimits
@@ -41,6 +41,7 @@ from proxy.web import Readiness, WebPort, start_web
 
 NAME: Final = f"pulsar-proxy-sidecar-{VERSION}"
 TICK_SECONDS: Final = 1.0
+MOST_SPARE_SLABS: Final = 64
 
 
 class Proxy:
@@ -56,7 +57,7 @@ class Proxy:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
-        self._slabs = SlabPool()
+        self._slabs = SlabPool(_spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.sessions = Sessions(loop, self.counters, log, _session_limits(config))
@@ -253,6 +254,12 @@ def _limiter(
         heap_observer=heap,
         direct_observer=direct,
     )
+
+
+def _spare_slabs(config: Config) -> int:
+    """Size the pool of free slabs: a thirty-second of the limits, so that memory nobody holds stays within their slack."""
+    limits = config.heap_limit_bytes + config.direct_limit_bytes
+    return min(MOST_SPARE_SLABS, limits // 32 // SLAB_BYTES)
 
 
 def _session_limits(config: Config) -> SessionLimits:

@@ -100,6 +100,7 @@ class ClientRequests:
         """Give back what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
         waiting, self._waiting_lists = self._waiting_lists, None
         for entry in waiting or ():
+            self._services.counters.list_ended("cancelled")
             entry.held.release()
 
     def _work(self, command: pb.BaseCommand) -> Coroutine[Any, Any, None]:

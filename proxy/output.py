@@ -93,8 +93,10 @@ class Output:
         self._queue = []
         self._queued_bytes = 0
         if self._permit is not None:
+            # Its bytes must not linger in the transport any longer than it.
             self._permit.release()
             self._permit = None
+            self._endpoint.abort(DisconnectCause.WRITE_FAILED)
 
     def _flush(self) -> None:
         if self._queue:

@@ -217,6 +217,9 @@ class Endpoint(asyncio.BufferedProtocol):
 
     def _end(self, cause: DisconnectCause, *, abort: bool) -> None:
         if self.cause is not None:
+            if abort and self.transport is not None:
+                # It was closing, with bytes left that must not linger without their permit.
+                self.transport.abort()
             return
         self.cause = cause
         transport = self.transport

@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number("--topics", 10_000, "topics in each namespace")
     number("--name-bytes", 100, "bytes of each topic's name")
     number("--namespaces", 0, "namespaces; 0 gives each client its own")
-    number("--heap-mb", 16, "maxTopicListInFlightHeapMemSizeMB of the proxy")
-    number("--direct-mb", 16, "maxTopicListInFlightDirectMemSizeMB of the proxy")
+    number("--heap-mb", 32, "maxTopicListInFlightHeapMemSizeMB of the proxy")
+    number("--direct-mb", 32, "maxTopicListInFlightDirectMemSizeMB of the proxy")
     parser.add_argument(
         "--slow-share", type=float, default=0.2, metavar="0..1",
         help="part of the clients that begin to read late, with a receive buffer of 4 KiB (default: %(default)s)",

@@ -1,0 +1,340 @@
+"""The memory rules of topic lists: who waits for what, who is refused and how, and that nobody waits for ever."""
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.topic_list import heap_size
+from proxy.client_requests import LISTS_AT_ONCE
+from proxy.demo.topics import GeneratedTopics
+from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from tests.support.async_client import AsyncClient, new_schema_frame, schema_frame
+from tests.support.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    NAME_BYTES,
+    TIGHT,
+    TOPIC,
+    TOPICS,
+    Stage,
+    direct_taken,
+    jammed,
+    namespace,
+    queued_for_heap,
+    staged,
+    waiting_for_direct,
+)
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
+DIRECT_TIMEOUT = "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis"
+HEAP_QUEUE = "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"
+DIRECT_QUEUE = "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize"
+NEARLY_A_MIB = GeneratedTopics(20, 10_270, NAME_BYTES)  # its cost as a list is just above 1 MiB
+
+
+async def has_list(client: AsyncClient, topics: int = TOPICS) -> None:
+    answer = await client.answer()
+    assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
+    assert len(answer.getTopicsOfNamespaceResponse.topics) == topics
+
+
+def refused(error: pb.CommandError, text: str) -> None:
+    assert (error.error, error.message) == (ServerError.TooManyRequests, text)
+
+
+# --- waiting to grow ------------------------------------------------------------------------------
+
+
+async def test_a_growing_answer_pauses_its_own_broker_connection_only() -> None:
+    async with staged(**TIGHT) as stage:
+        jam = await jammed(stage)
+        assert stage.proxy.pool.states()["paused"] == 1
+        assert stage.proxy.counters.broker_connection_pauses == 1
+        other = await stage.connected()
+        await other.ping()
+        assert (await other.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
+        await other.send(schema_frame(7, TOPIC))
+        assert (await other.answer()).getSchemaResponse.request_id == 7
+        for client in (jam.b, jam.c, jam.d):
+            await client.ping()
+        assert stage.proxy.pool.states()["paused"] == 1
+
+
+async def test_everybody_in_a_jam_is_answered_once_the_reader_reads() -> None:
+    async with staged(**TIGHT) as stage:
+        jam = await jammed(stage)
+        last = await queued_for_heap(stage)
+        for client in (jam.a, jam.b, jam.c, jam.d, last):
+            await has_list(client)
+        await stage.until(lambda: not stage.heap.held + stage.direct.held, "all given back")
+        assert stage.heap.statistics().peak_held <= MIB + heap_size(LIST_BYTES)
+        assert stage.direct.statistics().peak_held <= MIB
+        assert stage.outcome("answered") == 5
+
+
+async def test_a_growth_that_times_out_is_refused_and_its_connection_goes_on() -> None:
+    async with staged(**TIGHT, **{HEAP_TIMEOUT: 200}) as stage:
+        jam = await jammed(stage)
+        refused((await jam.d.answer()).error, HEAP_REFUSAL)
+        assert stage.proxy.pool.states()["paused"] == 0
+        assert stage.outcome("refused_heap") == 1
+        assert stage.heap.statistics().timed_out == 1
+        for client in (jam.a, jam.b, jam.c):
+            await has_list(client)
+        connections = stage.broker.record.connections_accepted
+        jam.d.next_id()
+        assert len((await jam.d.topics(namespace(3))).topics) == TOPICS
+        assert stage.broker.record.connections_accepted == connections
+
+
+async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
+    async with staged(**TIGHT, brokerConnectionsPerKey=1, **{HEAP_TIMEOUT: 400}) as stage:
+        a = await direct_taken(stage)
+        b = await waiting_for_direct(stage)
+        gate = stage.broker.script.hold(LISTS)
+        behind = [await stage.connected() for _ in range(3)]
+        for number, client in enumerate(behind):
+            await client.ask_topics(namespace(2 + number))
+        await stage.until(lambda: stage.outstanding == 3, "three questions on one connection")
+        gate.set()
+        await stage.until(lambda: stage.proxy.pool.states()["paused"] == 1, "a pause")
+        for client in (a, b):
+            await has_list(client)
+        for client in behind:
+            await has_list(client)
+
+
+async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
+    async with staged(**TIGHT, brokerConnectionsPerKey=1, **{HEAP_TIMEOUT: 300}) as stage:
+        await direct_taken(stage)
+        await waiting_for_direct(stage)
+        gate = stage.broker.script.hold(LISTS)
+        behind = [await stage.connected() for _ in range(6)]
+        for number, client in enumerate(behind):
+            await client.ask_topics(namespace(2 + number))
+        await stage.until(lambda: stage.outstanding == 6, "six questions on one connection")
+        began = stage.proxy._loop.time()
+        gate.set()
+        for client in behind[1:]:
+            refused((await client.answer()).error, HEAP_REFUSAL)
+        # One of the six overshoots; each of the others alone would have waited 300 ms.
+        assert stage.proxy._loop.time() - began < 0.3 * 5
+        assert stage.outcome("refused_heap") == 5
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_gets_no_direct_memory_in_time_is_refused() -> None:
+    async with staged(**TIGHT, **{DIRECT_TIMEOUT: 150}) as stage:
+        reader = await direct_taken(stage)
+        client = await stage.connected()
+        refused(await client.refused_topics(namespace(1)), DIRECT_REFUSAL)
+        assert stage.outcome("refused_direct") == 1
+        assert stage.heap.held == 0
+        await has_list(reader)
+        assert len((await client.topics(namespace(1))).topics) == TOPICS
+
+
+async def test_a_full_heap_queue_refuses_at_once() -> None:
+    async with staged(**TIGHT, **{HEAP_QUEUE: 1}) as stage:
+        await jammed(stage)
+        await queued_for_heap(stage)
+        client = await stage.connected()
+        refused(await client.refused_topics(namespace(5)), HEAP_REFUSAL)
+        assert stage.heap.statistics().rejected == 1
+        await client.ping()
+
+
+async def test_a_full_direct_queue_refuses_at_once() -> None:
+    async with staged(**TIGHT, **{DIRECT_QUEUE: 1}) as stage:
+        await direct_taken(stage)
+        await waiting_for_direct(stage, 1)
+        client = await stage.connected()
+        refused(await client.refused_topics(namespace(2)), DIRECT_REFUSAL)
+        assert stage.direct.statistics().rejected == 1
+
+
+@pytest.mark.parametrize("waiting", ["heap", "direct"])
+async def test_the_requests_clock_ends_every_wait(waiting: str) -> None:
+    async with staged(**TIGHT, topicListRequestTimeoutMillis=1500) as stage:
+        jam = await jammed(stage)
+        late = await queued_for_heap(stage)
+        client, text = (late, HEAP_REFUSAL) if waiting == "heap" else (jam.b, DIRECT_REFUSAL)
+        refused((await client.answer()).error, text)
+        # A body under way is never cut by the clock: its client has it, however late it reads.
+        await has_list(jam.a)
+
+
+async def test_a_question_of_a_request_that_gave_up_while_queued_is_never_asked() -> None:
+    async with staged(**TIGHT, **{HEAP_TIMEOUT: 150, HEAP_QUEUE: 5}) as stage:
+        await jammed(stage)
+        asked = stage.broker.record.topic_questions
+        client = await stage.connected()
+        refused(await client.refused_topics(namespace(6)), HEAP_REFUSAL)
+        assert stage.broker.record.topic_questions == asked
+
+
+async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> None:
+    async with staged(maxConcurrentLookupRequests=2) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        busy = await stage.connected()
+        for number in range(2):
+            await busy.ask_topics(namespace(number))
+        await stage.until(lambda: stage.lookups.held == 2, "two in work")
+        client = await stage.connected()
+        text = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
+        refused(await client.refused_topics(namespace(2)), text)
+        answer = await client.lookup(TOPIC)
+        assert (answer.error, answer.message) == (ServerError.TooManyRequests, text)
+        await client.send(new_schema_frame(9, TOPIC, 10))
+        refused(await client.error(9), text)
+        assert stage.proxy.counters.rejected_get_topics_of_namespace_requests == 1
+        assert stage.proxy.counters.rejected_lookup_requests == 1
+        gate.set()
+        for _ in range(2):
+            await has_list(busy)
+        assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+# --- bounds per connection and per broker ---------------------------------------------------------
+
+
+async def test_at_most_four_lists_of_one_connection_are_past_the_heap_stage() -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client = await stage.connected()
+        for number in range(10):
+            await client.ask_topics(namespace(number))
+        await client.ping()
+        await stage.until(lambda: stage.broker.record.topic_questions == LISTS_AT_ONCE, "four questions")
+        assert stage.lookups.held == 10
+        await client.ping()
+        assert stage.broker.record.topic_questions == LISTS_AT_ONCE == 4
+        gate.set()
+        for _ in range(10):
+            await has_list(client)
+
+
+async def test_a_broker_has_at_most_so_many_questions_at_once() -> None:
+    async with staged(topicListMaxOutstandingPerBroker=3) as stage:
+        clients = [await stage.connected() for _ in range(12)]
+        for number, client in enumerate(clients):
+            await client.ask_topics(namespace(number))
+        for client in clients:
+            await has_list(client)
+        assert stage.broker.record.max_outstanding_topic_questions == 3
+
+
+async def test_a_client_with_too_many_requests_in_work_is_not_read() -> None:
+    async with staged(maxOutstandingRequestsPerConnection=10) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        client = await stage.connected()
+        looked_up = 30
+        for _ in range(looked_up):
+            await client.send(b"")
+            await client.send_command(
+                pb.BaseCommand(
+                    type=pb.BaseCommand.LOOKUP,
+                    lookupTopic=pb.CommandLookupTopic(request_id=client.next_id(), topic=TOPIC),
+                )
+            )
+        await stage.broker.record.seen(CommandType.LOOKUP, 10)
+        await stage.until(lambda: not stage.session_of(client).reading, "a client that is not read")
+        assert stage.lookups.held == 10
+        assert stage.broker.record.received[CommandType.LOOKUP] == 10
+        gate.set()
+        answered = {(await client.answer()).lookupTopicResponse.request_id for _ in range(looked_up)}
+        assert answered == set(range(1, looked_up + 1))
+
+
+# --- no deadlock ----------------------------------------------------------------------------------
+
+
+async def test_an_acquire_larger_than_the_limit_passes_alone() -> None:
+    async with staged(NEARLY_A_MIB, **TIGHT) as stage:
+        client = await stage.connected()
+        topics = len((await client.topics(namespace(0))).topics)
+        # Its size is known now: the estimate alone is above the limit and waits until nothing is held.
+        gate = stage.broker.script.hold(LISTS)
+        small, large = await stage.connected(), await stage.connected()
+        await small.ask_topics(namespace(1))
+        await stage.until(lambda: stage.outstanding == 1, "a question that holds little")
+        await large.ask_topics(namespace(0))
+        await stage.until(lambda: stage.heap.queue_size + stage.outstanding == 2, "an acquire that waits")
+        assert stage.heap.queue_size == 1
+        gate.set()
+        await has_list(small, topics)
+        await has_list(large, topics)
+
+
+async def test_lists_that_all_outgrow_their_estimates_do_not_wait_for_each_other() -> None:
+    async with staged(NEARLY_A_MIB, **TIGHT) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        clients = [await stage.connected() for _ in range(20)]
+        for number, client in enumerate(clients):
+            await client.ask_topics(namespace(number))
+        await stage.until(lambda: stage.outstanding == 20, "twenty estimates held")
+        gate.set()
+        for client in clients:
+            await has_list(client, 10_270)
+        assert stage.outcome("answered") == 20
+        assert stage.heap.statistics().peak_held <= 2 * MIB + 20 * heap_size(1024)
+
+
+async def test_half_the_heap_is_all_that_estimates_on_one_broker_may_hold() -> None:
+    async with staged(**TIGHT) as stage:
+        client = await stage.connected()
+        for number in range(4):
+            await client.topics(namespace(number))
+        gate = stage.broker.script.hold(LISTS)
+        clients = [await stage.connected() for _ in range(4)]
+        for number, asking in enumerate(clients):
+            await asking.ask_topics(namespace(number))
+        await stage.until(lambda: stage.outstanding == 1, "one question")
+        await clients[3].ping()
+        # Each estimate is more than half the limit: one at a time.
+        assert stage.broker.record.topic_questions == 5
+        gate.set()
+        for asking in clients:
+            await has_list(asking)
+
+
+# --- schemas --------------------------------------------------------------------------------------
+
+
+async def create_schema(stage: Stage, data_bytes: int) -> None:
+    client = await stage.connected()
+    await client.send(new_schema_frame(1, TOPIC, data_bytes))
+    assert (await client.answer()).type == pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
+
+
+async def test_a_schema_waits_for_direct_memory_and_is_refused_in_its_name() -> None:
+    async with staged(**TIGHT, **{DIRECT_TIMEOUT: 200}) as stage:
+        await create_schema(stage, 340_000)
+        reader = await direct_taken(stage)
+        client = await stage.connected()
+        await client.send(schema_frame(2, TOPIC))
+        refused(await client.error(2), DIRECT_REFUSAL)
+        await has_list(reader)
+        await client.send(schema_frame(3, TOPIC))
+        schema = (await client.answer()).getSchemaResponse
+        assert (schema.request_id, len(schema.schema.schema_data)) == (3, 340_000)
+
+
+async def test_a_schema_that_waits_holds_up_no_list_and_no_lookup() -> None:
+    async with staged(**TIGHT) as stage:
+        await create_schema(stage, 340_000)
+        reader = await direct_taken(stage)
+        client = await stage.connected()
+        await client.send(schema_frame(2, TOPIC))
+        await stage.until(lambda: stage.direct.queue_size == 1, "a schema that waits")
+        other = await stage.connected()
+        assert (await other.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
+        await other.ask_topics(namespace(1))
+        await stage.until(lambda: stage.direct.queue_size == 2, "a list that has been read")
+        reader.close()
+        assert len((await client.answer()).getSchemaResponse.schema.schema_data) == 340_000
+        await has_list(other)
