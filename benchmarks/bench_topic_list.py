@@ -50,7 +50,8 @@ def ours(frame: bytes, pool: SlabPool) -> None:
     answer, _ = receive(frame, pool)
     answer.prefix(8)
     answer.slices()
-    answer.recycle()
+    for _ in answer.consume():
+        pass
 
 
 def plain(frame: bytes) -> None:
@@ -73,7 +74,8 @@ def measure(frame: bytes, rounds: int, repeats: int) -> dict[str, float]:
     steps = []
     for _ in range(rounds):
         answer, longest = receive(frame, pool)
-        answer.recycle()
+        for _ in answer.consume():
+            pass
         steps.append(longest)
     return {
         "frame_bytes": len(frame),

@@ -5,6 +5,7 @@ every step of the event loop short whatever the body's size, and return to one s
 left.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 SLAB_BYTES: Final = 256 * 1024
@@ -86,11 +87,14 @@ class SlabBody:
         """List the body's slabs in order, for writing."""
         return [memoryview(slab) for slab in self._slabs]
 
-    def recycle(self) -> None:
-        """Give the slabs to the pool. Only when every reader has let go: a pending write would send another body's
-        bytes.
+    def consume(self) -> Iterator[memoryview]:
+        """Give the slabs one by one, for writing; asking for the next says that the last one's bytes have left.
+
+        A slab goes back to the pool at that moment. One that was given when the iterator is dropped does not: its
+        bytes may still be on their way.
         """
         self._place = memoryview(b"")
-        for slab in self._slabs:
-            self._pool.give(slab)
-        self._slabs = []
+        slabs, self._slabs = self._slabs[::-1], []
+        while slabs:
+            yield memoryview(slabs[-1])
+            self._pool.give(slabs.pop())

@@ -257,7 +257,7 @@ def _limiter(
 
 
 def _spare_slabs(config: Config) -> int:
-    """Size the pool of free slabs: a thirty-second of the limits, so that memory nobody holds stays within their slack."""
+    """Size the pool of free slabs: small beside the limits, so that memory nobody holds stays within their slack."""
     limits = config.heap_limit_bytes + config.direct_limit_bytes
     return min(MOST_SPARE_SLABS, limits // 32 // SLAB_BYTES)
 

@@ -25,9 +25,9 @@ from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.topic_lists import TopicListService
 
-# Topic lists of one connection that may hold memory at once; the others wait for their turn (design: fairness by
-# turns).
-LISTS_AT_ONCE: Final = 4
+# Topic lists of one connection that may hold memory at once: one being written and one ready to follow. More would fill
+# the heap limit with answers that wait for their own client, while clients that could read get none.
+LISTS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

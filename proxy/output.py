@@ -6,7 +6,7 @@ have left; if no memory is to be had the client is closed, not the proxy's budge
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from limiter.permit import Permit
@@ -16,8 +16,8 @@ from proxy.transport import Endpoint
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096
-# One write call covers at most this much of a body: a loop step stays far below 10 ms, and a body costs few steps.
-WRITE_WINDOW_BYTES: Final = 1024 * 1024
+# A client that takes everything at once gives way to others after this much: some 2 ms of writing.
+STEP_BYTES: Final = 8 * 1024 * 1024
 
 
 class Output:
@@ -63,18 +63,19 @@ class Output:
         if self._body or self._endpoint.write_pending:
             self._account()
 
-    async def send_body(self, prefix: bytes, slices: Sequence[memoryview]) -> None:
-        """Write one frame made of `prefix` and `slices`; returns when all of it has left user space.
+    async def send_body(
+        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None = None
+    ) -> None:
+        """Write one frame made of `prefix` and `pieces`; returns when all of it has left user space.
 
-        The caller holds `turn`. Raises ConnectionClosed if the client is gone.
+        The next piece is asked for when the last has left; `on_left` hears the count of bytes then. The caller holds
+        `turn`. Raises ConnectionClosed if the client is gone.
         """
         endpoint = self._endpoint
         await endpoint.drained()
         self._body = True
         try:
-            for window in _windows(prefix, slices):
-                endpoint.writelines(window)
-                await endpoint.drained()
+            await self._write_pieces(prefix, pieces, on_left)
         except BaseException:
             # The frame is cut: nothing else may follow it on this connection.
             endpoint.abort(DisconnectCause.WRITE_FAILED)
@@ -82,6 +83,28 @@ class Output:
         finally:
             self._body = False
         self._flush()
+
+    async def _write_pieces(
+        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
+    ) -> None:
+        endpoint, first, in_this_step = self._endpoint, prefix, 0
+        for piece in pieces:
+            if first:
+                endpoint.writelines((first, piece))
+                first = b""
+            else:
+                endpoint.write(piece)
+            await endpoint.drained()
+            if on_left is not None:
+                on_left(len(piece))
+            in_this_step += len(piece)
+            if in_this_step >= STEP_BYTES:
+                # A client as fast as we are would keep the loop to itself for the length of a large list.
+                in_this_step = 0
+                await asyncio.sleep(0)
+        if first:
+            endpoint.write(first)
+            await endpoint.drained()
 
     def drained(self) -> None:
         """Give back the permit of what has left (called when the transport is empty)."""
@@ -127,15 +150,3 @@ class Output:
             self._permit.release()
             self._permit = None
         self._endpoint.output_settled()
-
-
-def _windows(prefix: bytes, slices: Sequence[memoryview]) -> list[list[bytes | memoryview]]:
-    windows: list[list[bytes | memoryview]] = [[prefix]]
-    size = 0
-    for piece in slices:
-        if size + len(piece) > WRITE_WINDOW_BYTES:
-            windows.append([])
-            size = 0
-        windows[-1].append(piece)
-        size += len(piece)
-    return windows

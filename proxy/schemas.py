@@ -66,8 +66,7 @@ class SchemaService:
             answer = await question.answer(connection, 2 * longest_wait, longest_wait)
             async with client.output.turn:
                 clock.reschedule(None)
-                await client.output.send_body(answer.prefix(request.request_id), answer.slices())
-            answer.recycle()
+                await client.output.send_body(answer.prefix(request.request_id), answer.consume())
         finally:
             question.release()
 

@@ -8,6 +8,7 @@ Every wait ends with the client's connection, with its own timeout, or with the 
 import asyncio
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from limiter.clock import Clock
@@ -132,12 +133,12 @@ class TopicListService:
         exchange.stage = Stage.CLIENT_BUSY
         async with client.output.turn:
             exchange.stage = Stage.DIRECT
-            with await self._limiter.direct.acquire(len(prefix) + answer.size, key=key):
+            with await self._limiter.direct.acquire(len(prefix) + answer.size, key=key) as direct:
                 # From here the client's own reading decides: a body under way is never cut by the request's clock.
                 clock.reschedule(None)
                 heap.release()
-                await client.output.send_body(prefix, answer.slices())
-        answer.recycle()
+                # Slab by slab the list leaves, and its permit with it: others may go on before a slow client is done.
+                await client.output.send_body(prefix, answer.consume(), partial(_shrink, direct))
 
     async def _ask(self, exchange: "_Exchange", lanes: BrokerLanes, heap: Permit, gate: Permit) -> TopicListAnswer:
         """Get the broker's answer; a question lost with its connection is asked once more on another."""
@@ -201,6 +202,13 @@ class TopicListService:
         if lanes is None:
             lanes = self._lanes[broker] = BrokerLanes(broker, self._limits, self._limiter.heap, self._loop)
         return lanes
+
+
+def _shrink(direct: Permit, left: int) -> None:
+    # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
+    direct.requested -= left
+    if direct.requested < direct.size:
+        direct.try_update(direct.requested)
 
 
 class _Exchange:

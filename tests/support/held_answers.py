@@ -56,7 +56,8 @@ def main() -> None:
     name_bytes, answers = int(sys.argv[1]), int(sys.argv[2])
     pool = SlabPool(spare=0)
     for _ in range(3):
-        hold_one(pool, name_bytes)[0].recycle()
+        for _ in hold_one(pool, name_bytes)[0].consume():
+            pass
     gc.collect()
     rss, peak = memory("VmRSS"), memory("VmHWM")
     held = [hold_one(pool, name_bytes) for _ in range(answers)]

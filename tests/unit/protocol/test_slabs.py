@@ -28,6 +28,11 @@ def pattern(size: int) -> bytes:
     return bytes(range(251)) * (size // 251) + bytes(range(size % 251))
 
 
+def use_up(body: SlabBody) -> None:
+    for _ in body.consume():
+        pass
+
+
 class TestBody:
     def test_bytes_come_out_as_they_went_in(self) -> None:
         for size in (0, 1, SLAB_BYTES - 1, SLAB_BYTES, SLAB_BYTES + 1, 3 * SLAB_BYTES + 17):
@@ -72,38 +77,60 @@ class TestPool:
         first = SlabBody(SLAB_BYTES, pool)
         fill(first, pattern(SLAB_BYTES))
         slab = first.slices()[0].obj
-        first.recycle()
+        use_up(first)
         assert pool.free_bytes == SLAB_BYTES
         second = SlabBody(SLAB_BYTES, pool)
         second.writable()
         assert second.slices()[0].obj is slab
         assert pool.free_bytes == 0
 
+    def test_a_slab_that_may_still_be_written_is_not_used_again(self) -> None:
+        pool = SlabPool()
+        body = SlabBody(2 * SLAB_BYTES, pool)
+        fill(body, pattern(2 * SLAB_BYTES))
+        pieces = body.consume()
+        next(pieces)
+        assert pool.free_bytes == 0
+        next(pieces)
+        assert pool.free_bytes == SLAB_BYTES
+        del pieces
+        assert pool.free_bytes == SLAB_BYTES
+
+    def test_free_slabs_that_nobody_took_for_a_while_are_let_go(self) -> None:
+        pool = SlabPool()
+        body = SlabBody(SLAB_BYTES, pool)
+        fill(body, pattern(SLAB_BYTES))
+        use_up(body)
+        pool.trim()
+        assert pool.free_bytes == SLAB_BYTES
+        pool.trim()
+        assert pool.free_bytes == 0
+
     def test_no_more_than_the_spare_slabs_are_kept(self) -> None:
         pool = SlabPool(spare=2)
         body = SlabBody(5 * SLAB_BYTES, pool)
         fill(body, pattern(5 * SLAB_BYTES))
-        body.recycle()
+        use_up(body)
         assert pool.free_bytes == 2 * SLAB_BYTES
 
     def test_a_short_last_slab_is_not_kept(self) -> None:
         pool = SlabPool()
         body = SlabBody(10, pool)
         fill(body, pattern(10))
-        body.recycle()
+        use_up(body)
         assert pool.free_bytes == 0
 
-    def test_recycling_twice_gives_a_slab_once(self) -> None:
+    def test_using_up_twice_gives_a_slab_once(self) -> None:
         pool = SlabPool()
         body = SlabBody(SLAB_BYTES, pool)
         fill(body, pattern(SLAB_BYTES))
-        body.recycle()
-        body.recycle()
+        use_up(body)
+        use_up(body)
         assert pool.free_bytes == SLAB_BYTES
         assert pool.take() is not pool.take()
 
-    def test_a_recycled_body_holds_nothing(self) -> None:
+    def test_a_used_up_body_holds_nothing(self) -> None:
         body = SlabBody(SLAB_BYTES, SlabPool())
         fill(body, pattern(SLAB_BYTES))
-        body.recycle()
+        use_up(body)
         assert body.slices() == []

@@ -9,7 +9,7 @@ import pytest
 from limiter.semaphore import AsyncSemaphore
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
-from proxy.output import ALLOWANCE_BYTES, WRITE_WINDOW_BYTES, Output
+from proxy.output import ALLOWANCE_BYTES, Output
 from proxy.transport import Endpoint, SharedReadBuffer
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher
@@ -100,6 +100,24 @@ class TestOrder:
 
         run_virtual(main())
 
+    def test_each_piece_is_reported_when_it_has_left_and_not_before(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                left: list[int] = []
+                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * 10), left.append))
+                await settle()
+                on.transport.take(SLAB)
+                await settle()
+                assert left == []
+                on.transport.take(4)
+                await settle()
+                assert left == [SLAB]
+                on.transport.take(10)
+                await body
+                assert left == [SLAB, 10]
+
+        run_virtual(main())
+
     def test_no_frame_ever_stands_inside_a_body(self) -> None:
         async def main() -> None:
             async with stage(room=10) as on:
@@ -159,14 +177,14 @@ class TestOrder:
 
         run_virtual(main())
 
-    def test_the_transport_never_holds_more_than_a_window_of_a_body(self) -> None:
+    def test_the_transport_never_holds_more_than_one_piece_of_a_body(self) -> None:
         async def main() -> None:
             async with stage(room=0) as on:
                 body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 100)))
                 while not body.done():
                     on.transport.take(300_000)
                     await settle()
-                assert on.transport.largest_buffer <= WRITE_WINDOW_BYTES + len(b"head")
+                assert on.transport.largest_buffer <= SLAB + len(b"head")
                 assert len(on.transport.peer_bytes) == 100 * SLAB + 4
 
         run_virtual(main())
@@ -224,19 +242,19 @@ class TestMemory:
 
         run_virtual(main())
 
-    def test_a_pause_between_two_windows_of_a_body_settles_nothing(self) -> None:
+    def test_a_pause_between_two_pieces_of_a_body_settles_nothing(self) -> None:
         async def main() -> None:
             async with stage(room=0) as on:
                 body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 40)))
                 await settle()
                 on.output.send(bytes(5000))
-                on.transport.take(WRITE_WINDOW_BYTES + len(b"head"))
+                on.transport.take(SLAB + len(b"head"))
                 assert on.direct.held == 5000
                 assert not on.client.reading
                 while not body.done():
-                    on.transport.take(WRITE_WINDOW_BYTES)
+                    on.transport.take(SLAB)
                     await settle()
-                on.transport.take(WRITE_WINDOW_BYTES)
+                on.transport.take(SLAB)
                 assert on.direct.held == 0
 
         run_virtual(main())
