@@ -61,9 +61,7 @@ def main() -> int:
         return 0
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
         return 0
-    print(
-        f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_metrics_doc.py", file=sys.stderr
-    )
+    print(f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_metrics_doc.py", file=sys.stderr)
     return 1
 
 

@@ -66,9 +66,7 @@ class Admin:
 
     def topics(self, namespace: str, mode: str = "PERSISTENT") -> list[str]:
         """List what a client may see of `namespace`: no system topics, partitions one by one."""
-        names = self.call(
-            "GET", f"/admin/v2/namespaces/{namespace}/topics?mode={mode}&includeSystemTopic=false"
-        )
+        names = self.call("GET", f"/admin/v2/namespaces/{namespace}/topics?mode={mode}&includeSystemTopic=false")
         return sorted(names)
 
 

@@ -43,9 +43,7 @@ def free_ports(count: int) -> list[int]:
 class ChildProcess:
     """Run a command with its output in `log`."""
 
-    def __init__(
-        self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.log = log
         with log.open("wb") as output:

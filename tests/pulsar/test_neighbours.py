@@ -23,9 +23,7 @@ POISON: dict[str, Callable[[WireClient], object]] = {
     "namespace with a space": lambda client: client.get_topics("public/a b"),
     "short schema version": lambda client: client.get_schema("persistent://public/default/t", b"short"),
     "schema for no topic": lambda client: client.get_or_create_schema("no/topic", STRING_SCHEMA),
-    "schema for no domain": lambda client: client.get_or_create_schema(
-        "foo://public/default/t", STRING_SCHEMA
-    ),
+    "schema for no domain": lambda client: client.get_or_create_schema("foo://public/default/t", STRING_SCHEMA),
 }
 
 

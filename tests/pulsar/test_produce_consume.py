@@ -53,9 +53,7 @@ def test_compressed_messages_arrive_unchanged(
 
 def test_properties_key_and_event_time_arrive(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "sub")
-    client.create_producer(topic).send(
-        b"x", properties={"a": "1", "é": "2"}, partition_key="key", event_timestamp=1234
-    )
+    client.create_producer(topic).send(b"x", properties={"a": "1", "é": "2"}, partition_key="key", event_timestamp=1234)
     (message,) = receive(consumer, 1)
     assert message.properties() == {"a": "1", "é": "2"}
     assert (message.partition_key(), message.event_timestamp()) == ("key", 1234)
@@ -77,9 +75,7 @@ def test_a_chunked_message_of_12_mib_arrives_unchanged(client: pulsar.Client, to
     assert message.data() == sent
 
 
-def test_a_message_that_was_not_acknowledged_goes_to_the_next_consumer(
-    client: pulsar.Client, topic: str
-) -> None:
+def test_a_message_that_was_not_acknowledged_goes_to_the_next_consumer(client: pulsar.Client, topic: str) -> None:
     first = client.subscribe(topic, "sub")
     client.create_producer(topic).send(b"kept")
     first.receive(timeout_millis=60_000)

@@ -51,9 +51,7 @@ def test_an_incompatible_schema_is_refused_by_name(client: pulsar.Client, topic:
         client.create_producer(topic, schema=JsonSchema(Renamed))
 
 
-def test_get_schema_returns_what_the_client_registered(
-    client: pulsar.Client, wire: WireClient, topic: str
-) -> None:
+def test_get_schema_returns_what_the_client_registered(client: pulsar.Client, wire: WireClient, topic: str) -> None:
     client.create_producer(topic, schema=JsonSchema(Order))
     response = wire.get_schema(topic)
     assert not response.HasField("error_code")

@@ -12,9 +12,7 @@ from tests.support.wire import WireClient
 pytestmark = pytest.mark.pulsar
 
 
-def test_a_partitioned_topic_spreads_and_delivers_all(
-    client: pulsar.Client, admin: Admin, topic: str
-) -> None:
+def test_a_partitioned_topic_spreads_and_delivers_all(client: pulsar.Client, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, partitions=5)
     assert client.get_topic_partitions(topic) == [f"{topic}-partition-{number}" for number in range(5)]
     consumer = client.subscribe(topic, "sub")

@@ -29,9 +29,7 @@ def names(response: pb.CommandGetTopicsOfNamespaceResponse) -> list[str]:
 
 
 @contextmanager
-def connected(
-    url: str, segment_bytes: int = 0, rcvbuf: int | None = None, target: str = ""
-) -> Iterator[WireClient]:
+def connected(url: str, segment_bytes: int = 0, rcvbuf: int | None = None, target: str = "") -> Iterator[WireClient]:
     with WireClient(*host_and_port(url), segment_bytes=segment_bytes, rcvbuf=rcvbuf) as client:
         client.connect(**({"proxy_to_broker_url": target} if target else {}))
         yield client
@@ -46,9 +44,7 @@ def test_a_pattern_is_evaluated_by_the_broker(wire: WireClient, filled: str) -> 
     assert (names(response), response.filtered, response.changed) == (["a1", "a2"], True, True)
 
 
-def test_a_pattern_over_the_brokers_limit_gets_the_whole_list_unfiltered(
-    wire: WireClient, filled: str
-) -> None:
+def test_a_pattern_over_the_brokers_limit_gets_the_whole_list_unfiltered(wire: WireClient, filled: str) -> None:
     response = wire.get_topics(filled, pattern=f"persistent://{filled}/{'a' * 50}.*")
     assert not response.filtered
     assert len(response.topics) == 6
@@ -76,9 +72,7 @@ def test_properties_of_a_topic_list_request_are_no_hindrance(wire: WireClient, f
     assert len(wire.get_topics(filled, properties={"key": "value"}).topics) == 6
 
 
-def test_a_pattern_that_does_not_compile_is_an_error_and_the_connection_lives(
-    wire: WireClient, filled: str
-) -> None:
+def test_a_pattern_that_does_not_compile_is_an_error_and_the_connection_lives(wire: WireClient, filled: str) -> None:
     with pytest.raises(ServerRefusedError):
         wire.get_topics(filled, pattern="[")
     assert len(wire.get_topics(filled).topics) == 6
@@ -123,9 +117,7 @@ def test_partition_metadata_says_how_many_and_creates_only_if_asked(wire: WireCl
     assert missing.error == ServerError.TopicNotFound
 
 
-def test_a_lookup_sends_the_client_back_through_the_proxy(
-    proxy_url: str, broker: Broker, filled: str
-) -> None:
+def test_a_lookup_sends_the_client_back_through_the_proxy(proxy_url: str, broker: Broker, filled: str) -> None:
     with connected(proxy_url) as client:
         response = client.lookup(f"persistent://{filled}/a1")
     assert response.response == pb.CommandLookupTopicResponse.Connect
@@ -155,9 +147,7 @@ def test_the_lookup_connection_promises_no_watcher_and_no_message_size(proxy_url
     assert answer.feature_flags.supports_get_partitioned_metadata_without_auto_creation
 
 
-def test_a_command_that_is_not_served_gets_an_error_and_the_connection_lives(
-    proxy_url: str, filled: str
-) -> None:
+def test_a_command_that_is_not_served_gets_an_error_and_the_connection_lives(proxy_url: str, filled: str) -> None:
     with connected(proxy_url) as client:
         client.send_command(watch_request(77, filled))
         with pytest.raises(ServerRefusedError):
@@ -173,9 +163,7 @@ def watch_request(request_id: int, namespace: str) -> pb.BaseCommand:
 
 
 @pytest.mark.parametrize("scheme", ["", "pulsar://"], ids=["host:port", "with scheme"])
-def test_a_direct_connection_carries_the_brokers_own_promises(
-    proxy_url: str, broker: Broker, scheme: str
-) -> None:
+def test_a_direct_connection_carries_the_brokers_own_promises(proxy_url: str, broker: Broker, scheme: str) -> None:
     with WireClient(*host_and_port(broker.service_url)) as direct:
         brokers = direct.connect()
     with WireClient(*host_and_port(proxy_url)) as through:

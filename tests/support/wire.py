@@ -195,9 +195,7 @@ class WireClient:
             topics_hash=topics_hash,
             properties=_key_values(properties),
         )
-        self.send_command(
-            pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request)
-        )
+        self.send_command(pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
         return request.request_id
 
     def get_topics(
@@ -230,9 +228,7 @@ class WireClient:
         self.send_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=request))
         return self.answer_to(request.request_id).lookupTopicResponse
 
-    def partition_metadata(
-        self, topic: str, auto_create: bool = True
-    ) -> pb.CommandPartitionedTopicMetadataResponse:
+    def partition_metadata(self, topic: str, auto_create: bool = True) -> pb.CommandPartitionedTopicMetadataResponse:
         """Ask how many partitions `topic` has; a Failed answer is returned, not raised."""
         request = pb.CommandPartitionedTopicMetadata(
             request_id=self.next_request_id(), topic=topic, metadata_auto_creation_enabled=auto_create

@@ -86,17 +86,12 @@ def test_any_bytes_decode_or_are_the_peers_fault(encoded: bytes) -> None:
 
 def test_incomplete_command_is_not_sent() -> None:
     with pytest.raises(LocalProtocolError, match="topic"):
-        commands.frame(
-            pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(request_id=1))
-        )
+        commands.frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(request_id=1)))
 
 
 def test_request_id_is_found_whatever_the_command() -> None:
     subscribe = pb.CommandWatchTopicList(request_id=5, watcher_id=1, namespace="a/b", topics_pattern=".*")
-    assert (
-        commands.request_id_of(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=subscribe))
-        == 5
-    )
+    assert commands.request_id_of(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=subscribe)) == 5
 
 
 @pytest.mark.parametrize(
@@ -264,9 +259,7 @@ def test_partition_metadata_keeps_auto_creation() -> None:
 
 
 def test_other_requests_change_their_request_id_only() -> None:
-    topics = pb.CommandGetTopicsOfNamespace(
-        request_id=1, namespace="a/b", mode=2, topics_pattern="x", topics_hash="0"
-    )
+    topics = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="a/b", mode=2, topics_pattern="x", topics_hash="0")
     topics.properties.add(key="k", value="v")
     schema = pb.CommandGetSchema(request_id=1, topic="t", schema_version=b"\x01")
     body = pb.Schema(name="", schema_data=b"{}", type=pb.Schema.Json)
@@ -315,9 +308,7 @@ def test_partition_count_of_zero_is_sent() -> None:
 
 
 def test_failed_partition_metadata_is_answered_in_kind() -> None:
-    answer = content(
-        commands.partition_metadata_failed(4, ServerError.TopicNotFound, "no")
-    ).partitionMetadataResponse
+    answer = content(commands.partition_metadata_failed(4, ServerError.TopicNotFound, "no")).partitionMetadataResponse
     assert (answer.response, answer.error, answer.message) == (1, 11, "no")
     assert not answer.HasField("partitions")
 

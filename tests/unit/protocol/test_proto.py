@@ -79,9 +79,7 @@ WIRE = {
 @pytest.mark.parametrize(("message", "field"), WIRE)
 def test_field_is_what_the_wire_has(message: str, field: str) -> None:
     declared = pb.DESCRIPTOR.message_types_by_name[message].fields_by_name[field]
-    kind = {
-        name[5:].lower(): number for name, number in vars(type(declared)).items() if name.startswith("TYPE_")
-    }
+    kind = {name[5:].lower(): number for name, number in vars(type(declared)).items() if name.startswith("TYPE_")}
     number, expected_kind, required, default = WIRE[message, field]
     assert (declared.number, declared.type, declared.is_required) == (number, kind[expected_kind], required)
     assert declared.default_value == default

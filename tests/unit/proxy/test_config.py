@@ -116,9 +116,7 @@ class TestFaults:
     def test_the_broker_address_is_required_and_the_file_to_change_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "proxy.conf"
         path.write_text("servicePort=1\n")
-        with pytest.raises(
-            ConfigError, match=r"proxy\.conf: brokerServiceURL: got nothing, expected pulsar://"
-        ):
+        with pytest.raises(ConfigError, match=r"proxy\.conf: brokerServiceURL: got nothing, expected pulsar://"):
             Config.load(path)
 
     @pytest.mark.parametrize(
@@ -222,9 +220,7 @@ class TestWarnings:
         ]
 
     def test_a_java_only_key_at_its_default_is_passed_over(self, tmp_path: Path) -> None:
-        java_defaults = "".join(
-            f"{key}={value}\n" for key, value in JAVA_ONLY_KEYS.items() if value is not None
-        )
+        java_defaults = "".join(f"{key}={value}\n" for key, value in JAVA_ONLY_KEYS.items() if value is not None)
         assert load(java_defaults, tmp_path).warnings == ()
 
     @pytest.mark.parametrize("key", sorted(UNSAFE_TO_IGNORE))
@@ -312,8 +308,6 @@ def test_the_sample_file_and_the_reference_are_those_of_the_table() -> None:
 
 def test_reading_the_configuration_loads_nothing_slow() -> None:
     program = "import sys, proxy.config; print([name for name in sys.modules])"
-    names = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     for slow in ("aiohttp", "prometheus_client", "structlog", "asyncio", "uvloop", "google"):
         assert f"'{slow}'" not in names.stdout

@@ -60,11 +60,7 @@ def test_the_topic_list_family_has_the_26_samples_of_pip_442() -> None:
         *(f"{m}_memory_{what}_bytes" for m in ("heap", "direct") for what in ("used", "limit")),
         *(f"{m}_queue_{what}" for m in ("heap", "direct") for what in ("size", "max_size")),
         *(f"{m}_timeout_{what}" for m in ("heap", "direct") for what in ("total", "created")),
-        *(
-            f"{m}_wait_time_ms{what}"
-            for m in ("heap", "direct")
-            for what in ("", "_count", "_sum", "_created")
-        ),
+        *(f"{m}_wait_time_ms{what}" for m in ("heap", "direct") for what in ("", "_count", "_sum", "_created")),
     }
     lines = [line for line in Setting().text().splitlines() if line.startswith(TOPIC_LIST)]
     assert len(lines) == 26
@@ -74,11 +70,7 @@ def test_the_topic_list_family_has_the_26_samples_of_pip_442() -> None:
 
 @pytest.mark.parametrize("memory", ["heap", "direct"])
 def test_wait_times_have_the_quantile_labels_of_pip_442(memory: str) -> None:
-    lines = [
-        line
-        for line in Setting().text().splitlines()
-        if line.startswith(f"{TOPIC_LIST}{memory}_wait_time_ms{{")
-    ]
+    lines = [line for line in Setting().text().splitlines() if line.startswith(f"{TOPIC_LIST}{memory}_wait_time_ms{{")]
     assert lines == [
         f'{TOPIC_LIST}{memory}_wait_time_ms{{cluster="blue",quantile="{quantile}"}} NaN'
         for quantile in ("0.5", "0.95", "0.99", "1.0")
@@ -98,9 +90,7 @@ def test_the_exposed_kinds_are_those_of_pip_442() -> None:
 
 
 def test_limiters_are_read_each_from_its_own_books() -> None:
-    heap = Books(
-        held=1, limit=2, queue_size=3, max_queue=4, timed_out=5, rejected=6, cancelled=7, overshoots=8
-    )
+    heap = Books(held=1, limit=2, queue_size=3, max_queue=4, timed_out=5, rejected=6, cancelled=7, overshoots=8)
     direct = Books(held=11, limit=12, queue_size=13, max_queue=14, timed_out=15, rejected=16, cancelled=17)
     setting = Setting(heap, direct)
     for memory, first in (("heap", 1), ("direct", 11)):
@@ -137,8 +127,7 @@ def test_old_waits_leave_the_quantiles_but_not_the_sums() -> None:
 def test_what_only_statistics_count_leaves_no_sample_behind() -> None:
     setting = Setting()
     calls: list[Callable[[], None]] = [
-        getattr(setting.heap_waits, name)
-        for name in ("queued", "rejected", "cancelled", "updated", "released")
+        getattr(setting.heap_waits, name) for name in ("queued", "rejected", "cancelled", "updated", "released")
     ]
     for call in calls:
         call()
@@ -233,7 +222,5 @@ def test_the_reference_page_is_that_of_the_table() -> None:
 
 def test_importing_the_table_does_not_load_prometheus() -> None:
     program = "import sys, proxy.metrics; print('prometheus_client' in sys.modules)"
-    finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "False\n"

@@ -167,10 +167,6 @@ async def test_a_port_in_use_is_reported_and_leaves_nothing_behind() -> None:
 
 
 def test_importing_the_module_does_not_load_aiohttp() -> None:
-    program = (
-        "import sys, proxy.web; print([m for m in ('aiohttp', 'prometheus_client') if m in sys.modules])"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    program = "import sys, proxy.web; print([m for m in ('aiohttp', 'prometheus_client') if m in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "[]\n"
