@@ -39,6 +39,7 @@ integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broke
 	$(BIN)/python -m pytest -q tests/integration
 
 pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker
+	$(BIN)/python -m tests.pulsar.harness --prepare
 	$(BIN)/python -m pytest -q tests/pulsar tests/conformance
 
 bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)

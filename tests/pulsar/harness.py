@@ -2,7 +2,8 @@
 
 Order: PULSAR_SERVICE_URL (with PULSAR_ADMIN_URL), Maven, Docker. A machine with none of them is an error in
 one line, never a silent skip. `python -m tests.pulsar.harness` runs both and prints their addresses;
-`--check` only says which broker would be used, or what is missing.
+`--check` only says which broker would be used, or what is missing; `--prepare` also resolves it by Maven, which may take
+minutes on a fresh machine and belongs to no test's time.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from tests.pulsar.standalone import (
     NAMESPACE,
     Broker,
     MissingToolError,
+    class_path,
     missing_for_docker,
     missing_for_maven,
     standalone,
@@ -73,10 +75,14 @@ def main() -> int:
     """Run the command line; 1 is a missing tool or a process that failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.pulsar.harness", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say which broker would be used")
+    parser.add_argument("--prepare", action="store_true", help="fetch the broker if Maven has to")
     arguments = parser.parse_args()
     try:
         if arguments.check:
             print(f"real pulsar: {check(os.environ)}")
+        elif arguments.prepare:
+            if check(os.environ) == "maven":
+                class_path()
         else:
             with tempfile.TemporaryDirectory(prefix="pulsar-harness-") as directory:
                 _run(Path(directory))
