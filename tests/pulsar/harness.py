@@ -1,9 +1,9 @@
 """Owns the choice of the broker under test and the proxy in front of it; also a command for humans.
 
-Order: PULSAR_SERVICE_URL (with PULSAR_ADMIN_URL), Maven, Docker. A machine with none of them is an error in
-one line, never a silent skip. `python -m tests.pulsar.harness` runs both and prints their addresses;
-`--check` only says which broker would be used, or what is missing; `--prepare` also resolves it by Maven, which may take
-minutes on a fresh machine and belongs to no test's time.
+Order: PULSAR_SERVICE_URL (with PULSAR_ADMIN_URL), Maven, Docker. A machine with none of them is an error in one line,
+never a silent skip. `python -m tests.pulsar.harness` runs both and prints their addresses; `--check` only says which
+broker would be used, or what is missing; `--prepare` also resolves it by Maven, which may take minutes on a fresh
+machine and belongs to no test's time.
 """
 
 import argparse
