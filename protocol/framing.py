@@ -121,6 +121,11 @@ class FrameDecoder:
         return self._mode is _Mode.STORING
 
     @property
+    def missing_bytes(self) -> int:
+        """Count the bytes that a frame being stored still needs."""
+        return self._head.frame_bytes - len(self._buffer) if self._head is not None else 0
+
+    @property
     def stored_bytes(self) -> int:
         """Count the bytes held here for frames that are not complete or not yet handed out."""
         return len(self._buffer)

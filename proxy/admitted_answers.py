@@ -146,7 +146,7 @@ class AdmittedQuestion(Generic[A]):
         if not self._turn.done():
             self._turn.set_exception(error)
             self._turn.exception()
-        elif self._admitting is not None:
+        elif self._admitting is not None and not self._abandoned:
             self._admitting.reschedule(self._loop.time())
 
     def _announce(self) -> None:

@@ -299,4 +299,5 @@ def _client_limits(config: Config) -> ClientLimits:
         max_message_bytes=config.max_message_size,
         max_outstanding=config.max_outstanding_requests_per_connection,
         send_buffer_bytes=config.client_socket_send_buffer_bytes,
+        frame_seconds=config.topic_list_request_timeout_millis / 1000,
     )

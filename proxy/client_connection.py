@@ -51,12 +51,13 @@ class Hold(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one client connection may do, in bytes and requests."""
+    """What one client connection may do, in bytes, requests and seconds; a large frame must be whole in time."""
 
     max_frame_bytes: int
     max_message_bytes: int
     max_outstanding: int
     send_buffer_bytes: int
+    frame_seconds: float
 
 
 class SessionRegistry(Protocol):
@@ -97,6 +98,7 @@ class ClientConnection(Endpoint):
     __slots__ = (
         "_awaits_pong",
         "_decoder",
+        "_frame_clock",
         "_heard",
         "_holds",
         "_large_permit",
@@ -122,6 +124,7 @@ class ClientConnection(Endpoint):
         self._awaits_pong = False
         self._heard = False
         self._large_permit: Permit | None = None
+        self._frame_clock: asyncio.TimerHandle | None = None
         self.output = Output(self, services.direct)
         self.client_address = client_address
         self.name = client_address
@@ -129,7 +132,7 @@ class ClientConnection(Endpoint):
         self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests, self._scope, self._fewer_requests)
 
-    # --- what the services need of a client (topic_lists.ListClient) ------------------------------
+    # --- what the services need of a client (requester.Requester) ------------------------------
 
     @property
     def max_frame_bytes(self) -> int:
@@ -173,8 +176,10 @@ class ClientConnection(Endpoint):
         self.name = peer_name(transport)
 
     def read_place(self) -> memoryview:
-        """Read little at a time, but for a large frame that has its permit."""
-        return self._shared.large if self._decoder.storing else self._shared.small
+        """Read little at a time, but for a large frame that has its permit; never beyond that frame's end."""
+        if self._decoder.storing:
+            return self._shared.large[: self._decoder.missing_bytes]
+        return self._shared.small
 
     def data_arrived(self, count: int) -> None:
         """Decode and route what has come."""
@@ -211,8 +216,14 @@ class ClientConnection(Endpoint):
         self._scope.cancel()
         self._requests.close()
         self.output.close()
+        self._stop_frame_clock()
         self._release_large_permit()
         self._services.sessions.ended(self, cause)
+
+    def _stop_frame_clock(self) -> None:
+        if self._frame_clock is not None:
+            self._frame_clock.cancel()
+            self._frame_clock = None
 
     def _release_large_permit(self) -> None:
         if self._large_permit is not None:
@@ -259,6 +270,7 @@ class ClientConnection(Endpoint):
             self._processing = False
 
     def _on_frame(self, frame: Frame) -> None:
+        self._stop_frame_clock()
         self._services.counters.binary_ops += 1
         kind = frame.head.command_type
         if kind is None:
@@ -305,7 +317,14 @@ class ClientConnection(Endpoint):
                 self._hold(Hold.LARGE_FRAME)
                 self._scope.start(self._wait_for_large_frame(head, cost))
             else:
-                self._decoder.store()
+                self._store_large_frame()
+
+    def _store_large_frame(self) -> None:
+        self._decoder.store()
+        # A client that sends it drop by drop would keep the permit for as long as it likes.
+        self._frame_clock = self.loop.call_later(
+            self._services.limits.frame_seconds, self.abort, DisconnectCause.READ_TIMEOUT
+        )
 
     async def _wait_for_large_frame(self, head: FrameHead, cost: int) -> None:
         try:
@@ -318,7 +337,7 @@ class ClientConnection(Endpoint):
             self.output.send(commands.error(request_id, ServerError.TooManyRequests, DIRECT_REFUSAL))
             self._decoder.skip()
         else:
-            self._decoder.store()
+            self._store_large_frame()
         self._unhold(Hold.LARGE_FRAME)
 
     def _request_id(self, head: FrameHead) -> int:
@@ -346,6 +365,7 @@ class ClientConnection(Endpoint):
         self._state.enter(State.CONNECTING)
         if connect.HasField("proxy_to_broker_url"):
             self._state.enter(State.CONNECTING_TO_BROKER)
+            self._services.sessions.handshake_done(self)
             self._hold(Hold.CONNECTING)
             self._scope.start(self._connect_to_broker(connect))
         else:
@@ -373,14 +393,19 @@ class ClientConnection(Endpoint):
             self.refuse_connect(refused.code, refused.message, refused.cause)
             return
         try:
+            broker_transport, to_client = broker.hand_over()
+        except ConnectionClosed as closed:
+            self.refuse_connect(ServerError.ServiceNotReady, f"the broker is gone: {closed}", closed.cause)
+            return
+        try:
             client_transport = self.detach()
         except ConnectionClosed:
-            broker.handshake.abort(DisconnectCause.CLIENT_CLOSED)
+            broker_transport.abort()
             return
         self._state.enter(State.RELAY)
         relay = direct_mode.join(self._services.sessions.relay_ended)
         self._services.sessions.became_relay(self, relay)
-        relay.start(client_transport, *broker.hand_over(), self._decoder.take_rest())
+        relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
 
     def refuse_connect(self, code: int, message: str, cause: DisconnectCause) -> None:
         """Answer CONNECT with an ERROR about the connection, and end it."""

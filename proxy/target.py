@@ -18,6 +18,7 @@ from proxy.errors import TargetRefused
 _PLAIN_SCHEME: Final = "pulsar://"
 _TLS_SCHEME: Final = "pulsar+ssl://"
 _DEFAULT_PORT: Final = 6650
+RESOLVE_SECONDS: Final = 10.0
 _HOST_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._:-]+")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 
@@ -96,7 +97,10 @@ async def resolve(target: BrokerAddress) -> list[str]:
         pass
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except TimeoutError as error:
+        raise TargetRefused(f"host {target.host!r} was not resolved within {RESOLVE_SECONDS:g} s") from error
     except OSError as error:
         raise TargetRefused(f"host {target.host!r} cannot be resolved: {error.strerror or error}") from error
     except UnicodeError as error:
