@@ -96,6 +96,8 @@ class AdmittedQuestion(Generic[A]):
 
     async def _admit(self, head: FrameHead, timeout_seconds: float) -> None:
         """Wait for memory, but not for an answer that can no longer come."""
+        if self._failure is not None:
+            raise self._failure
         try:
             async with asyncio.timeout(None) as self._admitting:
                 await self.admit(head, timeout_seconds)
@@ -197,9 +199,10 @@ class SchemaQuestion(AdmittedQuestion[OpaqueAnswer]):
         loop: asyncio.AbstractEventLoop,
         slabs: SlabPool,
         max_bytes: int,
+        on_announced: Callable[[], None],
         direct: AsyncSemaphore,
     ) -> None:
-        super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, _nothing)
+        super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_announced)
         self._direct = direct
         self.permit: Permit | None = None
 

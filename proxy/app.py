@@ -268,6 +268,7 @@ def _session_limits(config: Config) -> SessionLimits:
         per_address=config.max_concurrent_inbound_connections_per_ip,
         handshake_seconds=config.handshake_timeout_millis / 1000,
         keep_alive_seconds=config.keep_alive_interval_seconds,
+        read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
     )
 
 
@@ -300,4 +301,5 @@ def _client_limits(config: Config) -> ClientLimits:
         max_outstanding=config.max_outstanding_requests_per_connection,
         send_buffer_bytes=config.client_socket_send_buffer_bytes,
         frame_seconds=config.topic_list_request_timeout_millis / 1000,
+        keep_alive=config.keep_alive_interval_seconds > 0,
     )

@@ -125,8 +125,10 @@ class BrokerConnection(Endpoint):
 
     @property
     def usable(self) -> bool:
-        """Tell whether a new question may be asked: connected, and not paused for memory."""
-        return self.open and self._paused_for is None and self.ready.done() and self.ready.exception() is None
+        """Tell whether a new question may be asked: connected, not paused for memory, and taking what is written."""
+        if not self.open or self._paused_for is not None or self.write_pending:
+            return False
+        return self.ready.done() and self.ready.exception() is None
 
     @property
     def paused(self) -> bool:
@@ -144,7 +146,9 @@ class BrokerConnection(Endpoint):
         Raises ConnectionClosed if the connection has ended.
         """
         if not self.open:
-            raise ConnectionClosed(self.cause or DisconnectCause.BROKER_CLOSED)
+            error = ConnectionClosed(self.cause or DisconnectCause.BROKER_CLOSED)
+            question.failed(error)
+            raise error
         now = self.loop.time()
         self.last_used = now
         self._asked[request_id] = _Asked(question, now)
@@ -174,10 +178,16 @@ class BrokerConnection(Endpoint):
         """Send CONNECT as soon as the connection is there."""
         super().adopt(transport)
         self.write(self._connect_frame)
+        self._connect_frame = b""
 
     def read_place(self) -> memoryview:
         """Read a body straight into its sink, everything else into the shared buffer."""
         return self._decoder.writable() if self._decoder.diverting else self._shared.small
+
+    def resume_writing(self) -> None:
+        """Take questions again: the broker has taken what was written."""
+        super().resume_writing()
+        self._owner.connection_changed(self)
 
     def data_arrived(self, count: int) -> None:
         """Decode what has come."""

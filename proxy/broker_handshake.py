@@ -44,6 +44,7 @@ class BrokerHandshake(Endpoint):
         """Send CONNECT as soon as the connection is there."""
         super().adopt(transport)
         self.write(self._connect_frame)
+        self._connect_frame = b""
 
     def data_arrived(self, count: int) -> None:
         """Look for CONNECTED; what comes behind it belongs to the client."""

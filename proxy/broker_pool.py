@@ -164,10 +164,17 @@ class BrokerPool:
     def _open_if_allowed(self, key: PoolKey) -> None:
         if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
             return
-        if self.size >= self._limits.total and not self._close_an_idle_one():
-            return
+        # Booked before room is made: making room tells others, who may want it too.
         self._opening[key] += 1
+        if self.size > self._limits.total and not self._close_an_idle_one():
+            self._opened(key)
+            return
         self._scope.start(self._open(key))
+
+    def _opened(self, key: PoolKey) -> None:
+        self._opening[key] -= 1
+        if not self._opening[key]:
+            del self._opening[key]
 
     def _close_an_idle_one(self) -> bool:
         idle = [connection for connection in self._keys if connection.usable and connection.outstanding == 0]
@@ -208,16 +215,16 @@ class BrokerPool:
         try:
             await self._dial(key)
         except OPENING_FAILURES as error:
-            self._opening[key] -= 1
+            self._opened(key)
             if not self._connections.get(key):
                 self._wake(key, error)
             self._open_for_waiters(failed=key)
             return
         except BaseException:
-            self._opening[key] -= 1
+            self._opened(key)
             self._wake(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
             raise
-        self._opening[key] -= 1
+        self._opened(key)
         self._wake(key)
 
     async def _dial(self, key: PoolKey) -> None:

@@ -22,7 +22,7 @@ from protocol.frames import Frame, FrameHead
 from protocol.framing import FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
-from proxy.client_requests import ClientRequests, RequestServices
+from proxy.client_requests import REQUESTS, ClientRequests, RequestServices
 from proxy.counters import Counters
 from proxy.direct_mode import DirectMode, DirectRefused
 from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, DisconnectCause, protocol_cause
@@ -37,6 +37,7 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
 LARGE_FRAME_COPIES: Final = 3
+LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, CommandType.GET_OR_CREATE_SCHEMA})
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
 
 
@@ -58,6 +59,7 @@ class ClientLimits:
     max_outstanding: int
     send_buffer_bytes: int
     frame_seconds: float
+    keep_alive: bool
 
 
 class SessionRegistry(Protocol):
@@ -157,16 +159,21 @@ class ClientConnection(Endpoint):
         return self._state.state not in (State.INIT, State.CONNECTING)
 
     def tick(self, now: float) -> None:
-        """Once per keep-alive interval: PING a client that was silent since the last time, end one that still is."""
+        """Once per keep-alive interval: PING a client that was silent since the last time, end one that still is.
+
+        Without keep-alive the read timeout does the same without a PING, its half at a time.
+        """
         if self._state.state is not State.LOOKUP or not self.reading:
             return
-        if self._heard:
+        if self._heard or self.output.moved():
             self._heard = False
         elif self._awaits_pong:
-            self.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT)
+            limits = self._services.limits
+            self.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT if limits.keep_alive else DisconnectCause.READ_TIMEOUT)
         else:
             self._awaits_pong = True
-            self.output.send(commands.PING_FRAME)
+            if self._services.limits.keep_alive:
+                self.output.send(commands.PING_FRAME)
 
     # --- socket -----------------------------------------------------------------------------------
 
@@ -277,7 +284,11 @@ class ClientConnection(Endpoint):
             raise MalformedFrame("got a command whose type does not stand first")
         verdict = self._state.judge(kind)
         if verdict is Verdict.SERVE:
-            _SERVE[kind](self, commands.decode_command(frame.command))
+            command = commands.decode_command(frame.command)
+            if kind in REQUESTS:
+                self._on_request(command, frame.command)
+            else:
+                _SERVE[kind](self, command)
             self._release_large_permit()
         elif verdict is Verdict.REFUSE:
             self._refuse(kind, frame)
@@ -310,6 +321,12 @@ class ClientConnection(Endpoint):
         elif verdict is not Verdict.SERVE:
             self._decoder.skip()
             self._send_refusal(kind, self._request_id(head))
+        elif kind not in LARGE_COMMANDS:
+            # Nothing else is that long but a schema; a request that held direct memory would wait for its own answer's.
+            self._decoder.skip()
+            name = CommandType(kind).name
+            message = f"command {name} has {head.frame_bytes} bytes, at most {UNBOOKED_FRAME_BYTES} are served"
+            self.output.send(commands.error(self._request_id(head), ServerError.NotAllowedError, message))
         else:
             cost = head.frame_bytes * LARGE_FRAME_COPIES
             self._large_permit = self._services.direct.try_acquire(cost, key=self.name)
@@ -367,7 +384,8 @@ class ClientConnection(Endpoint):
             self._state.enter(State.CONNECTING_TO_BROKER)
             self._services.sessions.handshake_done(self)
             self._hold(Hold.CONNECTING)
-            self._scope.start(self._connect_to_broker(connect))
+            large, self._large_permit = self._large_permit, None
+            self._scope.start(self._connect_to_broker(connect), large.release if large is not None else None)
         else:
             self._enter_lookup_mode(connect)
 
@@ -420,9 +438,9 @@ class ClientConnection(Endpoint):
     def _on_nothing(self, _: pb.BaseCommand) -> None:
         """Pass over a PONG, or credentials nobody asked for."""
 
-    def _on_request(self, command: pb.BaseCommand) -> None:
+    def _on_request(self, command: pb.BaseCommand, raw: bytes) -> None:
         """Serve a request; while too many are outstanding the client is not read."""
-        if self._requests.serve(command, self._large_permit):
+        if self._requests.serve(command, raw, self._large_permit):
             self._large_permit = None
         if self._requests.outstanding >= self._services.limits.max_outstanding:
             self._hold(Hold.OUTSTANDING)
@@ -436,9 +454,4 @@ _SERVE: Final[dict[int, Callable[[ClientConnection, pb.BaseCommand], None]]] = {
     CommandType.PING: ClientConnection._on_ping,
     CommandType.PONG: ClientConnection._on_nothing,
     CommandType.AUTH_RESPONSE: ClientConnection._on_nothing,
-    CommandType.LOOKUP: ClientConnection._on_request,
-    CommandType.PARTITIONED_METADATA: ClientConnection._on_request,
-    CommandType.GET_TOPICS_OF_NAMESPACE: ClientConnection._on_request,
-    CommandType.GET_SCHEMA: ClientConnection._on_request,
-    CommandType.GET_OR_CREATE_SCHEMA: ClientConnection._on_request,
 }

@@ -18,9 +18,12 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.counters import Counters
+from proxy.errors import RequestFailed
 from proxy.lookups import TOO_MANY_LOOKUPS, LookupService
+from proxy.request_checks import check_properties
 from proxy.requester import Requester
 from proxy.schemas import SchemaService
+from proxy.slots import Slot
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.topic_lists import TopicListService
@@ -45,17 +48,17 @@ class RequestServices:
 class _Held(NamedTuple):
     """What a request holds until it ends: one of the concurrent lookups, and memory if its frame was large."""
 
-    lookup: Permit
+    slot: Slot
     large: Permit | None
 
     def release(self) -> None:
-        self.lookup.release()
+        self.slot.release()
         if self.large is not None:
             self.large.release()
 
 
 class _WaitingList(NamedTuple):
-    request: pb.CommandGetTopicsOfNamespace
+    command: bytes
     arrived: float
     held: _Held
 
@@ -76,24 +79,29 @@ class ClientRequests:
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
-    def serve(self, command: pb.BaseCommand, large: Permit | None) -> bool:
-        """Begin to serve a request; tells whether `large`, the permit of its frame, is now held by it."""
+    def serve(self, command: pb.BaseCommand, raw: bytes, large: Permit | None) -> bool:
+        """Begin to serve a request that came as `raw`; tells whether `large`, its frame's permit, is now held by it."""
         asked, rejected = _COUNTED[command.type]
         counters = self._services.counters
         _count(counters, asked)
-        permit = self._services.lookups.try_begin()
-        if permit is None:
+        try:
+            check_properties(command)
+        except RequestFailed as failure:
+            self._client.output.send(_refusal(command, failure.code, failure.message))
+            return False
+        slot = self._services.lookups.try_begin()
+        if slot is None:
             _count(counters, rejected)
-            self._client.output.send(_too_many(command))
+            self._client.output.send(_refusal(command, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
             return False
         self.outstanding += 1
-        held = _Held(permit, large)
+        held = _Held(slot, large)
         if command.type == CommandType.GET_TOPICS_OF_NAMESPACE:
-            self._list(command.getTopicsOfNamespace, held)
+            self._list(command.getTopicsOfNamespace, raw, held)
         else:
             # What is held is released by the task's end, not by its body: a task cancelled before its first step has
             # none.
-            self._scope.start(self._work(command), partial(self._ended, held))
+            self._scope.start(self._work(command, slot), partial(self._ended, held))
         return True
 
     def close(self) -> None:
@@ -103,37 +111,39 @@ class ClientRequests:
             self._services.counters.list_ended("cancelled")
             entry.held.release()
 
-    def _work(self, command: pb.BaseCommand) -> Coroutine[Any, Any, None]:
+    def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
         services, client = self._services, self._client
         lookups, broker = services.lookups, services.broker
         if command.type == CommandType.LOOKUP:
-            return lookups.lookup(client, broker, command.lookupTopic)
+            return lookups.lookup(client, broker, command.lookupTopic, slot)
         if command.type == CommandType.PARTITIONED_METADATA:
-            return lookups.partition_metadata(client, broker, command.partitionMetadata)
+            return lookups.partition_metadata(client, broker, command.partitionMetadata, slot)
         if command.type == CommandType.GET_OR_CREATE_SCHEMA:
-            return lookups.get_or_create_schema(client, broker, command.getOrCreateSchema)
+            return lookups.get_or_create_schema(client, broker, command.getOrCreateSchema, slot)
         assert command.type == CommandType.GET_SCHEMA
-        return services.schemas.serve(client, broker, command.getSchema)
+        return services.schemas.serve(client, broker, command.getSchema, slot)
 
-    def _list(self, request: pb.CommandGetTopicsOfNamespace, held: _Held) -> None:
-        entry = _WaitingList(request, self._services.loop.time(), held)
+    def _list(self, request: pb.CommandGetTopicsOfNamespace, raw: bytes, held: _Held) -> None:
+        now = self._services.loop.time()
         if self._lists_under_way < LISTS_AT_ONCE:
-            self._start_list(entry)
+            self._start_list(request, now, held)
             return
         if self._waiting_lists is None:
             self._waiting_lists = deque()
-        self._waiting_lists.append(entry)
+        self._waiting_lists.append(_WaitingList(raw, now, held))
 
-    def _start_list(self, entry: _WaitingList) -> None:
+    def _start_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
         services = self._services
         self._lists_under_way += 1
-        work = services.topic_lists.serve(self._client, services.broker, entry.request, entry.arrived)
-        self._scope.start(work, partial(self._list_ended, entry.held))
+        work = services.topic_lists.serve(self._client, services.broker, request, arrived)
+        self._scope.start(work, partial(self._list_ended, held))
 
     def _list_ended(self, held: _Held) -> None:
         self._lists_under_way -= 1
         if self._waiting_lists:
-            self._start_list(self._waiting_lists.popleft())
+            waiting = self._waiting_lists.popleft()
+            request = commands.decode_command(waiting.command).getTopicsOfNamespace
+            self._start_list(request, waiting.arrived, waiting.held)
         self._ended(held)
 
     def _ended(self, held: _Held) -> None:
@@ -154,16 +164,18 @@ _COUNTED: Final[dict[int, tuple[str | None, str | None]]] = {
     CommandType.GET_OR_CREATE_SCHEMA: (None, None),
 }
 
+REQUESTS: Final = frozenset(_COUNTED)
+
 
 def _count(counters: Counters, name: str | None) -> None:
     if name is not None:
         setattr(counters, name, getattr(counters, name) + 1)
 
 
-def _too_many(command: pb.BaseCommand) -> bytes:
+def _refusal(command: pb.BaseCommand, code: int, message: str) -> bytes:
     request_id = commands.request_id_of(command)
     if command.type == CommandType.LOOKUP:
-        return commands.lookup_failed(request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)
+        return commands.lookup_failed(request_id, code, message)
     if command.type == CommandType.PARTITIONED_METADATA:
-        return commands.partition_metadata_failed(request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)
-    return commands.error(request_id, ServerError.TooManyRequests, TOO_MANY_LOOKUPS)
+        return commands.partition_metadata_failed(request_id, code, message)
+    return commands.error(request_id, code, message)

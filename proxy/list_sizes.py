@@ -10,10 +10,6 @@ from typing import Final
 from protocol.pb import PulsarApi_pb2 as pb
 
 MAX_ENTRIES: Final = 10_000
-# Longer patterns and namespaces are not worth remembering; the bound keeps an entry's size known.
-MAX_KEY_CHARACTERS: Final = 512
-
-_Key = tuple[str, int, str]
 
 
 class ListSizes:
@@ -22,7 +18,7 @@ class ListSizes:
     def __init__(self, initial_bytes: int, max_entries: int = MAX_ENTRIES) -> None:
         self.initial_bytes = initial_bytes
         self._max_entries = max_entries
-        self._sizes: OrderedDict[_Key, int] = OrderedDict()
+        self._sizes: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -34,13 +30,12 @@ class ListSizes:
     def learn(self, request: pb.CommandGetTopicsOfNamespace, cost: int) -> None:
         """Remember what such a request did cost; the oldest entry goes when there are too many."""
         key = _key(request)
-        if len(key[0]) + len(key[2]) > MAX_KEY_CHARACTERS:
-            return
         self._sizes[key] = cost
         self._sizes.move_to_end(key)
         if len(self._sizes) > self._max_entries:
             self._sizes.popitem(last=False)
 
 
-def _key(request: pb.CommandGetTopicsOfNamespace) -> _Key:
-    return request.namespace, request.mode, request.topics_pattern
+def _key(request: pb.CommandGetTopicsOfNamespace) -> int:
+    # A number, so that no client decides how much an entry costs; two that share one share an estimate, no more.
+    return hash((request.namespace, request.mode, request.topics_pattern))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from limiter.errors import PermitAcquireError
-from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType
@@ -22,6 +21,7 @@ from proxy.errors import ConnectionClosed, ProxyError, RequestFailed, request_fa
 from proxy.questions import SmallQuestion
 from proxy.request_checks import check_get_or_create_schema
 from proxy.requester import Requester
+from proxy.slots import Slot
 from proxy.target import BrokerAddress, parse_address
 
 MAX_REDIRECTS = 10
@@ -47,15 +47,18 @@ class LookupService:
         self._counters = counters
         self._timeout_seconds = timeout_seconds
 
-    def try_begin(self) -> Permit | None:
+    def try_begin(self) -> Slot | None:
         """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
-        return self._concurrency.try_acquire(1)
+        permit = self._concurrency.try_acquire(1)
+        return None if permit is None else Slot(permit)
 
-    async def lookup(self, client: Requester, broker: BrokerAddress, request: pb.CommandLookupTopic) -> None:
+    async def lookup(
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandLookupTopic, slot: Slot
+    ) -> None:
         """Find a topic's owner by following redirects; the client is told to come back through this proxy."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                owner_url = await self._find_owner(broker, client.principal, request)
+                owner_url = await self._find_owner(broker, client.principal, request, slot)
             answer = commands.lookup_connect(request.request_id, owner_url)
         except Exception as error:
             failure = self._failure(error, "lookup")
@@ -63,7 +66,7 @@ class LookupService:
         client.output.send(answer)
 
     async def partition_metadata(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandPartitionedTopicMetadata
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandPartitionedTopicMetadata, slot: Slot
     ) -> None:
         """Ask how many partitions a topic has."""
         try:
@@ -71,6 +74,7 @@ class LookupService:
                 PoolKey(broker, client.principal, Purpose.LOOKUPS),
                 CommandType.PARTITIONED_METADATA_RESPONSE,
                 lambda request_id: commands.partition_metadata_request(request, request_id),
+                slot,
             )
             answer = commands.relay_answer(found, request.request_id)
         except Exception as error:
@@ -79,7 +83,7 @@ class LookupService:
         client.output.send(answer)
 
     async def get_or_create_schema(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetOrCreateSchema
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetOrCreateSchema, slot: Slot
     ) -> None:
         """Register a schema, or find it registered."""
         try:
@@ -88,6 +92,7 @@ class LookupService:
                 PoolKey(broker, client.principal, Purpose.LOOKUPS),
                 CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
                 lambda request_id: commands.get_or_create_schema_request(request, request_id),
+                slot,
             )
             answer = commands.relay_answer(found, request.request_id)
         except Exception as error:
@@ -95,13 +100,16 @@ class LookupService:
             answer = commands.error(request.request_id, failure.code, failure.message)
         client.output.send(answer)
 
-    async def _find_owner(self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic) -> str:
+    async def _find_owner(
+        self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot
+    ) -> str:
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             answer = await self._ask(
                 PoolKey(broker, principal, Purpose.LOOKUPS),
                 CommandType.LOOKUP_RESPONSE,
                 partial(_lookup_frame, request, authoritative),
+                slot,
             )
             found = answer.lookupTopicResponse
             if not found.HasField("response"):
@@ -121,19 +129,20 @@ class LookupService:
             )
         return parse_address(url, "the broker's redirect")
 
-    async def _ask(self, key: PoolKey, expected: CommandType, make: MakeFrame) -> pb.BaseCommand:
+    async def _ask(self, key: PoolKey, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
         """Ask a small question; once more on another connection if the first one broke under it."""
         async with asyncio.timeout(self._timeout_seconds):
             try:
-                return await self._ask_once(key, expected, make)
+                return await self._ask_once(key, expected, make, slot)
             except ConnectionClosed:
-                return await self._ask_once(key, expected, make)
+                return await self._ask_once(key, expected, make, slot)
 
-    async def _ask_once(self, key: PoolKey, expected: CommandType, make: MakeFrame) -> pb.BaseCommand:
+    async def _ask_once(self, key: PoolKey, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
         connection = await self._pool.connection(key)
-        question = SmallQuestion(self._loop, expected)
         request_id = connection.new_request_id()
-        connection.ask(question, request_id, make(request_id))
+        frame = make(request_id)
+        question = SmallQuestion(self._loop, expected, slot.share())
+        connection.ask(question, request_id, frame)
         return await question.answer
 
     def _failure(self, error: Exception, where: str) -> RequestFailed:

@@ -16,6 +16,8 @@ from proxy.transport import Endpoint
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096
+# Answers of a client that reads may pass a full limit by this much, one client at a time, before the client is closed.
+OVERSHOOT_BYTES: Final = 64 * 1024
 # A client that takes everything at once gives way to others after this much: some 2 ms of writing.
 STEP_BYTES: Final = 8 * 1024 * 1024
 
@@ -23,7 +25,18 @@ STEP_BYTES: Final = 8 * 1024 * 1024
 class Output:
     """Write frames and bodies to `endpoint` in order."""
 
-    __slots__ = ("_body", "_direct", "_endpoint", "_permit", "_queue", "_queued_bytes", "_turn")
+    __slots__ = (
+        "_body",
+        "_direct",
+        "_endpoint",
+        "_list_lane",
+        "_permit",
+        "_pieces_left",
+        "_queue",
+        "_queued_bytes",
+        "_seen",
+        "_writing",
+    )
 
     def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore) -> None:
         self._endpoint = endpoint
@@ -32,14 +45,24 @@ class Output:
         self._queue: list[bytes] = []
         self._queued_bytes = 0
         self._body = False
-        self._turn: asyncio.Lock | None = None
+        self._list_lane: asyncio.Lock | None = None
+        self._writing: asyncio.Lock | None = None
+        self._pieces_left = 0
+        self._seen = (0, 0)
 
     @property
-    def turn(self) -> asyncio.Lock:
-        """Give the lock under which a body takes its direct permit and is written: one at a time for each client."""
-        if self._turn is None:
-            self._turn = asyncio.Lock()
-        return self._turn
+    def list_lane(self) -> asyncio.Lock:
+        """Give the lock under which a list waits for direct memory and is written: one at a time for each client."""
+        if self._list_lane is None:
+            self._list_lane = asyncio.Lock()
+        return self._list_lane
+
+    def moved(self) -> bool:
+        """Tell whether the client has taken anything since the last call: it lives, if only to read."""
+        transport = self._endpoint.transport
+        seen = (self._pieces_left, transport.get_write_buffer_size() if transport is not None else 0)
+        moved, self._seen = seen != self._seen, seen
+        return moved
 
     @property
     def pending_bytes(self) -> int:
@@ -68,9 +91,18 @@ class Output:
     ) -> None:
         """Write one frame made of `prefix` and `pieces`; returns when all of it has left user space.
 
-        The next piece is asked for when the last has left; `on_left` hears the count of bytes then. The caller holds
-        `turn`. Raises ConnectionClosed if the client is gone.
+        The next piece is asked for when the last has left; `on_left` hears the count of bytes then. A second body waits
+        for the first; both hold their direct permits already, so nobody waits here for memory. Raises ConnectionClosed
+        if the client is gone.
         """
+        if self._writing is None:
+            self._writing = asyncio.Lock()
+        async with self._writing:
+            await self._send_body(prefix, pieces, on_left)
+
+    async def _send_body(
+        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
+    ) -> None:
         endpoint = self._endpoint
         await endpoint.drained()
         self._body = True
@@ -95,6 +127,7 @@ class Output:
             else:
                 endpoint.write(piece)
             await endpoint.drained()
+            self._pieces_left += 1
             if on_left is not None:
                 on_left(len(piece))
             in_this_step += len(piece)
@@ -136,12 +169,11 @@ class Output:
             return
         self._endpoint.output_full()
         if self._permit is None:
-            self._permit = self._direct.try_acquire(pending)
-            booked = self._permit is not None
-        else:
-            # The limiter would let one grower overshoot, for who could not end otherwise; this client can be closed.
-            growth = pending - self._permit.size
-            booked = growth <= 0 or (growth <= self._direct.available and self._permit.try_update(pending))
+            # An empty permit that grows: growth goes before those who queue for whole lists.
+            self._permit = self._direct.try_acquire(0)
+        growth = pending - self._permit.size if self._permit is not None else 0
+        room = max(self._direct.available, OVERSHOOT_BYTES)
+        booked = growth <= 0 or (growth <= room and self._permit is not None and self._permit.try_update(pending))
         if not booked:
             self._endpoint.abort(DisconnectCause.MEMORY_LIMIT)
 

@@ -7,6 +7,7 @@ in order, and never wait.
 """
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -44,14 +45,17 @@ class Question(Protocol):
 class SmallQuestion:
     """Ask something whose answer is small; `answer` is the broker's command.
 
+    `on_over` is called once, when the broker has answered or can no longer, whoever still waits for it.
+
     An ERROR from the broker, and an answer of another kind than `expected`, become RequestFailed.
     """
 
-    __slots__ = ("_expected", "answer")
+    __slots__ = ("_expected", "_on_over", "answer")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, expected: CommandType) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, expected: CommandType, on_over: Callable[[], None]) -> None:
         self.answer: asyncio.Future[pb.BaseCommand] = loop.create_future()
         self._expected = expected
+        self._on_over: Callable[[], None] | None = on_over
 
     def announced(self, head: FrameHead) -> BodySink | Decision:
         """Refuse an answer too large to be what was asked for."""
@@ -62,6 +66,7 @@ class SmallQuestion:
 
     def answered(self, command: pb.BaseCommand) -> None:
         """Pass the answer to who waits."""
+        self._over()
         if command.type != self._expected:
             self.failed(unexpected_answer(command))
         elif not self.answer.done():
@@ -73,10 +78,16 @@ class SmallQuestion:
 
     def failed(self, error: Exception) -> None:
         """Pass the failure to who waits."""
+        self._over()
         if not self.answer.done():
             self.answer.set_exception(error)
             # Who asked may be gone: an exception nobody fetches must not be reported as forgotten.
             self.answer.exception()
+
+    def _over(self) -> None:
+        call, self._on_over = self._on_over, None
+        if call is not None:
+            call()
 
 
 def unexpected_answer(command: pb.BaseCommand) -> RequestFailed:

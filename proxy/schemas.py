@@ -15,6 +15,7 @@ from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, ProxyError, RequestFa
 from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_schema
 from proxy.requester import Requester
+from proxy.slots import Slot
 from proxy.target import BrokerAddress
 
 
@@ -39,34 +40,39 @@ class SchemaService:
         self._refusals = refusals
         self._timeout_seconds = timeout_seconds
 
-    async def serve(self, client: Requester, broker: BrokerAddress, request: pb.CommandGetSchema) -> None:
+    async def serve(self, client: Requester, broker: BrokerAddress, request: pb.CommandGetSchema, slot: Slot) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
             check_get_schema(request)
             async with asyncio.timeout(self._timeout_seconds) as clock:
                 try:
-                    await self._exchange(client, broker, request, clock)
+                    await self._exchange(client, broker, request, slot, clock)
                 except ConnectionClosed:
                     if client.gone:
                         return
-                    await self._exchange(client, broker, request, clock)
+                    await self._exchange(client, broker, request, slot, clock)
         except Exception as error:
             if not client.gone:
                 self._fail(client, request, error)
 
     async def _exchange(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetSchema, clock: asyncio.Timeout
+        self,
+        client: Requester,
+        broker: BrokerAddress,
+        request: pb.CommandGetSchema,
+        slot: Slot,
+        clock: asyncio.Timeout,
     ) -> None:
-        question = SchemaQuestion(self._loop, self._slabs, client.max_frame_bytes, self._limiter.direct)
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
+        limiter, slabs = self._limiter, self._slabs
+        question = SchemaQuestion(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct)
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.get_schema_request(request, request_id))
         try:
             longest_wait = self._limiter.direct.timeout_seconds
             answer = await question.answer(connection, 2 * longest_wait, longest_wait)
-            async with client.output.turn:
-                clock.reschedule(None)
-                await client.output.send_body(answer.prefix(request.request_id), answer.consume())
+            clock.reschedule(None)
+            await client.output.send_body(answer.prefix(request.request_id), answer.consume())
         finally:
             question.release()
 

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from protocol import commands
 from protocol.errors import ServerError
@@ -35,10 +35,11 @@ class _Refused(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(self._frame)
-        transport.write_eof()
-        self._timer = self._loop.call_later(REFUSAL_LINGER_SECONDS, transport.abort)
+        # A cast, not a check: uvloop's transports are no subclass of asyncio's.
+        client = cast(asyncio.WriteTransport, transport)
+        client.write(self._frame)
+        client.write_eof()
+        self._timer = self._loop.call_later(REFUSAL_LINGER_SECONDS, client.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

@@ -29,6 +29,31 @@ class SessionLimits:
     per_address: int
     handshake_seconds: float
     keep_alive_seconds: int
+    read_timeout_seconds: float
+
+
+class _Wheel:
+    """Give each member its turn once in `period` calls of `turn`."""
+
+    def __init__(self, period: int) -> None:
+        self._spokes: list[dict[Session, None]] = [{} for _ in range(max(1, period))]
+        self._spoke_of: dict[Session, int] = {}
+        self._next = 0
+        self._now = 0
+
+    def add(self, session: Session) -> None:
+        self._next = (self._next + 1) % len(self._spokes)
+        self._spokes[self._next][session] = None
+        self._spoke_of[session] = self._next
+
+    def remove(self, session: Session) -> None:
+        spoke = self._spoke_of.pop(session, None)
+        if spoke is not None:
+            del self._spokes[spoke][session]
+
+    def turn(self) -> list[Session]:
+        self._now = (self._now + 1) % len(self._spokes)
+        return list(self._spokes[self._now])
 
 
 class Sessions:
@@ -42,10 +67,9 @@ class Sessions:
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
         self._handshaking: dict[ClientConnection, float] = {}
-        self._turns: list[dict[Session, None]] = [{} for _ in range(max(1, limits.keep_alive_seconds))]
-        self._turn_of: dict[Session, int] = {}
-        self._next_turn = 0
-        self._turn = 0
+        looks = max(1, int(limits.read_timeout_seconds / 4))
+        self._clients = _Wheel(limits.keep_alive_seconds or 2 * looks)
+        self._relays = _Wheel(looks)
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._next_line: dict[DisconnectCause, float] = {}
@@ -86,7 +110,7 @@ class Sessions:
         """Let `relay` take the place of the client connection it was made from."""
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
-        del self._turns[self._turn_of.pop(session)][session]
+        self._clients.remove(session)
         self._per_address[address] -= 1
         self._enroll(relay, address)
 
@@ -100,10 +124,8 @@ class Sessions:
         """Do what the clock demands; called once a second."""
         for late in list(self._overdue(now)):
             late.abort(DisconnectCause.HANDSHAKE_TIMEOUT)
-        self._turn = (self._turn + 1) % len(self._turns)
-        for session in list(self._turns[self._turn]):
-            if isinstance(session, Relay) or self._limits.keep_alive_seconds:
-                session.tick(now)
+        for session in (*self._clients.turn(), *self._relays.turn()):
+            session.tick(now)
 
     def _overdue(self, now: float) -> Iterator[ClientConnection]:
         # All have the same time, so the first that still has some ends the search.
@@ -141,9 +163,7 @@ class Sessions:
     def _enroll(self, session: Session, address: str) -> None:
         self._addresses[session] = address
         self._per_address[address] += 1
-        self._next_turn = (self._next_turn + 1) % len(self._turns)
-        self._turns[self._next_turn][session] = None
-        self._turn_of[session] = self._next_turn
+        (self._relays if isinstance(session, Relay) else self._clients).add(session)
         self._counters.active_connections = len(self._addresses)
         self._emptied.clear()
 
@@ -151,7 +171,7 @@ class Sessions:
         address = self._addresses.pop(session, None)
         if address is None:
             return
-        del self._turns[self._turn_of.pop(session)][session]
+        (self._relays if isinstance(session, Relay) else self._clients).remove(session)
         self._per_address[address] -= 1
         if not self._per_address[address]:
             del self._per_address[address]

@@ -115,6 +115,9 @@ class TopicListService:
             self._fail(exchange, error)
 
     async def _exchange(self, exchange: "_Exchange", clock: asyncio.Timeout) -> None:
+        if clock.when() <= self._loop.time():  # type: ignore[operator]  # set by timeout_at
+            # It waited too long for its turn: the broker must not be asked for a client that gave up.
+            raise TimeoutError
         lanes = self._broker_lanes(exchange.broker)
         estimate = self._sizes.estimate(exchange.request)
         exchange.stage = Stage.BROKER_BUSY
@@ -131,7 +134,7 @@ class TopicListService:
         self._note_answer(exchange, answer)
         prefix = answer.prefix(exchange.request.request_id)
         exchange.stage = Stage.CLIENT_BUSY
-        async with client.output.turn:
+        async with client.output.list_lane:
             exchange.stage = Stage.DIRECT
             with await self._limiter.direct.acquire(len(prefix) + answer.size, key=key) as direct:
                 # From here the client's own reading decides: a body under way is never cut by the request's clock.

@@ -140,7 +140,9 @@ async def test_a_large_frame_that_is_not_served_needs_no_permit() -> None:
         assert stage.direct.statistics().peak_held == 0
 
 
-@pytest.mark.parametrize("half", [connect_frame(auth_data=bytes(60 * KIB))[: 30 * KIB], exactly(900 * KIB)[: 450 * KIB]])
+@pytest.mark.parametrize(
+    "half", [connect_frame(auth_data=bytes(60 * KIB))[: 30 * KIB], exactly(900 * KIB)[: 450 * KIB]]
+)
 async def test_a_client_that_leaves_in_a_large_frame_gives_its_permit_back(half: bytes) -> None:
     async with staged() as stage:
         client = await (stage.client() if len(half) < 64 * KIB else stage.connected())

@@ -1,5 +1,7 @@
 """The memory rules of topic lists: who waits for what, who is refused and how, and that nobody waits for ever."""
 
+import asyncio
+
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
@@ -71,7 +73,7 @@ async def test_everybody_in_a_jam_is_answered_once_the_reader_reads() -> None:
 
 
 async def test_a_growth_that_times_out_is_refused_and_its_connection_goes_on() -> None:
-    async with staged(**TIGHT, **{HEAP_TIMEOUT: 200}) as stage:
+    async with staged(**TIGHT | {HEAP_TIMEOUT: 200}) as stage:
         jam = await jammed(stage)
         refused((await jam.d.answer()).error, HEAP_REFUSAL)
         assert stage.proxy.pool.states()["paused"] == 0
@@ -86,7 +88,7 @@ async def test_a_growth_that_times_out_is_refused_and_its_connection_goes_on() -
 
 
 async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
-    async with staged(**TIGHT, brokerConnectionsPerKey=1, **{HEAP_TIMEOUT: 400}) as stage:
+    async with staged(brokerConnectionsPerKey=1, **TIGHT | {HEAP_TIMEOUT: 400}) as stage:
         a = await direct_taken(stage)
         b = await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)
@@ -103,7 +105,7 @@ async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
 
 
 async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
-    async with staged(**TIGHT, brokerConnectionsPerKey=1, **{HEAP_TIMEOUT: 300}) as stage:
+    async with staged(brokerConnectionsPerKey=1, **TIGHT | {HEAP_TIMEOUT: 300}) as stage:
         await direct_taken(stage)
         await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)
@@ -124,7 +126,7 @@ async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
 
 
 async def test_an_answer_that_gets_no_direct_memory_in_time_is_refused() -> None:
-    async with staged(**TIGHT, **{DIRECT_TIMEOUT: 150}) as stage:
+    async with staged(**TIGHT | {DIRECT_TIMEOUT: 150}) as stage:
         reader = await direct_taken(stage)
         client = await stage.connected()
         refused(await client.refused_topics(namespace(1)), DIRECT_REFUSAL)
@@ -135,7 +137,7 @@ async def test_an_answer_that_gets_no_direct_memory_in_time_is_refused() -> None
 
 
 async def test_a_full_heap_queue_refuses_at_once() -> None:
-    async with staged(**TIGHT, **{HEAP_QUEUE: 1}) as stage:
+    async with staged(**TIGHT | {HEAP_QUEUE: 1}) as stage:
         await jammed(stage)
         await queued_for_heap(stage)
         client = await stage.connected()
@@ -145,7 +147,7 @@ async def test_a_full_heap_queue_refuses_at_once() -> None:
 
 
 async def test_a_full_direct_queue_refuses_at_once() -> None:
-    async with staged(**TIGHT, **{DIRECT_QUEUE: 1}) as stage:
+    async with staged(**TIGHT | {DIRECT_QUEUE: 1}) as stage:
         await direct_taken(stage)
         await waiting_for_direct(stage, 1)
         client = await stage.connected()
@@ -173,7 +175,7 @@ async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answ
 
 
 async def test_a_question_of_a_request_that_gave_up_while_queued_is_never_asked() -> None:
-    async with staged(**TIGHT, **{HEAP_TIMEOUT: 150, HEAP_QUEUE: 5}) as stage:
+    async with staged(**TIGHT | {HEAP_TIMEOUT: 150, HEAP_QUEUE: 5}) as stage:
         await jammed(stage)
         asked = stage.broker.record.topic_questions
         client = await stage.connected()
@@ -206,17 +208,17 @@ async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> No
 # --- bounds per connection and per broker ---------------------------------------------------------
 
 
-async def test_at_most_four_lists_of_one_connection_are_past_the_heap_stage() -> None:
-    async with staged() as stage:
+async def test_only_a_few_lists_of_one_connection_hold_memory_at_once() -> None:
+    async with staged(clientSocketSendBufferBytes=0) as stage:
         gate = stage.broker.script.hold(LISTS)
         client = await stage.connected()
         for number in range(10):
             await client.ask_topics(namespace(number))
         await client.ping()
-        await stage.until(lambda: stage.broker.record.topic_questions == LISTS_AT_ONCE, "four questions")
+        await stage.until(lambda: stage.broker.record.topic_questions == LISTS_AT_ONCE, "a few questions")
         assert stage.lookups.held == 10
         await client.ping()
-        assert stage.broker.record.topic_questions == LISTS_AT_ONCE == 4
+        assert stage.broker.record.topic_questions == LISTS_AT_ONCE <= 4
         gate.set()
         for _ in range(10):
             await has_list(client)
@@ -224,9 +226,13 @@ async def test_at_most_four_lists_of_one_connection_are_past_the_heap_stage() ->
 
 async def test_a_broker_has_at_most_so_many_questions_at_once() -> None:
     async with staged(topicListMaxOutstandingPerBroker=3) as stage:
+        gate = stage.broker.script.hold(LISTS)
         clients = [await stage.connected() for _ in range(12)]
         for number, client in enumerate(clients):
             await client.ask_topics(namespace(number))
+        await stage.until(lambda: stage.books()["questions to brokers"] == 12, "three asked, nine waiting")
+        await stage.until(lambda: stage.outstanding == 3, "three asked")
+        gate.set()
         for client in clients:
             await has_list(client)
         assert stage.broker.record.max_outstanding_topic_questions == 3
@@ -261,17 +267,14 @@ async def test_an_acquire_larger_than_the_limit_passes_alone() -> None:
     async with staged(NEARLY_A_MIB, **TIGHT) as stage:
         client = await stage.connected()
         topics = len((await client.topics(namespace(0))).topics)
-        # Its size is known now: the estimate alone is above the limit and waits until nothing is held.
-        gate = stage.broker.script.hold(LISTS)
-        small, large = await stage.connected(), await stage.connected()
-        await small.ask_topics(namespace(1))
-        await stage.until(lambda: stage.outstanding == 1, "a question that holds little")
-        await large.ask_topics(namespace(0))
-        await stage.until(lambda: stage.heap.queue_size + stage.outstanding == 2, "an acquire that waits")
-        assert stage.heap.queue_size == 1
-        gate.set()
-        await has_list(small, topics)
-        await has_list(large, topics)
+        reader = await direct_taken(stage)
+        waiting = await waiting_for_direct(stage, 1)
+        # Its size is known: the estimate alone is above the limit and waits until nothing is held.
+        await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.heap.queue_size == 1, "an acquire that waits")
+        for each in (reader, waiting, client):
+            await has_list(each, topics)
+        assert stage.heap.statistics().queued >= 1
 
 
 async def test_lists_that_all_outgrow_their_estimates_do_not_wait_for_each_other() -> None:
@@ -282,8 +285,7 @@ async def test_lists_that_all_outgrow_their_estimates_do_not_wait_for_each_other
             await client.ask_topics(namespace(number))
         await stage.until(lambda: stage.outstanding == 20, "twenty estimates held")
         gate.set()
-        for client in clients:
-            await has_list(client, 10_270)
+        await asyncio.gather(*(has_list(client, 10_270) for client in clients))
         assert stage.outcome("answered") == 20
         assert stage.heap.statistics().peak_held <= 2 * MIB + 20 * heap_size(1024)
 
@@ -316,7 +318,7 @@ async def create_schema(stage: Stage, data_bytes: int) -> None:
 
 
 async def test_a_schema_waits_for_direct_memory_and_is_refused_in_its_name() -> None:
-    async with staged(**TIGHT, **{DIRECT_TIMEOUT: 200}) as stage:
+    async with staged(**TIGHT | {DIRECT_TIMEOUT: 200}) as stage:
         await create_schema(stage, 340_000)
         reader = await direct_taken(stage)
         client = await stage.connected()

@@ -1,5 +1,7 @@
 """Direct mode's first step: which brokers a client may be joined to, and what it is told when it may not."""
 
+from typing import Any
+
 import pytest
 
 from protocol import commands
@@ -35,7 +37,7 @@ async def refused(stage: Stage, target: str, cause: str) -> str:
         ("[::ffff:127.0.0.1]:9999", {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "brokerProxyAllowedIPAddresses"),
     ],
 )
-async def test_a_target_that_is_not_allowed_is_refused_by_its_key(target: str, keys: dict[str, str], key: str) -> None:
+async def test_a_target_that_is_not_allowed_is_refused_by_its_key(target: str, keys: dict[str, Any], key: str) -> None:
     async with staged(**keys) as stage:
         message = await refused(stage, target, "target_refused")
         assert message.startswith("target broker cannot be validated: ")
@@ -62,7 +64,9 @@ async def test_a_host_that_has_no_address_is_refused() -> None:
         assert "cannot be resolved" in await refused(stage, "no-such-host.invalid:6650", "target_refused")
 
 
-@pytest.mark.parametrize("form", ["127.0.0.1:{}", "pulsar://127.0.0.1:{}", "pulsar://127.0.0.1:{}/", "localhost:{}", ""])
+@pytest.mark.parametrize(
+    "form", ["127.0.0.1:{}", "pulsar://127.0.0.1:{}", "pulsar://127.0.0.1:{}/", "localhost:{}", ""]
+)
 async def test_a_target_may_be_named_in_every_form_clients_use(form: str) -> None:
     async with staged() as stage:
         client = await stage.client()

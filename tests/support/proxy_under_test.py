@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
+from proxy import app
 from proxy.app import Proxy
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
@@ -22,6 +23,7 @@ from proxy.log import open_log
 from tests.support.async_client import AsyncClient, eventually
 
 MIB: Final = 1024 * 1024
+_PROXY_SOURCES: Final = os.path.dirname(app.__file__) + os.sep
 # 7,000 names of 100 bytes: one such list fits into a limit of 1 MiB, two do not.
 TOPICS, NAME_BYTES = 7_000, 100
 LIST_BYTES: Final = TOPICS * (NAME_BYTES + 2)
@@ -152,9 +154,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(store: TopicStore | None = None, broker_port: int | None = None, **keys: object) -> AsyncIterator[Stage]:
+async def staged(
+    store: TopicStore | None = None, broker_port: int | None = None, **keys: object
+) -> AsyncIterator[Stage]:
     """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both."""
-    before = _open_files(), asyncio.all_tasks()
+    before = _open_files()
     async with AsyncExitStack() as stack:
         broker = EmbeddedBroker(GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store)
         await stack.enter_async_context(broker)
@@ -169,8 +173,14 @@ async def staged(store: TopicStore | None = None, broker_port: int | None = None
             for client in stage.clients:
                 client.close()
             await proxy.stop()
-    await eventually(lambda: asyncio.all_tasks() <= before[1], f"no task left, got {asyncio.all_tasks() - before[1]}")
-    await eventually(lambda: len(_open_files()) <= len(before[0]), f"{before[0]} open, got {_open_files()}")
+    await eventually(lambda: not _tasks_of_the_proxy(), f"no task left, got {_tasks_of_the_proxy()}")
+    await eventually(lambda: len(_open_files()) <= len(before), f"{before} open, got {_open_files()}")
+
+
+def _tasks_of_the_proxy() -> list[str]:
+    coroutines = (task.get_coro() for task in asyncio.all_tasks())
+    code = [getattr(coroutine, "cr_code", None) for coroutine in coroutines]
+    return [made.co_qualname for made in code if made is not None and made.co_filename.startswith(_PROXY_SOURCES)]
 
 
 def _open_files() -> dict[str, str]:
@@ -192,7 +202,7 @@ def _log() -> Any:
 # for direct memory, `c` overshoots the heap (one grower may) and waits behind `b`, `d` can only wait to grow, with its
 # broker connection paused.
 
-TIGHT: Final[dict[str, object]] = {
+TIGHT: Final[dict[str, Any]] = {
     "maxTopicListInFlightHeapMemSizeMB": 1,
     "maxTopicListInFlightDirectMemSizeMB": 1,
 }

@@ -66,11 +66,13 @@ class FakeRelay(Relay):
 class Book:
     """The list of all sessions on the running loop, with its counters and its log."""
 
-    def __init__(self, total: int = 0, per_address: int = 0, keep_alive_seconds: int = 30) -> None:
+    def __init__(
+        self, total: int = 0, per_address: int = 0, keep_alive_seconds: int = 30, read_timeout_seconds: float = 75.0
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.counters = Counters(DisconnectCause)
         self._file = io.BytesIO()
-        limits = SessionLimits(total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds)
+        limits = SessionLimits(total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds)
         self.sessions = Sessions(self.loop, self.counters, open_log("debug", "json", self._file), limits)
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
@@ -193,7 +195,7 @@ class TestHandshake:
 class TestKeepAlive:
     def test_each_session_has_one_turn_in_an_interval(self) -> None:
         async def main() -> None:
-            book = Book(keep_alive_seconds=5)
+            book = Book(keep_alive_seconds=5, read_timeout_seconds=20.0)
             clients = [book.add() for _ in range(17)]
             relays = [book.relay(client) for client in clients[:4]]
             for client in clients[4:]:
@@ -216,14 +218,24 @@ class TestKeepAlive:
 
         run_virtual(main())
 
-    def test_without_keep_alive_relays_still_have_their_clock(self) -> None:
+    def test_a_relay_is_looked_at_four_times_in_its_read_timeout(self) -> None:
         async def main() -> None:
-            book = Book(keep_alive_seconds=0)
-            client, relay = book.add(), book.relay(book.add())
-            book.done(client)
-            for second in range(3):
+            book = Book(keep_alive_seconds=3600, read_timeout_seconds=8.0)
+            relay = book.relay(book.add())
+            for second in range(8):
                 book.sessions.tick(book.loop.time() + second)
-            assert (len(client.ticks), len(relay.ticks)) == (0, 3)
+            assert len(relay.ticks) == 4
+
+        run_virtual(main())
+
+    def test_without_keep_alive_clients_have_a_turn_twice_in_the_read_timeout(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=0, read_timeout_seconds=8.0)
+            client = book.add()
+            book.done(client)
+            for second in range(8):
+                book.sessions.tick(book.loop.time() + second)
+            assert len(client.ticks) == 2
 
         run_virtual(main())
 

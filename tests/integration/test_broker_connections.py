@@ -1,0 +1,248 @@
+"""The connections to brokers that requests share: how they end, and where lookups are sent."""
+
+import asyncio
+
+import pytest
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.commands import request_id_of
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.script import Redirect
+from proxy.demo.topics import GeneratedTopics
+from tests.support.async_client import PING, AsyncClient, lookup_frame
+from tests.support.proxy_under_test import (
+    TIGHT,
+    TOPIC,
+    TOPICS,
+    direct_taken,
+    namespace,
+    staged,
+    waiting_for_direct,
+)
+from tests.support.raw_broker import (
+    CONNECTED,
+    empty_list,
+    handshake,
+    list_answer,
+    raw_broker,
+    request,
+)
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
+
+
+async def test_all_questions_on_a_broken_connection_are_asked_again() -> None:
+    async with staged(brokerConnectionsPerKey=1) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        clients = [await stage.connected() for _ in range(4)]
+        for number, client in enumerate(clients):
+            await client.ask_topics(namespace(number))
+        await stage.until(lambda: stage.outstanding == 4, "four questions")
+        for session in list(stage.broker.connections):
+            session.abort()
+        await stage.broker.record.seen(LISTS, 8)
+        gate.set()
+        for client in clients:
+            assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        assert stage.outcome("asked_again") == 4
+
+
+async def test_a_redirect_is_followed_with_its_authority() -> None:
+    async with EmbeddedBroker(GeneratedTopics(20, 1, 100)) as owner, staged() as stage:
+        stage.broker.script.redirects.append(Redirect(owner.service_url, authoritative=True))
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.brokerServiceUrl == owner.service_url
+        assert answer.proxy_through_service_url
+        asked = owner.record.commands(CommandType.LOOKUP)[0].lookupTopic
+        assert (asked.topic, asked.authoritative) == (TOPIC, True)
+
+
+async def test_redirects_in_a_circle_end_after_ten() -> None:
+    async with staged() as stage:
+        stage.broker.script.redirects.extend([Redirect(stage.broker.service_url)] * 20)
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error == ServerError.ServiceNotReady
+        assert answer.message == "reached max number of redirections (10)"
+        assert stage.broker.record.received[CommandType.LOOKUP] == 10
+
+
+async def test_a_redirect_to_a_broker_that_is_not_allowed_is_an_error() -> None:
+    async with staged(brokerProxyAllowedTargetPorts="6650") as stage:
+        stage.broker.script.redirects.append(Redirect("pulsar://127.0.0.1:9999"))
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error == ServerError.ServiceNotReady
+        assert answer.message == "target port 9999 is not in brokerProxyAllowedTargetPorts"
+        # The operator's own broker needs no permission.
+        assert (await client.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
+
+
+@pytest.mark.parametrize("url", ["", "http://broker:8080", "pulsar+ssl://broker:6651", "pulsar://"])
+async def test_a_redirect_to_nowhere_is_an_error(url: str) -> None:
+    async with staged() as stage:
+        stage.broker.script.redirects.append(Redirect(url))
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error in (ServerError.ServiceNotReady, ServerError.MetadataError)
+        await client.ping()
+
+
+async def test_a_broker_that_restarts_serves_the_next_request_within_a_second() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        await client.lookup(TOPIC)
+        port = stage.broker.port
+        await stage.broker.stop()
+        assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
+        successor = EmbeddedBroker(GeneratedTopics(20, 10, 100))
+        await successor.start(port)
+        async with asyncio.timeout(1.0):
+            assert len((await client.topics(namespace(0))).topics) == 10
+            assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        await successor.stop()
+
+
+async def test_a_request_in_work_when_the_broker_restarts_is_answered() -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client = await stage.connected()
+        await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.outstanding == 1, "a question")
+        for session in list(stage.broker.connections):
+            session.abort()
+        await stage.broker.record.seen(LISTS, 2)
+        gate.set()
+        assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_a_broker_that_stops_answering_pings_is_closed() -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port, keepAliveIntervalSeconds=1) as stage:
+        client = await stage.connected()
+        await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.caused("keep_alive_timeout") >= 1, "a broker that answered no PING")
+
+
+async def test_without_keep_alive_no_broker_is_pinged() -> None:
+    async with staged(keepAliveIntervalSeconds=0) as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        connection = next(iter(stage.proxy.pool._keys))
+        for step in range(5):
+            connection.tick(connection.loop.time() + step, stage.proxy.pool._limits.clocks)
+        await client.topics(namespace(1))
+        assert stage.broker.record.received[CommandType.PING] == 0
+
+
+async def test_a_brokers_ping_is_answered_while_requests_are_under_way() -> None:
+    pongs = 0
+
+    async def serve(peer: AsyncClient) -> None:
+        nonlocal pongs
+        await handshake(peer)
+        asked = await request(peer)
+        await peer.send(PING)
+        while (await peer.command()).type != pb.BaseCommand.PONG:
+            pass
+        pongs += 1
+        await peer.send(empty_list(asked))
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        assert not (await client.topics(namespace(0))).topics
+        assert pongs == 1
+
+
+async def test_a_connection_nobody_uses_is_closed() -> None:
+    async with staged(brokerConnectionIdleMillis=50) as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        await stage.until(lambda: stage.caused("idle") >= 1 and not stage.proxy.pool.size, "no broker connection")
+        await client.topics(namespace(0))
+
+
+async def test_a_broker_that_answers_connect_twice_is_closed() -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        await request(peer)
+        await peer.send(CONNECTED)
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
+        assert stage.caused("second_connected") == 2
+
+
+async def test_a_place_in_the_pool_that_becomes_free_goes_to_whoever_waits() -> None:
+    refuse = asyncio.Event()
+
+    async def serve(peer: AsyncClient) -> None:
+        if len(broker.peers) == 1:
+            await peer.frame()
+            await refuse.wait()
+            return
+        await handshake(peer)
+        await peer.send(commands.lookup_connect(request_id_of(await request(peer)), "pulsar://owner:6650"))
+        await peer.rest()
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, brokerConnectionsTotal=1, brokerConnectionsPerKey=1) as stage,
+    ):
+        listing, looking = await stage.connected(), await stage.connected()
+        request_id = await listing.ask_topics(namespace(0))
+        await stage.until(lambda: broker.peers, "a connection being opened")
+        await looking.send(lookup_frame(1, TOPIC))
+        await stage.until(lambda: stage.books()["waiting for a broker connection"] == 2, "both waiting")
+        refuse.set()
+        await listing.error(request_id)
+        assert (await looking.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
+
+
+async def test_a_connection_lost_behind_a_refused_answer_fails_its_other_questions_too() -> None:
+    go, cut = asyncio.Event(), asyncio.Event()
+    topics = tuple(f"persistent://{namespace(0)}/{number:08}{'x' * 70}" for number in range(7_500))
+
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            asked = await request(peer)
+            name = asked.getTopicsOfNamespace.namespace
+            whole = list_answer(request_id_of(asked), topics)
+            if name == namespace(2):
+                await go.wait()
+            if name == namespace(3):
+                # The answer behind it stays unasked on this connection.
+                await peer.send(whole[:100_000])
+                await cut.wait()
+                return
+            await peer.send(whole)
+
+    keys = TIGHT | {"brokerConnectionsPerKey": 1, HEAP_TIMEOUT: 150}
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port, **keys) as stage:
+        reader = await direct_taken(stage)
+        waiting = await waiting_for_direct(stage, 1)
+        overshooting, refused, behind = [await stage.connected() for _ in range(3)]
+        for number, client in enumerate((overshooting, refused, behind), start=2):
+            await client.ask_topics(namespace(number))
+            await stage.until(lambda asked=number - 1: stage.outstanding == asked, "a question")  # type: ignore[misc]
+        go.set()
+        assert (await refused.answer()).error.error == ServerError.TooManyRequests
+        reader.close()
+        for client in (waiting, overshooting):
+            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == len(topics)
+        cut.set()
+        assert len((await behind.answer()).getTopicsOfNamespaceResponse.topics) == len(topics)
+        assert stage.outcome("asked_again") == 1

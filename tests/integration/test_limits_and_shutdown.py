@@ -1,0 +1,327 @@
+"""How many clients there may be, how long they may dawdle, and how a proxy leaves: in-process and as a child process."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.commands import REQUEST_ID_NONE
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.client_connection import LARGE_FRAME_COPIES
+from proxy.demo.broker import EmbeddedBroker, raise_file_limit
+from proxy.demo.children import Child
+from proxy.demo.topics import GeneratedTopics
+from proxy.server import ACCEPT_PAUSE_SECONDS
+from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
+from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+OTHER_ADDRESS = "127.0.0.2"
+TOPICS = 100
+STORM = 500
+PLACES = 10
+
+
+async def refused(client: AsyncClient) -> pb.CommandError:
+    """Read the ERROR about a connection behind which it is closed."""
+    answer = await client.last_command()
+    assert answer.type == pb.BaseCommand.ERROR
+    assert answer.error.request_id & (2**64 - 1) == REQUEST_ID_NONE & (2**64 - 1)
+    return answer.error
+
+
+async def client_from(stage: Stage, address: str) -> AsyncClient:
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.bind((address, 0))
+    await asyncio.get_running_loop().sock_connect(sock, (LOOPBACK, stage.proxy.port))
+    stage.clients.append(AsyncClient(sock))
+    return stage.clients[-1]
+
+
+# --- how many -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["maxConcurrentInboundConnections", "maxConcurrentInboundConnectionsPerIp"])
+@pytest.mark.parametrize("kind", [Stage.client, Stage.connected, Stage.relayed])
+async def test_one_client_too_many_is_told_why_and_its_place_is_free_when_another_leaves(
+    key: str, kind: type[Stage.connected]
+) -> None:
+    async with staged(**{key: 2}) as stage:
+        first, second = [await kind(stage) for _ in range(2)]
+        await stage.until(lambda: len(stage.proxy.sessions) == 2, "two sessions")
+        error = await refused(await stage.client())
+        assert error.error == ServerError.NotAllowedError
+        assert key in error.message
+        assert "(2, " in error.message
+        assert stage.caused("connection_limit") == stage.proxy.counters.rejected_connections == 1
+        first.close()
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "a free place")
+        await (await stage.connected()).ping()
+        assert len(stage.proxy.sessions) == 2
+        assert second.sock.fileno() >= 0
+
+
+async def test_a_refused_client_that_has_sent_its_connect_still_reads_the_reason() -> None:
+    async with staged(maxConcurrentInboundConnections=1) as stage:
+        await stage.connected()
+        for _ in range(20):
+            client = await stage.client()
+            await client.send(connect_frame())
+            assert "maxConcurrentInboundConnections" in (await refused(client)).message
+            client.close()
+        assert stage.caused("connection_limit") == 20
+        assert len(stage.proxy.sessions) == 1
+
+
+async def test_a_full_address_keeps_no_other_address_out() -> None:
+    async with staged(maxConcurrentInboundConnectionsPerIp=1) as stage:
+        await (await client_from(stage, LOOPBACK)).connect()
+        await (await client_from(stage, OTHER_ADDRESS)).connect()
+        assert "PerIp" in (await refused(await client_from(stage, OTHER_ADDRESS))).message
+        assert len(stage.proxy.sessions) == 2
+
+
+async def test_a_storm_of_connections_is_served_and_holds_nobody_up() -> None:
+    raise_file_limit()
+    async with staged(GeneratedTopics(1, TOPICS, 100)) as stage:
+        early = await stage.connected()
+        storm = await asyncio.gather(*(stage.client() for _ in range(STORM)))
+        handshakes = asyncio.gather(*(client.connect() for client in storm))
+        await early.ping()
+        assert len(await handshakes) == STORM
+        assert len(stage.proxy.sessions) == STORM + 1
+        assert stage.proxy.counters.new_connections == STORM + 1
+        assert stage.proxy.counters.rejected_connections == stage.proxy.counters.accept_pauses == 0
+
+
+# --- how long -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", connect_frame()[:-1], connect_frame(auth_data=bytes(60_000))[:30_000]])
+async def test_a_client_without_a_whole_connect_is_closed_in_time_and_others_stay(sent: bytes) -> None:
+    async with staged(handshakeTimeoutMillis=150) as stage:
+        connected = await stage.connected()
+        late = await stage.client()
+        await late.send(sent)
+        assert await late.rest() == b""
+        assert stage.caused("handshake_timeout") == 1
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "one session")
+        assert stage.direct.held == 0
+        await connected.ping()
+
+
+async def test_a_client_silent_over_two_intervals_is_closed_and_one_that_answers_pings_stays() -> None:
+    # The clock of these tests ticks every 20 ms: an interval of 20 is 0.4 s.
+    async with staged(keepAliveIntervalSeconds=20) as stage:
+        silent, answering = await stage.connected(), await stage.connected()
+        serving = asyncio.get_running_loop().create_task(answering.answer(pong=True))
+        assert (await silent.command()).type == pb.BaseCommand.PING
+        assert await silent.rest() == b""
+        assert stage.caused("keep_alive_timeout") == 1
+        assert len(stage.proxy.sessions) == 1
+        # Only an answer ends `serving`: it has answered each PING so far.
+        await answering.ask_topics(namespace(0))
+        assert (await serving).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+
+
+async def test_a_large_frame_that_trickles_ends_by_its_clock_and_gives_its_permit_back() -> None:
+    async with staged(topicListRequestTimeoutMillis=300) as stage:
+        whole = await stage.connected()
+        await whole.send(new_schema_frame(1, TOPIC, 100_000))
+        assert (await whole.answer()).type == pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
+        frame = new_schema_frame(1, TOPIC, 100_000)
+        trickling = await stage.connected()
+        await trickling.send(frame[:5000])
+        await stage.until(lambda: stage.direct.held == len(frame) * LARGE_FRAME_COPIES, "a booked frame")
+        sent = 5000
+        with suppress(ConnectionError):
+            while not stage.caused("read_timeout"):
+                sent += trickling.send_now(frame[sent : sent + 1])
+                assert sent < len(frame)
+                await asyncio.sleep(0.002)
+        await stage.until(lambda: stage.caused("read_timeout") == 1, "one closed for its trickle")
+        assert stage.direct.held == 0
+        # The clock of a frame that became whole has stopped with it.
+        await whole.ping()
+        assert len(stage.proxy.sessions) == 1
+
+
+# --- a proxy of its own ---------------------------------------------------------------------------
+
+
+@dataclass
+class Running:
+    """A proxy in a child process, and where it listens."""
+
+    child: Child
+    log: Path
+    port: int
+    web_port: int
+    clients: list[AsyncClient]
+
+    async def client(self) -> AsyncClient:
+        self.clients.append(await AsyncClient.open(self.port))
+        return self.clients[-1]
+
+    async def connected(self) -> AsyncClient:
+        client = await self.client()
+        await client.connect()
+        return client
+
+    async def get(self, path: str) -> bytes:
+        """Ask the web port, and give status line, headers and body."""
+        client = await AsyncClient.open(self.web_port)
+        try:
+            await client.send(f"GET {path} HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n".encode())
+            return await client.rest()
+        finally:
+            client.close()
+
+    async def draining(self) -> None:
+        """Tell the proxy to leave, and wait until its readiness says so."""
+        assert b" 200 " in await self.get("/readyz")
+        os.kill(self.child.pid, signal.SIGTERM)
+        async with asyncio.timeout(20):
+            while not (answer := await self.get("/readyz")).startswith(b"HTTP/1.1 503 "):
+                await asyncio.sleep(0.005)
+        assert answer.rstrip().endswith(b"draining")
+
+    async def exit_code(self) -> int:
+        async with asyncio.timeout(20):
+            await self.child.ended()
+        return int(self.child._process.wait())
+
+    def said(self, event: str) -> int:
+        """Count the log lines of one event."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return sum(line.get("event") == event or line.get("message") == event for line in lines)
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.child.pid}/fd"))
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@asynccontextmanager
+async def child_proxy(directory: Path, broker: EmbeddedBroker, **keys: object) -> AsyncIterator[Running]:
+    """Run `serve` in front of `broker` until the block ends."""
+    settings = {
+        "servicePort": 0,
+        "webServicePort": 0,
+        "bindAddress": LOOPBACK,
+        "clusterName": "test",
+        "brokerServiceURL": broker.service_url,
+        **keys,
+    }
+    config = directory / "proxy.conf"
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    with Child("proxy", ["serve", "--config", str(config)], directory) as child:
+        web = await child.said("web_port")
+        service = await child.said("port")
+        running = Running(child, directory / "proxy.log", service["port"], web["web_port"], [])
+        try:
+            yield running
+        finally:
+            for client in running.clients:
+                client.close()
+
+
+def readable(client: AsyncClient) -> bool:
+    """Tell whether something has come for this client."""
+    try:
+        return bool(client.sock.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+
+
+async def test_without_descriptors_accepting_pauses_without_spinning_and_goes_on_later(tmp_path: Path) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
+        limit = proxy.descriptors() + PLACES
+        resource.prlimit(proxy.child.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        clients = [await proxy.client() for _ in range(2 * PLACES)]
+        for client in clients:
+            await client.send(connect_frame())
+        await eventually(lambda: proxy.said("accepting paused") >= 1, "a pause")
+        loop = asyncio.get_running_loop()
+        since, spent = loop.time(), proxy.cpu_seconds()
+        await eventually(lambda: proxy.said("accepting paused") >= 4, "more pauses")
+        assert loop.time() - since >= 2 * ACCEPT_PAUSE_SECONDS
+        assert proxy.cpu_seconds() - spent <= 0.2 * (loop.time() - since)
+        served = [client for client in clients if readable(client)]
+        assert PLACES - 2 <= len(served) <= PLACES
+        # Nobody is turned away: those in the backlog come in when others leave.
+        for client in served:
+            await client.command()
+            await client.ping()
+            client.close()
+        for client in clients:
+            if client not in served:
+                assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+
+
+async def test_sigterm_lets_a_request_under_way_be_answered_and_ends_with_0(tmp_path: Path) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
+        gate = broker.script.hold(LISTS)
+        busy, idle = await proxy.connected(), await proxy.connected()
+        request = asyncio.gather(busy.topics("demo/ns-0"))
+        async with asyncio.timeout(20):
+            await broker.record.seen(LISTS)
+        await proxy.draining()
+        assert await idle.rest() == b""
+        with pytest.raises(ConnectionRefusedError):
+            await proxy.client()
+        assert b" 200 " in (await proxy.get("/healthz")).splitlines()[0]
+        assert not request.done()
+        gate.set()
+        assert len((await request)[0].topics) == TOPICS
+        assert await busy.rest() == b""
+        assert await proxy.exit_code() == 0
+        assert proxy.said("stopped") == 1
+
+
+async def test_what_is_still_busy_at_the_end_of_the_drain_is_closed(tmp_path: Path) -> None:
+    async with (
+        EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker,
+        child_proxy(tmp_path, broker, shutdownDrainMillis=300, brokerProxyAllowedTargetPorts="*") as proxy,
+    ):
+        broker.script.hold(LISTS)
+        busy, relayed = await proxy.connected(), await proxy.client()
+        await relayed.connect(target=f"{LOOPBACK}:{broker.port}")
+        await busy.ask_topics("demo/ns-0")
+        async with asyncio.timeout(20):
+            await broker.record.seen(LISTS)
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await asyncio.gather(busy.rest(), relayed.rest()) == [b"", b""]
+        assert await proxy.exit_code() == 0
+        assert proxy.said("closing connections that are still busy") == 1
+
+
+async def test_a_second_sigterm_ends_the_drain_at_once(tmp_path: Path) -> None:
+    async with (
+        EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker,
+        child_proxy(tmp_path, broker, shutdownDrainMillis=3_600_000) as proxy,
+    ):
+        broker.script.hold(LISTS)
+        busy = await proxy.connected()
+        await busy.ask_topics("demo/ns-0")
+        async with asyncio.timeout(20):
+            await broker.record.seen(LISTS)
+        await proxy.draining()
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+        assert await busy.rest() == b""

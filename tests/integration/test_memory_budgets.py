@@ -1,0 +1,278 @@
+"""Resident memory of the proxy as a process of its own, against what docs/memory.md promises, at a tenth of full size.
+
+The peak is the kernel's high-water mark, so no short peak is missed. Idle is measured when the web port is up and no
+client has come.
+"""
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from protocol.command_type import CommandType
+from proxy.demo.broker import EmbeddedBroker, raise_file_limit
+from proxy.demo.children import Child
+from proxy.demo.script import AfterHandshake
+from proxy.demo.storm import Storm, StormPlan
+from proxy.demo.topics import GeneratedTopics
+from proxy.tasks import TaskScope
+from tests.support.async_client import (
+    LOOPBACK,
+    PING,
+    AsyncClient,
+    connect_frame,
+    lookup_frame,
+    new_schema_frame,
+    topics_frame,
+)
+from tests.support.proxy_under_test import MIB, SLOW_READER_RCVBUF, TOPIC, namespace
+from tests.support.web_pages import Scrape, scrape
+
+KIB: Final = 1024
+CONNECTION_BYTES: Final = 8 * KIB
+REQUEST_BYTES: Final = 6 * KIB
+LIMITS_SHARE: Final = 1.15
+# What the first client ever brings in: code paths not run before, protobuf's arenas, the allocator's round sizes.
+FIRST_USE_BYTES: Final = 2 * MIB
+QUIET_SCRAPES: Final = 20
+LIMIT_KEY: Final = "maxTopicListInFlight{}MemSizeMB"
+
+
+@pytest.fixture(autouse=True)
+def many_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_file_limit()
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@dataclass
+class Weighed:
+    """A proxy in a process of its own, its memory at rest, the broker behind it and the clients before it."""
+
+    child: Child
+    broker: EmbeddedBroker
+    port: int
+    web_port: int
+    idle_bytes: int
+    work: TaskScope
+    clients: list[AsyncClient] = field(default_factory=list)
+
+    @property
+    def growth_bytes(self) -> int:
+        """Give the most memory the process ever had beyond that at rest."""
+        return self.child.peak_resident_bytes() - self.idle_bytes
+
+    async def client(self, rcvbuf: int | None = None) -> AsyncClient:
+        client = await AsyncClient.open(self.port, rcvbuf)
+        self.clients.append(client)
+        return client
+
+    async def connected(self, rcvbuf: int | None = None) -> AsyncClient:
+        client = await self.client(rcvbuf)
+        await client.connect()
+        return client
+
+    def push(self, client: AsyncClient, data: bytes) -> None:
+        """Go on sending as the proxy takes it, until it closes the connection or the test ends."""
+        self.work.start(_pushed(client, data))
+
+    async def scrape(self) -> Scrape:
+        return await scrape(self.web_port)
+
+    async def until(self, condition: Callable[[Scrape], object], what: str) -> Scrape:
+        """Scrape until `condition` holds."""
+        async with asyncio.timeout(30):
+            while not condition(at := await self.scrape()):
+                assert self.child.running, self.child.tail()
+        assert at, what
+        return at
+
+    async def quiet(self, *names: str) -> Scrape:
+        """Scrape until these metrics stand still: the proxy has done with its clients all it will."""
+        seen: list[float] = []
+        same = 0
+        async with asyncio.timeout(40):
+            while same < QUIET_SCRAPES:
+                at = await self.scrape()
+                record = self.broker.record
+                now = [at(name) for name in names] + [record.sent_bytes, record.received.total()]
+                same = same + 1 if now == seen else 0
+                seen = now
+        return at
+
+    def allowed(self, heap_mib: float, direct_mib: float, connections: int, largest_answer: int = 0) -> int:
+        """Compute the promise of docs/memory.md."""
+        limits = round(LIMITS_SHARE * (heap_mib + direct_mib) * MIB)
+        return limits + CONNECTION_BYTES * connections + 2 * largest_answer
+
+
+async def _pushed(client: AsyncClient, data: bytes) -> None:
+    with suppress(OSError):
+        await asyncio.get_running_loop().sock_sendall(client.sock, data)
+
+
+@asynccontextmanager
+async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys: object) -> AsyncIterator[Weighed]:
+    """Run broker and proxy; afterwards nothing of the clients is left in the proxy, and it ends at once."""
+    crashes: list[BaseException] = []
+    work = TaskScope(crashes.append)
+    async with EmbeddedBroker(store or GeneratedTopics(20, 100, 100)) as broker:
+        given = {
+            "servicePort": 0,
+            "webServicePort": 0,
+            "bindAddress": LOOPBACK,
+            "clusterName": "test",
+            "brokerServiceURL": broker.service_url,
+            "brokerProxyAllowedTargetPorts": "*",
+            "shutdownDrainMillis": 200,
+            **keys,
+        }
+        config = directory / "proxy.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+        with Child("proxy", ["serve", "--config", str(config)], directory) as child:
+            web_port = (await child.said("web_port"))["web_port"]
+            port = (await child.said("port"))["port"]
+            proxy = Weighed(child, broker, port, web_port, child.resident_bytes(), work)
+            try:
+                yield proxy
+                await _left(proxy)
+            finally:
+                work.cancel()
+                await work.emptied()
+                for client in proxy.clients:
+                    client.close()
+    assert not crashes, crashes
+
+
+async def _left(proxy: Weighed) -> None:
+    proxy.work.cancel()
+    await proxy.work.emptied()
+    for client in proxy.clients:
+        client.close()
+    at = await proxy.until(lambda at: not at("active_connections"), "no client")
+    used = [at(f"topic_list_{limiter}_memory_used_bytes") for limiter in ("heap", "direct")]
+    assert used == [0, 0]
+    internal = at.family("pulsar_proxy_internal_errors_total")
+    assert not any(internal.values()), internal
+
+
+def limits(heap_mib: int, direct_mib: int) -> dict[str, object]:
+    return {LIMIT_KEY.format("Heap"): heap_mib, LIMIT_KEY.format("Direct"): direct_mib}
+
+
+def report(name: str, proxy: Weighed, allowed: int) -> None:
+    print(f"{name}: grew {proxy.growth_bytes:,} of {allowed:,} bytes (idle {proxy.idle_bytes:,})")
+
+
+# --- topic lists ----------------------------------------------------------------------------------
+
+
+async def test_a_storm_of_late_readers_is_answered_within_the_promise(tmp_path: Path) -> None:
+    connections, heap, direct = 100, 20, 20
+    store = GeneratedTopics(connections, 10_000, 100)
+    async with weighed(tmp_path, store, **limits(heap, direct)) as proxy:
+        plan = StormPlan(connections, requests=4, topics=10_000, slow_share=1.0, late_seconds=2.0)
+        storm = Storm(plan, [store.namespace(number) for number in range(connections)])
+        await storm.connect(LOOPBACK, proxy.port, 10)
+        await storm.ask(50)
+        storm.close()
+        tally = storm.tally
+        assert (tally.answered, tally.refused, tally.wrong, tally.lost) == (400, 0, 0, 0), tally.refusals
+        assert tally.largest_answer_bytes > 1_000_000
+        at = await proxy.scrape()
+        peaks = [at("lists_peak_held_bytes", limiter=limiter) / MIB for limiter in ("heap", "direct")]
+        assert min(peaks) > 0.8 * 20, peaks
+        allowed = proxy.allowed(heap, direct, connections, tally.largest_answer_bytes)
+        report("late readers", proxy, allowed)
+        assert proxy.growth_bytes <= allowed
+
+
+async def test_requests_that_a_silent_broker_does_not_answer_cost_6_kib_each(tmp_path: Path) -> None:
+    connections, each, in_work = 100, 20, 3_000
+    async with weighed(tmp_path, maxConcurrentLookupRequests=in_work, **limits(1, 1)) as proxy:
+        proxy.broker.script.silent |= {CommandType.GET_TOPICS_OF_NAMESPACE, CommandType.LOOKUP}
+        for number in range(connections):
+            client = await proxy.connected(SLOW_READER_RCVBUF)
+            lists = b"".join(topics_frame(1 + at, namespace(number % 20)) for at in range(each))
+            proxy.push(client, lists + b"".join(lookup_frame(1 + each + at, TOPIC) for at in range(each)))
+        total = float(connections * each)
+        names = ("get_topics_of_namespace_requests_total", "lookup_requests_total")
+        await proxy.until(lambda at: [at(name) for name in names] == [total, total], "all requests read")
+        at = await proxy.quiet(*names)
+        refused = at("rejected_get_topics_of_namespace_requests_total") + at("rejected_lookup_requests_total")
+        assert refused == 2 * total - in_work
+        allowed = proxy.allowed(1, 1, connections) + in_work * REQUEST_BYTES
+        report("silent broker", proxy, allowed)
+        assert proxy.growth_bytes <= allowed
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+async def test_a_thousand_idle_connections_cost_8_kib_each(tmp_path: Path) -> None:
+    async with weighed(tmp_path) as proxy:
+        for _ in range(1_000):
+            await proxy.connected()
+        assert (await proxy.scrape())("active_connections") == 1_000
+        allowed = proxy.allowed(0, 0, 1_000)
+        report("idle connections", proxy, allowed)
+        assert proxy.growth_bytes <= allowed
+
+
+async def test_large_frames_that_never_end_hold_no_more_than_the_direct_limit(tmp_path: Path) -> None:
+    connections, direct = 300, 10
+    connect = connect_frame(auth_data=bytes(60 * KIB))
+    request = new_schema_frame(1, TOPIC, MIB - KIB)
+    async with weighed(tmp_path, handshakeTimeoutMillis=60_000, **limits(1, direct)) as proxy:
+        for _ in range(connections // 2):
+            proxy.push(await proxy.client(), connect[: len(connect) // 2])
+            proxy.push(await proxy.connected(), request[: len(request) // 2])
+        await proxy.until(lambda at: at("topic_list_direct_queue_size") >= 200, "frames that wait for memory")
+        at = await proxy.quiet("topic_list_direct_queue_size", "topic_list_direct_memory_used_bytes")
+        assert 0.6 * direct * MIB < at("topic_list_direct_memory_used_bytes") <= direct * MIB
+        allowed = proxy.allowed(0, direct, connections)
+        report("unfinished frames", proxy, allowed)
+        assert proxy.growth_bytes <= allowed
+        await (await proxy.connected()).ping()
+
+
+# --- clients that ask and do not read -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["lookups", "pings"])
+async def test_clients_that_ask_and_never_read_are_bounded(tmp_path: Path, what: str) -> None:
+    connections, in_work = 50, 1_000
+    keys = {**limits(1, 1), "clientSocketSendBufferBytes": 4096, "maxConcurrentLookupRequests": in_work}
+    async with weighed(tmp_path, **keys) as proxy:
+        asked = b"".join(lookup_frame(at, TOPIC) for at in range(1_000)) if what == "lookups" else PING * 50_000
+        for _ in range(connections):
+            proxy.push(await proxy.connected(SLOW_READER_RCVBUF), asked)
+        at = await proxy.quiet("active_connections", "topic_list_direct_memory_used_bytes", "lookup_requests_total")
+        held = at("lists_peak_held_bytes", limiter="direct")
+        for k in sorted(at.samples, key=str):
+            if at.samples[k] and "created" not in k[0]: print(k[0], dict(k[1]), at.samples[k])
+        assert 0 < held <= MIB
+        allowed = proxy.allowed(1, 1, connections) + (in_work * REQUEST_BYTES if what == "lookups" else 0)
+        report(f"unread {what}", proxy, allowed)
+        assert proxy.growth_bytes <= allowed
+        await (await proxy.connected()).ping()
+
+
+async def test_relays_that_nobody_reads_hold_one_read_each_while_the_broker_floods(tmp_path: Path) -> None:
+    relays, buffer = 50, 256 * KIB
+    async with weighed(tmp_path, relayBufferBytes=buffer, **limits(1, 1)) as proxy:
+        proxy.broker.script.after_handshake = AfterHandshake.FLOOD
+        for _ in range(relays):
+            client = await proxy.client(SLOW_READER_RCVBUF)
+            await client.connect(target=f"{LOOPBACK}:{proxy.broker.port}")
+        await proxy.quiet("active_connections", "binary_bytes_total")
+        assert all(session.unsent_bytes for session in proxy.broker.connections)
+        allowed = 2 * buffer * relays + proxy.allowed(0, 0, relays)
+        report("relays", proxy, allowed)
+        assert proxy.growth_bytes <= allowed

@@ -1,0 +1,244 @@
+"""The web port of a proxy at work: every number a dashboard reads, and what an orchestrator is told."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from protocol.command_type import CommandType
+from proxy.app import Proxy
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import GeneratedTopics
+from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.log import open_log
+from tests.support.async_client import AsyncClient, Closed, eventually
+from tests.support.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    NAME_BYTES,
+    TIGHT,
+    TOPIC,
+    TOPICS,
+    Stage,
+    config_for,
+    direct_taken,
+    jammed,
+    namespace,
+    queued_for_heap,
+    staged,
+    waiting_for_direct,
+)
+from tests.support.web_pages import Scrape, get, scrape
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+ACQUIRE = "maxTopicListInFlight{}MemSizePermitsAcquire{}"
+HEAP_TIMEOUT, HEAP_QUEUE = ACQUIRE.format("Heap", "TimeoutMillis"), ACQUIRE.format("Heap", "QueueSize")
+DIRECT_TIMEOUT, DIRECT_QUEUE = ACQUIRE.format("Direct", "TimeoutMillis"), ACQUIRE.format("Direct", "QueueSize")
+FAMILY = "pulsar_proxy_topic_list_"
+QUANTILES = ("0.5", "0.95", "0.99", "1.0")
+
+
+async def scraped(stage: Stage) -> Scrape:
+    return await scrape(stage.proxy.web_port)
+
+
+async def has_list(client: AsyncClient) -> None:
+    assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+# --- the topic-list family of PIP-442 -------------------------------------------------------------
+
+
+async def test_the_topic_list_family_has_its_26_samples_before_the_first_client() -> None:
+    async with staged() as stage:
+        page = await get(stage.proxy.web_port, "/metrics")
+        assert page.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        found = Scrape(page.text, "test").family(FAMILY)
+        gauges = {
+            f"{limiter}_{name}"
+            for limiter in ("heap", "direct")
+            for name in ("memory_used_bytes", "memory_limit_bytes", "queue_size", "queue_max_size")
+        }
+        for limiter in ("heap", "direct"):
+            gauges |= {f"{limiter}_timeout_total", f"{limiter}_timeout_created"}
+            gauges |= {f"{limiter}_wait_time_ms_{end}" for end in ("count", "sum", "created")}
+        expected = {(FAMILY + name, frozenset[tuple[str, str]]()) for name in gauges}
+        for limiter in ("heap", "direct"):
+            name = f"{FAMILY}{limiter}_wait_time_ms"
+            expected |= {(name, frozenset({("quantile", quantile)})) for quantile in QUANTILES}
+        assert set(found) == expected
+        assert len(found) == 26
+
+
+async def test_limits_and_queue_sizes_are_those_of_the_configuration() -> None:
+    async with staged(**TIGHT, **{HEAP_QUEUE: 7, DIRECT_QUEUE: 9}) as stage:
+        at = await scraped(stage)
+        assert at("topic_list_heap_memory_limit_bytes") == at("topic_list_direct_memory_limit_bytes") == MIB
+        assert at("topic_list_heap_queue_max_size") == 7
+        assert at("topic_list_direct_queue_max_size") == 9
+
+
+async def test_a_list_moves_the_numbers_and_leaves_no_memory_in_use() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        before = await scraped(stage)
+        for number in range(3):
+            await client.topics(namespace(number))
+        await stage.until(lambda: not stage.heap.held + stage.direct.held, "all given back")
+        after = await scraped(stage)
+        moved = {
+            # A list of unknown size waits twice: for its estimate, and to grow.
+            "topic_list_heap_wait_time_ms_count": 6,
+            "topic_list_direct_wait_time_ms_count": 3,
+            "get_topics_of_namespace_requests_total": 3,
+            "lists_name_bytes_total": 3 * TOPICS * NAME_BYTES,
+            "topic_list_heap_memory_used_bytes": 0,
+            "topic_list_direct_memory_used_bytes": 0,
+            "topic_list_heap_timeout_total": 0,
+            "topic_list_direct_timeout_total": 0,
+        }
+        assert {name: after(name) - before(name) for name in moved} == moved
+        assert after("lists_answers_total", outcome="answered") == 3
+        assert after("lists_peak_held_bytes", limiter="direct") >= LIST_BYTES
+        assert after("topic_list_heap_wait_time_ms", quantile="1.0") >= 0
+        assert after("active_connections") == 1
+
+
+async def test_memory_in_use_and_queues_are_those_of_the_moment() -> None:
+    async with staged(**TIGHT) as stage:
+        await jammed(stage)
+        await queued_for_heap(stage)
+        at = await scraped(stage)
+        assert at("topic_list_heap_memory_used_bytes") == stage.heap.held > MIB / 2
+        assert at("topic_list_direct_memory_used_bytes") == stage.direct.held > MIB / 2
+        assert at("topic_list_heap_queue_size") == 1
+        assert at("topic_list_direct_queue_size") == 2
+        assert at("lists_growers_waiting", limiter="heap") == 1
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+async def test_waits_that_time_out_are_counted_with_the_time_they_took() -> None:
+    async with staged(**TIGHT, **{HEAP_TIMEOUT: 200, DIRECT_TIMEOUT: 10_000}) as stage:
+        jam = await jammed(stage)
+        assert (await jam.d.answer()).error.message == HEAP_REFUSAL
+        at = await scraped(stage)
+        assert (at("topic_list_heap_timeout_total"), at("topic_list_direct_timeout_total")) == (1, 0)
+        assert at("lists_answers_total", outcome="refused_heap") == 1
+        assert at("topic_list_heap_wait_time_ms", quantile="1.0") > 199
+        assert at("topic_list_heap_wait_time_ms_sum") > 199
+
+
+async def test_an_answer_that_got_no_direct_memory_is_counted() -> None:
+    async with staged(**TIGHT, **{DIRECT_TIMEOUT: 150}) as stage:
+        reader = await direct_taken(stage)
+        client = await stage.connected()
+        assert (await client.refused_topics(namespace(1))).message == DIRECT_REFUSAL
+        at = await scraped(stage)
+        assert (at("topic_list_heap_timeout_total"), at("topic_list_direct_timeout_total")) == (0, 1)
+        assert at("lists_answers_total", outcome="refused_direct") == 1
+        assert at("topic_list_direct_wait_time_ms", quantile="1.0") > 149
+        await has_list(reader)
+
+
+@pytest.mark.parametrize("limiter", ["heap", "direct"])
+async def test_a_full_queue_is_counted_and_no_timeout(limiter: str) -> None:
+    key, refusal = (HEAP_QUEUE, HEAP_REFUSAL) if limiter == "heap" else (DIRECT_QUEUE, DIRECT_REFUSAL)
+    async with staged(**TIGHT, **{key: 1}) as stage:
+        if limiter == "heap":
+            await jammed(stage)
+            await queued_for_heap(stage)
+        else:
+            await direct_taken(stage)
+            await waiting_for_direct(stage)
+        client = await stage.connected()
+        assert (await client.refused_topics(namespace(9))).message == refusal
+        at = await scraped(stage)
+        assert at("lists_queue_full_total", limiter=limiter) == 1
+        assert at("lists_answers_total", outcome=f"refused_{limiter}") == 1
+        assert at(f"topic_list_{limiter}_queue_size") == 1
+        assert at(f"topic_list_{limiter}_timeout_total") == 0
+
+
+async def test_a_client_that_leaves_a_queue_is_counted() -> None:
+    async with staged(**TIGHT) as stage:
+        await direct_taken(stage)
+        (await waiting_for_direct(stage)).close()
+        await stage.until(lambda: not stage.direct.queue_size, "an empty queue")
+        assert (await scraped(stage))("lists_cancelled_total", limiter="direct") == 1
+
+
+# --- connections and lookups ----------------------------------------------------------------------
+
+
+async def test_connections_and_requests_are_counted_by_what_became_of_them() -> None:
+    async with staged(maxConcurrentInboundConnections=2) as stage:
+        first, second = await stage.connected(), await stage.connected()
+        await first.lookup(TOPIC)
+        refused = await stage.client()
+        with pytest.raises(Closed):
+            await refused.answer()
+            await refused.answer()
+        second.close()
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "one client left")
+        at = await scraped(stage)
+        assert at("new_connections_total") >= 2
+        assert at("rejected_connections_total") == 1
+        assert at("active_connections") == 1
+        assert at("lookup_requests_total") == 1
+        assert at("disconnects_total", cause="client_closed") == 1
+
+
+# --- for the orchestrator -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/healthz", "/status.html"])
+async def test_a_proxy_that_serves_says_so(path: str) -> None:
+    async with staged() as stage:
+        page = await get(stage.proxy.web_port, path)
+        assert (page.status, page.text) == (200, "OK\n")
+
+
+async def test_the_status_page_follows_its_file_and_readiness_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "in-rotation"
+    async with staged(statusFilePath=file) as stage:
+        port = stage.proxy.web_port
+        assert (await get(port, "/status.html")).status == 404
+        file.touch()
+        assert (await get(port, "/status.html")).status == 200
+        file.unlink()
+        assert (await get(port, "/status.html")).status == 404
+        assert (await get(port, "/readyz")).status == 200
+
+
+async def test_a_draining_proxy_is_not_ready_and_still_healthy() -> None:
+    # Not staged: this one ends its proxy itself.
+    async with EmbeddedBroker(GeneratedTopics(20, TOPICS, NAME_BYTES)) as broker:
+        gate = broker.script.hold(LISTS)
+        proxy = Proxy(config_for(broker.service_url, shutdownDrainMillis=10_000), open_log("error", "json"))
+        await proxy.start()
+        client = await AsyncClient.open(proxy.port)
+        await client.connect()
+        await client.ask_topics(namespace(0))
+        await broker.record.seen(LISTS)
+        stopping = asyncio.ensure_future(proxy.stop())
+        await eventually(lambda: proxy.readiness.draining, "a proxy that drains")
+        for path in ("/readyz", "/status.html"):
+            page = await get(proxy.web_port, path)
+            assert (page.status, page.text) == (503, "draining\n")
+        assert (await get(proxy.web_port, "/healthz")).status == 200
+        assert (await scrape(proxy.web_port))("topic_list_heap_memory_used_bytes") > 0
+        gate.set()
+        await has_list(client)
+        client.close()
+        await stopping
+
+
+async def test_scrapes_go_on_while_topic_lists_are_jammed() -> None:
+    async with staged(GeneratedTopics(20, TOPICS, NAME_BYTES), **TIGHT) as stage:
+        jam = await jammed(stage)
+        for _ in range(20):
+            await scraped(stage)
+        for client in (jam.a, jam.b, jam.c, jam.d):
+            await has_list(client)
