@@ -239,6 +239,7 @@ class ClientConnection(Endpoint):
 
     def close(self, cause: DisconnectCause) -> None:
         """End the connection, at once if bytes would linger that no permit owns any more."""
+        self.output.flush()
         self._end(cause, abort=self.output.holds_memory)
 
     # --- holding back -----------------------------------------------------------------------------

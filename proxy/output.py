@@ -33,7 +33,6 @@ class Output:
         "_permit",
         "_pieces_left",
         "_queue",
-        "_queued_bytes",
         "_seen",
         "_writing",
     )
@@ -42,8 +41,7 @@ class Output:
         self._endpoint = endpoint
         self._direct = direct
         self._permit: Permit | None = None
-        self._queue: list[bytes] = []
-        self._queued_bytes = 0
+        self._queue = bytearray()
         self._body = False
         self._list_lane: asyncio.Lock | None = None
         self._writing: asyncio.Lock | None = None
@@ -69,7 +67,7 @@ class Output:
         """Count the bytes of frames (not of a body) that wait in user space."""
         transport = self._endpoint.transport
         in_transport = 0 if self._body or transport is None else transport.get_write_buffer_size()
-        return self._queued_bytes + in_transport
+        return len(self._queue) + in_transport
 
     @property
     def holds_memory(self) -> bool:
@@ -77,14 +75,21 @@ class Output:
         return self._body or self._permit is not None
 
     def send(self, frame: bytes) -> None:
-        """Write a small frame, behind the body in progress if there is one."""
-        if self._body:
-            self._queue.append(frame)
-            self._queued_bytes += len(frame)
+        """Write a small frame, behind the body in progress and behind what the client has not taken."""
+        if not self._endpoint.open:
+            return
+        if self._body or self._endpoint.write_pending:
+            # Joined here: in the transport each unsent frame costs many times its bytes.
+            self._queue += frame
         else:
             self._endpoint.write(frame)
-        if self._body or self._endpoint.write_pending:
-            self._account()
+        self._account()
+
+    def flush(self) -> None:
+        """Hand everything to the transport: the connection is about to close."""
+        if self._queue and not self._body:
+            self._endpoint.write(bytes(self._queue))
+            self._queue.clear()
 
     async def send_body(
         self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None = None
@@ -104,7 +109,8 @@ class Output:
         self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
     ) -> None:
         endpoint = self._endpoint
-        await endpoint.drained()
+        while endpoint.write_pending or not endpoint.open:
+            await endpoint.drained()
         self._body = True
         try:
             await self._write_pieces(prefix, pieces, on_left)
@@ -140,14 +146,13 @@ class Output:
             await endpoint.drained()
 
     def drained(self) -> None:
-        """Give back the permit of what has left (called when the transport is empty)."""
+        """Write what waits, and give back the permit of what has left (called when the transport is empty)."""
         if not self._body:
-            self._settle()
+            self._flush()
 
     def close(self) -> None:
         """Forget what is unsent: the client is gone."""
-        self._queue = []
-        self._queued_bytes = 0
+        self._queue.clear()
         if self._permit is not None:
             # Its bytes must not linger in the transport any longer than it.
             self._permit.release()
@@ -155,11 +160,7 @@ class Output:
             self._endpoint.abort(DisconnectCause.WRITE_FAILED)
 
     def _flush(self) -> None:
-        if self._queue:
-            joined = b"".join(self._queue)
-            self._queue = []
-            self._queued_bytes = 0
-            self._endpoint.write(joined)
+        self.flush()
         self._account() if self._endpoint.write_pending else self._settle()
 
     def _account(self) -> None:

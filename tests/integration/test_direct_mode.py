@@ -66,10 +66,10 @@ async def greet(peer: AsyncClient) -> None:
 
 
 @asynccontextmanager
-async def paired(**keys: object) -> AsyncIterator[Pair]:
+async def paired() -> AsyncIterator[Pair]:
     """Join a client to a broker; both have small receive buffers."""
     # The broker ends first: the stage's own check wants no socket of it left.
-    async with staged(relayBufferBytes=RELAY_BUFFER_BYTES, **keys) as stage, raw_broker(greet) as broker:
+    async with staged(relayBufferBytes=RELAY_BUFFER_BYTES) as stage, raw_broker(greet) as broker:
         yield await joined(stage, broker)
 
 
@@ -122,8 +122,10 @@ async def test_bytes_pass_unchanged_both_ways_at_once() -> None:
         client, broker = pair.client, pair.broker
         received = asyncio.gather(broker.receive(len(up)), client.receive(len(down)))
         await asyncio.gather(client.send(up), broker.send(down))
-        assert await received == [up, down]
+        assert tuple(await received) == (up, down)
         client.close()
+        assert await broker.rest() == b""
+        broker.close()
         await pair.over("client_closed")
         counters = pair.stage.proxy.counters
         assert counters.relay_bytes_to_broker == len(up)
@@ -195,7 +197,7 @@ async def test_a_half_close_is_passed_on_and_the_other_direction_goes_on(side: S
         leaver.fin()
         await pair.stage.until(lambda: tcp_state(end) == _CLOSE_WAIT, "the FIN at the proxy")
         await other.send(answer)
-        assert await received == [last, answer]
+        assert tuple(await received) == (last, answer)
         assert len(pair.stage.proxy.sessions) == 1
         other.fin()
         assert await leaver.rest() == b""
@@ -248,20 +250,21 @@ async def test_a_relay_that_stands_still_holds_up_no_other() -> None:
 
 async def test_two_relays_that_stand_still_keep_their_bytes_apart() -> None:
     async with staged() as stage, raw_broker(greet) as broker:
-        pairs = []
-        for letter in b"ab":
+        pairs = {}
+        for letter in (b"a", b"b"):
             client = await stage.client(SMALL_RCVBUF)
             await client.connect(target=f"127.0.0.1:{broker.port}")
-            pairs.append((bytes([letter]), client, broker.peers[-1]))
-        relays = list(stage.proxy.sessions._addresses)
-        sent = [0, 0]
-        while any(relay.broker.reading for relay in relays if isinstance(relay, Relay)):
-            for number, (letter, _, peer) in enumerate(pairs):
-                sent[number] += peer.send_now(letter * 64 * KIB)
-            assert max(sent) < KERNEL_BYTES
+            pairs[letter] = client, broker.peers[-1]
+        relays = [relay for relay in stage.proxy.sessions._addresses if isinstance(relay, Relay)]
+        assert len(relays) == 2
+        sent = dict.fromkeys(pairs, 0)
+        while any(relay.broker.reading for relay in relays):
+            for letter, (_, peer) in pairs.items():
+                sent[letter] += peer.send_now(letter * 64 * KIB)
+            assert max(sent.values()) < KERNEL_BYTES
             await asyncio.sleep(0)
-        for number, (letter, client, _) in enumerate(pairs):
-            assert await client.receive(sent[number]) == letter * sent[number]
+        for letter, (client, _) in pairs.items():
+            assert await client.receive(sent[letter]) == letter * sent[letter]
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -333,7 +336,7 @@ async def test_a_silent_pair_ends_after_the_read_timeout_and_one_that_moves_live
             await moving.broker.send(b"x")
             assert await moving.client.receive(1) == b"x"
             await asyncio.sleep(0.005)
-        assert await leaving == [b"", b""]
+        assert tuple(await leaving) == (b"", b"")
         assert stage.caused("read_timeout") == 1
         assert len(stage.proxy.sessions) == 1
 

@@ -10,19 +10,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from protocol import commands
 from protocol.command_type import CommandType
 from proxy.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.demo.children import Child
 from proxy.demo.script import AfterHandshake
 from proxy.demo.storm import Storm, StormPlan
 from proxy.demo.topics import GeneratedTopics
+from proxy.output import OVERSHOOT_BYTES
 from proxy.tasks import TaskScope
 from tests.support.async_client import (
     LOOPBACK,
+    PATIENCE_SECONDS,
     PING,
     AsyncClient,
     connect_frame,
@@ -37,8 +40,9 @@ KIB: Final = 1024
 CONNECTION_BYTES: Final = 8 * KIB
 REQUEST_BYTES: Final = 6 * KIB
 LIMITS_SHARE: Final = 1.15
-# What the first client ever brings in: code paths not run before, protobuf's arenas, the allocator's round sizes.
-FIRST_USE_BYTES: Final = 2 * MIB
+# A small frame in uvloop's write queue, beside the bytes a permit counts: a bytes object, its place in the list, its
+# Py_buffer, its share of a write request.
+UNREAD_FRAME_BYTES: Final = 250
 QUIET_SCRAPES: Final = 20
 LIMIT_KEY: Final = "maxTopicListInFlight{}MemSizeMB"
 
@@ -87,10 +91,10 @@ class Weighed:
 
     async def until(self, condition: Callable[[Scrape], object], what: str) -> Scrape:
         """Scrape until `condition` holds."""
-        async with asyncio.timeout(30):
-            while not condition(at := await self.scrape()):
-                assert self.child.running, self.child.tail()
-        assert at, what
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while not condition(at := await self.scrape()):
+            assert self.child.running, self.child.tail()
+            assert asyncio.get_running_loop().time() < deadline, f"expected {what}, got {at.samples}"
         return at
 
     async def quiet(self, *names: str) -> Scrape:
@@ -162,7 +166,7 @@ async def _left(proxy: Weighed) -> None:
     assert not any(internal.values()), internal
 
 
-def limits(heap_mib: int, direct_mib: int) -> dict[str, object]:
+def limits(heap_mib: int, direct_mib: int) -> dict[str, Any]:
     return {LIMIT_KEY.format("Heap"): heap_mib, LIMIT_KEY.format("Direct"): direct_mib}
 
 
@@ -248,17 +252,19 @@ async def test_large_frames_that_never_end_hold_no_more_than_the_direct_limit(tm
 @pytest.mark.parametrize("what", ["lookups", "pings"])
 async def test_clients_that_ask_and_never_read_are_bounded(tmp_path: Path, what: str) -> None:
     connections, in_work = 50, 1_000
-    keys = {**limits(1, 1), "clientSocketSendBufferBytes": 4096, "maxConcurrentLookupRequests": in_work}
+    keys: dict[str, Any] = {**limits(1, 1), "clientSocketSendBufferBytes": 4096, "maxConcurrentLookupRequests": in_work}
     async with weighed(tmp_path, **keys) as proxy:
         asked = b"".join(lookup_frame(at, TOPIC) for at in range(1_000)) if what == "lookups" else PING * 50_000
         for _ in range(connections):
             proxy.push(await proxy.connected(SLOW_READER_RCVBUF), asked)
         at = await proxy.quiet("active_connections", "topic_list_direct_memory_used_bytes", "lookup_requests_total")
         held = at("lists_peak_held_bytes", limiter="direct")
-        for k in sorted(at.samples, key=str):
-            if at.samples[k] and "created" not in k[0]: print(k[0], dict(k[1]), at.samples[k])
-        assert 0 < held <= MIB
-        allowed = proxy.allowed(1, 1, connections) + (in_work * REQUEST_BYTES if what == "lookups" else 0)
+        # One client at a time may pass a full limit a little; the next is closed.
+        assert 0 < held <= MIB + OVERSHOOT_BYTES
+        allowed = proxy.allowed(1, 1, connections)
+        if what == "lookups":
+            answer_bytes = len(commands.lookup_connect(1, proxy.broker.service_url))
+            allowed += in_work * REQUEST_BYTES + round(held / answer_bytes) * UNREAD_FRAME_BYTES
         report(f"unread {what}", proxy, allowed)
         assert proxy.growth_bytes <= allowed
         await (await proxy.connected()).ping()

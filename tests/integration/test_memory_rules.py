@@ -231,7 +231,7 @@ async def test_a_broker_has_at_most_so_many_questions_at_once() -> None:
         for number, client in enumerate(clients):
             await client.ask_topics(namespace(number))
         await stage.until(lambda: stage.books()["questions to brokers"] == 12, "three asked, nine waiting")
-        await stage.until(lambda: stage.outstanding == 3, "three asked")
+        await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 3, "three at the broker")
         gate.set()
         for client in clients:
             await has_list(client)
