@@ -173,7 +173,7 @@ class Output:
             # An empty permit that grows: growth goes before those who queue for whole lists.
             self._permit = self._direct.try_acquire(0)
         growth = pending - self._permit.size if self._permit is not None else 0
-        room = max(self._direct.available, OVERSHOOT_BYTES)
+        room = OVERSHOOT_BYTES + (self._direct.limit - self._direct.held if self._direct.limit > 0 else pending)
         booked = growth <= 0 or (growth <= room and self._permit is not None and self._permit.try_update(pending))
         if not booked:
             self._endpoint.abort(DisconnectCause.MEMORY_LIMIT)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from protocol.command_type import CommandType
+from proxy.budget import REQUEST_BYTES
 from proxy.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.demo.children import Child
 from proxy.demo.script import AfterHandshake
@@ -37,7 +38,7 @@ from tests.support.web_pages import Scrape, scrape
 
 KIB: Final = 1024
 CONNECTION_BYTES: Final = 8 * KIB
-REQUEST_BYTES: Final = 6 * KIB
+
 LIMITS_SHARE: Final = 1.15
 QUIET_SCRAPES: Final = 20
 LIMIT_KEY: Final = "maxTopicListInFlight{}MemSizeMB"
