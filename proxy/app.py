@@ -78,6 +78,7 @@ class Proxy:
             self.shared,
             self.hangup,
             self.counters,
+            log,
             _pool_limits(config),
         )
         self._services = self._client_services()

@@ -82,7 +82,6 @@ class BrokerConnection(Endpoint):
         "_paused_for",
         "_state",
         "last_used",
-        "max_message_size",
         "ready",
     )
 
@@ -113,7 +112,6 @@ class BrokerConnection(Endpoint):
         self._awaits_pong = False
         self._next_ping = loop.time()
         self.last_used = loop.time()
-        self.max_message_size = 0
         self.ready: asyncio.Future[None] = loop.create_future()
 
     # --- asking -----------------------------------------------------------------------------------
@@ -271,7 +269,6 @@ class BrokerConnection(Endpoint):
     def _on_handshake(self, command: pb.BaseCommand) -> None:
         if command.type == CommandType.CONNECTED:
             self._state.enter(State.READY)
-            self.max_message_size = command.connected.max_message_size
             self.ready.set_result(None)
             self._owner.connection_changed(self)
             return

@@ -17,6 +17,7 @@ from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.errors import BrokerUnavailable, ConnectionClosed, DisconnectCause, RequestFailed, TargetRefused
 from proxy.hangup import HangupWatcher
+from proxy.log import Logger
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.transport import SharedReadBuffer
@@ -52,7 +53,14 @@ class PoolLimits:
 
 
 Resolver = Callable[[BrokerAddress], Awaitable[list[str]]]
-OPENING_FAILURES: Final = (BrokerUnavailable, ConnectionClosed, RequestFailed, TargetRefused)
+_FAILURE_NAMES: Final[dict[type[Exception], str]] = {
+    BrokerUnavailable: "unreachable",
+    ConnectionClosed: "closed",
+    RequestFailed: "refused",
+    TargetRefused: "not_allowed",
+}
+OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
+SECONDS_BETWEEN_LINES: Final = 1.0
 
 
 class BrokerPool:
@@ -66,6 +74,7 @@ class BrokerPool:
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         counters: Counters,
+        log: Logger,
         limits: PoolLimits,
     ) -> None:
         self._loop = loop
@@ -74,6 +83,8 @@ class BrokerPool:
         self._shared = shared
         self._hangup = hangup
         self._counters = counters
+        self._log = log
+        self._next_line = 0.0
         self._limits = limits
         self._scope = TaskScope(self._opening_crashed)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
@@ -215,6 +226,7 @@ class BrokerPool:
         try:
             await self._dial(key)
         except OPENING_FAILURES as error:
+            self._note_failure(key, error)
             self._opened(key)
             if not self._connections.get(key):
                 self._wake(key, error)
@@ -245,6 +257,14 @@ class BrokerPool:
         if connection.open:
             self._keys[connection] = key
             self._connections.setdefault(key, []).append(connection)
+
+    def _note_failure(self, key: PoolKey, error: Exception) -> None:
+        self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
+        now = self._loop.time()
+        if now >= self._next_line:
+            # One line a second: every request of every client comes by here while a broker is down.
+            self._next_line = now + SECONDS_BETWEEN_LINES
+            self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self) -> BrokerConnection:
         return BrokerConnection(self._loop, self._shared, self._hangup, self, self._limits.connect_frame)

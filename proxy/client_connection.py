@@ -307,6 +307,7 @@ class ClientConnection(Endpoint):
         self._send_refusal(kind, request_id)
 
     def _send_refusal(self, kind: int, request_id: int) -> None:
+        self._services.counters.request_refused("not_served")
         name = CommandType(kind).name if kind in CommandType._value2member_map_ else f"number {kind}"
         message = f"command {name} is not served on a proxy's lookup connection"
         self.output.send(commands.error(request_id, ServerError.NotAllowedError, message))
@@ -323,6 +324,7 @@ class ClientConnection(Endpoint):
             self._decoder.skip()
             self._send_refusal(kind, self._request_id(head))
         elif kind not in LARGE_COMMANDS:
+            self._services.counters.request_refused("too_large")
             # Nothing else is that long but a schema; a request that held direct memory would wait for its own answer's.
             self._decoder.skip()
             name = CommandType(kind).name

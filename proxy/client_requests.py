@@ -87,11 +87,13 @@ class ClientRequests:
         try:
             check_properties(command)
         except RequestFailed as failure:
+            counters.request_refused("properties")
             self._client.output.send(_refusal(command, failure.code, failure.message))
             return False
         slot = self._services.lookups.try_begin()
         if slot is None:
             _count(counters, rejected)
+            counters.request_refused("too_many")
             self._client.output.send(_refusal(command, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
             return False
         self.outstanding += 1

@@ -126,8 +126,7 @@ class Config(ConfigKeys):
         values = loader.values()
         config = cls.__new__(cls)
         vars(config).update(values, _settings=MappingProxyType(loader.settings))
-        if not loader.problems:  # a cross check on a value that was refused would only confuse
-            loader.cross_check(config)
+        loader.cross_check(config)
         if loader.problems:
             raise ConfigError(loader.problems, loader.warnings)
         vars(config)["warnings"] = tuple(loader.warnings)
@@ -291,7 +290,8 @@ class _Loader:
 
     def fault(self, key: Key[Any], got: str, expected: str) -> None:
         setting = self.where(key)
-        self.problem(setting.file, setting.line, key.name, got, expected)
+        if not any(problem.key == key.name for problem in self.problems):  # one fault a key: the first explains it
+            self.problem(setting.file, setting.line, key.name, got, expected)
 
     def doubt(self, key: Key[Any], text: str) -> None:
         self.warn(self.where(key), text)

@@ -69,12 +69,13 @@ class ConfigKeys:
     broker_proxy_connect_timeout_ms = Key(
         "brokerProxyConnectTimeoutMs", 10_000, whole(1, _HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=_MILLIS, dynamic=True,
-        doc="Time from opening a connection to a broker until it is ready for use.",
+        doc="Time for opening a connection to a broker, and again for its answer to CONNECT.",
     )  # fmt: skip
     broker_proxy_read_timeout_ms = Key(
         "brokerProxyReadTimeoutMs", 75_000, whole(0, _HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=_MILLIS, dynamic=True,
-        doc="A connection from which nothing was read for so long is closed, on either side. 0: never.",
+        doc="A relayed pair in which no byte moved for so long is closed; without keep-alive also a silent client. "
+        "0: never.",
     )  # fmt: skip
 
     broker_proxy_allowed_host_names = Key(
@@ -160,7 +161,8 @@ class ConfigKeys:
     topic_list_request_timeout_millis = Key(
         "topicListRequestTimeoutMillis", 28_000, whole(1, _HOUR_MILLIS), section=TOPIC_LISTS, unit=_MILLIS,
         dynamic=True,
-        doc="One clock from a request's arrival over all its waits. Keep it under the clients' 30 s.",
+        doc="One clock from a request's arrival over all its waits, lookups and schemas included. Keep it under "
+        "the clients' 30 s.",
     )  # fmt: skip
     topic_list_initial_heap_permit_bytes = Key(
         "topicListInitialHeapPermitBytes", 1024, whole(0, _LARGEST), section=TOPIC_LISTS, unit=_BYTES,

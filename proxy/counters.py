@@ -25,8 +25,10 @@ class Counters:
         "binary_ops",
         "broker_connection_pauses",
         "broker_connection_states",
+        "broker_open_failures",
         "budget_bytes",
         "disconnects",
+        "failed_requests",
         "get_schema_requests",
         "get_topics_of_namespace_requests",
         "internal_errors",
@@ -35,6 +37,7 @@ class Counters:
         "lookup_requests",
         "new_connections",
         "partitions_metadata_requests",
+        "refused_requests",
         "rejected_connections",
         "rejected_get_topics_of_namespace_requests",
         "rejected_lookup_requests",
@@ -72,6 +75,9 @@ class Counters:
         self.broker_connection_pauses = 0
         self.broker_connection_states: Callable[[], Mapping[str, int]] = dict
         self.unknown_broker_answers = 0
+        self.broker_open_failures: dict[str, int] = {}
+        self.failed_requests: dict[str, int] = {}
+        self.refused_requests: dict[str, int] = {}
         self.accept_pauses = 0
         self.budget_bytes = 0
 
@@ -82,6 +88,18 @@ class Counters:
     def list_ended(self, outcome: str) -> None:
         """Count the end of one topic-list request."""
         self.list_outcomes[outcome] = self.list_outcomes.get(outcome, 0) + 1
+
+    def broker_open_failed(self, cause: str) -> None:
+        """Count a request connection to a broker that could not be opened."""
+        self.broker_open_failures[cause] = self.broker_open_failures.get(cause, 0) + 1
+
+    def request_failed(self, kind: str) -> None:
+        """Count a request other than a topic list that its client got an error for."""
+        self.failed_requests[kind] = self.failed_requests.get(kind, 0) + 1
+
+    def request_refused(self, reason: str) -> None:
+        """Count a request that was refused before anybody was asked."""
+        self.refused_requests[reason] = self.refused_requests.get(reason, 0) + 1
 
     def internal_error(self, error: BaseException, where: str) -> None:
         """Count an exception that nobody expected, and report it."""

@@ -146,6 +146,7 @@ class LookupService:
         return await question.answer
 
     def _failure(self, error: Exception, where: str) -> RequestFailed:
+        self._counters.request_failed(where)
         if not isinstance(error, ProxyError | PermitAcquireError | TimeoutError):
             self._counters.internal_error(error, where)
         return request_failure(error)

@@ -7,15 +7,11 @@ made, and two relays never share a buffer that is still being sent).
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer
-
-# Upper bound on what one relayed pair keeps while both directions are stalled: one read buffer each.
-READS_HELD: Final = 2
 
 
 class RelayEnd(Endpoint):

@@ -77,6 +77,7 @@ class SchemaService:
             question.release()
 
     def _fail(self, client: Requester, request: pb.CommandGetSchema, error: Exception) -> None:
+        self._counters.request_failed("get schema")
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):
             self._refusals.note(error, Stage.DIRECT, self._limiter.direct, client.name, request.topic)

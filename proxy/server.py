@@ -81,7 +81,9 @@ class Listener:
             listening.listen(backlog)
         except OSError as error:
             listening.close()
-            raise OSError(error.errno, f"cannot listen on {host}:{port} (servicePort): {error.strerror}") from error
+            raise OSError(
+                error.errno, f"cannot listen on {host}:{port} (servicePort): {(error.strerror or '').lower()}"
+            ) from error
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept_some)
         return int(listening.getsockname()[1])

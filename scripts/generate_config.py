@@ -55,7 +55,7 @@ def facts(key: Key[Any]) -> list[str]:
         listed.append(f"unit: {key.unit}")
     if key.required:
         listed.append("required")
-    listed.append("may change while the proxy runs" if key.dynamic else "a change needs a restart")
+    listed.append("may change without a restart once reloading is there" if key.dynamic else "a change needs a restart")
     return listed
 
 
@@ -69,7 +69,7 @@ def reference() -> str:
         "(`<key>` or `PULSAR_PREFIX_<key>`; the prefixed name wins), flags. The file has the syntax of Java",
         "properties, as the Java proxy's has. A blank number keeps its default.",
         "",
-        "*Live* means that the key may change while the proxy runs; any other needs a restart.",
+        "*Live* marks keys that will change without a restart once reloading is there; today every change needs one.",
     ]
     for section, keys in sections():
         lines += [

@@ -9,6 +9,8 @@ from benchmarks.ladder.estimate import Estimate, estimate, paired_ratio
 from benchmarks.ladder.measure import Measured
 from benchmarks.ladder.rows import MIB, ROWS, Ratio, Scenario
 
+# 500 relays, one direction stalled: one read of relayBufferBytes each, and two connections at rest.
+STALLED_LIMIT_BYTES = 500 * (256 * 1024 + 2 * 8192)
 IDLE_LIMIT_BYTES = 8 * 1024
 START_LIMIT_SECONDS = 0.6
 STORM_ANSWERS = 4000
@@ -82,6 +84,9 @@ def checks(name: str, rows: dict[str, Measured]) -> list[Json]:
         elif name == "start":
             got = round(median(measured.series("seconds")), 3)
             found.append(check("seconds from exec to CONNECTED", row, got, START_LIMIT_SECONDS))
+        elif name == "stalled-consumers":
+            grown = float(report["peak_rss_bytes"]) - float(report["idle_rss_bytes"])
+            found.append(check("peak RSS above idle, bytes", row, grown, STALLED_LIMIT_BYTES))
         elif name == "late-readers":
             found += _storm_checks(row, measured)
         found += [check(fault, row, _sum(measured, fault), 0) for fault in FAULTS if fault in report]
