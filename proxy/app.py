@@ -260,6 +260,8 @@ def _limiter(
 def _spare_slabs(config: Config) -> int:
     """Size the pool of free slabs: small beside the limits, so that memory nobody holds stays within their slack."""
     limits = config.heap_limit_bytes + config.direct_limit_bytes
+    if not (config.heap_limit_bytes and config.direct_limit_bytes):
+        return MOST_SPARE_SLABS
     return min(MOST_SPARE_SLABS, limits // 32 // SLAB_BYTES)
 
 

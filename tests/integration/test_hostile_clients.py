@@ -1,0 +1,83 @@
+"""Clients that try to make the proxy hold, or do, more than their share: each is refused and harms nobody."""
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.client_requests import LISTS_AT_ONCE
+from proxy.refusals import Stage as Refusal
+from proxy.request_checks import MAX_PROPERTIES
+from tests.support.async_client import lookup_frame
+from tests.support.proxy_under_test import TOPIC, namespace, staged
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+
+
+def topics_with(request_id: int, **fields: object) -> bytes:
+    request = pb.CommandGetTopicsOfNamespace(namespace=namespace(0), request_id=request_id, **fields)  # type: ignore[arg-type]
+    return commands.get_topics_request(request, request_id)
+
+
+async def test_a_request_whose_decoded_form_is_many_times_its_bytes_is_refused() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        few = [pb.KeyValuePair(key="k", value="v")] * MAX_PROPERTIES
+        await client.send(topics_with(1, properties=few))
+        assert (await client.answer()).type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        await client.send(topics_with(2, properties=[*few, *few[:1]]))
+        assert (await client.error(2)).error == ServerError.NotAllowedError
+        assert stage.broker.record.topic_questions == 1
+        assert stage.proxy.counters.refused_requests == {"properties": 1}
+        await client.ping()
+
+
+async def test_a_list_request_too_long_to_be_one_is_refused_unread() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.send(topics_with(1, topics_pattern="a" * 5000))
+        error = await client.error(1)
+        assert error.error == ServerError.NotAllowedError
+        assert "at most 4096" in error.message
+        assert stage.direct.statistics().peak_held == 0
+        await client.ping()
+
+
+async def test_leaving_does_not_free_the_places_of_questions_the_broker_still_works_on() -> None:
+    async with staged(maxConcurrentLookupRequests=3) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        for number in range(3):
+            client = await stage.connected()
+            await client.send(lookup_frame(number, TOPIC))
+            await stage.until(lambda asked=number + 1: stage.outstanding == asked, "a question at the broker")
+            client.close()
+        await stage.until(lambda: len(stage.proxy.sessions) == 0, "nobody there")
+        late = await stage.connected()
+        assert (await late.lookup(TOPIC)).error == ServerError.TooManyRequests
+        gate.set()
+        await stage.until(lambda: stage.lookups.held == 0, "all places free")
+        assert (await late.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+async def test_a_list_that_waited_out_its_time_is_never_asked_for() -> None:
+    async with staged(topicListRequestTimeoutMillis=300) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client = await stage.connected()
+        asked = [await client.ask_topics(namespace(number)) for number in range(8)]
+        for _ in asked:
+            answer = await client.answer()
+            assert answer.error.error == ServerError.TooManyRequests
+            assert answer.error.message in {Refusal.BROKER.refusal, Refusal.CLIENT_BUSY.refusal}
+        assert stage.broker.record.topic_questions == LISTS_AT_ONCE
+        gate.set()
+
+
+async def test_a_client_that_reads_its_list_is_not_cut_for_answers_that_wait_behind_it() -> None:
+    async with staged() as stage:
+        held = stage.direct.try_acquire(stage.direct.limit)
+        assert held is not None
+        client = await stage.connected()
+        for number in range(200):
+            await client.send(lookup_frame(number, TOPIC))
+        for _ in range(200):
+            assert (await client.answer()).type == CommandType.LOOKUP_RESPONSE
+        held.release()
