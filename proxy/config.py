@@ -183,6 +183,7 @@ class _Loader:
         self.keys: dict[str, Key[Any]] = {key.name: key for key in config_class.keys()}  # noqa: SIM118
         self.settings: dict[str, _Setting] = {}
         self.problems: list[ConfigProblem] = []
+        self.refused: set[str] = set()
         self.warnings: list[ConfigWarning] = []
         self.home = "defaults"  # where a missing key should be added
 
@@ -274,7 +275,8 @@ class _Loader:
         return values
 
     def cross_check(self, config: Config) -> None:
-        """Check what no key can know alone."""
+        """Check what no key can know alone; what was refused already is not complained about a second time."""
+        self.refused = {problem.key for problem in self.problems}
         for key in self.keys.values():
             if key.required and not getattr(config, key.attribute):
                 self.fault(key, "nothing", f"{key.kind.expected}: this key is required")
@@ -290,7 +292,7 @@ class _Loader:
 
     def fault(self, key: Key[Any], got: str, expected: str) -> None:
         setting = self.where(key)
-        if not any(problem.key == key.name for problem in self.problems):  # one fault a key: the first explains it
+        if key.name not in self.refused:
             self.problem(setting.file, setting.line, key.name, got, expected)
 
     def doubt(self, key: Key[Any], text: str) -> None:

@@ -13,18 +13,19 @@ from tests.support.proxy_under_test import TOPIC, namespace, staged
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 
 
-def topics_with(request_id: int, **fields: object) -> bytes:
-    request = pb.CommandGetTopicsOfNamespace(namespace=namespace(0), request_id=request_id, **fields)  # type: ignore[arg-type]
+def topics_with(request_id: int, properties: int = 0, pattern: str | None = None) -> bytes:
+    request = pb.CommandGetTopicsOfNamespace(namespace=namespace(0), request_id=request_id, topics_pattern=pattern)
+    for _ in range(properties):
+        request.properties.add(key="k", value="v")
     return commands.get_topics_request(request, request_id)
 
 
 async def test_a_request_whose_decoded_form_is_many_times_its_bytes_is_refused() -> None:
     async with staged() as stage:
         client = await stage.connected()
-        few = [pb.KeyValuePair(key="k", value="v")] * MAX_PROPERTIES
-        await client.send(topics_with(1, properties=few))
+        await client.send(topics_with(1, properties=MAX_PROPERTIES))
         assert (await client.answer()).type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        await client.send(topics_with(2, properties=[*few, *few[:1]]))
+        await client.send(topics_with(2, properties=MAX_PROPERTIES + 1))
         assert (await client.error(2)).error == ServerError.NotAllowedError
         assert stage.broker.record.topic_questions == 1
         assert stage.proxy.counters.refused_requests == {"properties": 1}
@@ -34,7 +35,7 @@ async def test_a_request_whose_decoded_form_is_many_times_its_bytes_is_refused()
 async def test_a_list_request_too_long_to_be_one_is_refused_unread() -> None:
     async with staged() as stage:
         client = await stage.connected()
-        await client.send(topics_with(1, topics_pattern="a" * 5000))
+        await client.send(topics_with(1, pattern="a" * 5000))
         error = await client.error(1)
         assert error.error == ServerError.NotAllowedError
         assert "at most 4096" in error.message
@@ -48,7 +49,8 @@ async def test_leaving_does_not_free_the_places_of_questions_the_broker_still_wo
         for number in range(3):
             client = await stage.connected()
             await client.send(lookup_frame(number, TOPIC))
-            await stage.until(lambda asked=number + 1: stage.outstanding == asked, "a question at the broker")
+        await stage.until(lambda: stage.outstanding == 3, "three questions at the broker")
+        for client in list(stage.clients):
             client.close()
         await stage.until(lambda: len(stage.proxy.sessions) == 0, "nobody there")
         late = await stage.connected()

@@ -167,6 +167,16 @@ class TestFaults:
         assert len(found) == 1
         assert f"{key}: got " in found[0]
 
+    def test_faults_of_single_keys_and_contradictions_are_reported_together(self) -> None:
+        overrides = {"servicePort": "abc", "brokerConnectionsPerKey": "9", "brokerConnectionsTotal": "8"}
+        with pytest.raises(ConfigError) as caught:
+            Config.load(overrides=overrides)
+        assert sorted(problem.key for problem in caught.value.problems) == [
+            "brokerConnectionsPerKey",
+            "brokerServiceURL",
+            "servicePort",
+        ]
+
     def test_keys_that_contradict_each_other_are_refused(self) -> None:
         found = faults(
             servicePort="7000",
