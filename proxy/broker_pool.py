@@ -17,7 +17,7 @@ from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.errors import BrokerUnavailable, ConnectionClosed, DisconnectCause, RequestFailed, TargetRefused
 from proxy.hangup import HangupWatcher
-from proxy.log import Logger
+from proxy.log import LinePace, Logger
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.transport import SharedReadBuffer
@@ -60,7 +60,6 @@ _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     TargetRefused: "not_allowed",
 }
 OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
-SECONDS_BETWEEN_LINES: Final = 1.0
 
 
 class BrokerPool:
@@ -84,7 +83,7 @@ class BrokerPool:
         self._hangup = hangup
         self._counters = counters
         self._log = log
-        self._next_line = 0.0
+        self._pace = LinePace()
         self._limits = limits
         self._scope = TaskScope(self._opening_crashed)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
@@ -260,10 +259,8 @@ class BrokerPool:
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
-        now = self._loop.time()
-        if now >= self._next_line:
-            # One line a second: every request of every client comes by here while a broker is down.
-            self._next_line = now + SECONDS_BETWEEN_LINES
+        # Every request of every client comes by here while a broker is down.
+        if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self) -> BrokerConnection:

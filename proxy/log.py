@@ -68,12 +68,27 @@ FIELDS = {
     "where": "part of the proxy",
 }
 
+SECONDS_BETWEEN_LINES = 1.0
 _LONGEST_VALUE = 2048
 _LONGEST_TRACEBACK = 16_384
 # Bytes below 0x20 never leave orjson; these would, and some viewers take three of them for the end of a line.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 Event = MutableMapping[str, Any]
+
+
+class LinePace:
+    """Let one line a second pass for each kind of event: a storm must not be made worse by its own log."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+
+    def due(self, now: float, kind: str = "") -> bool:
+        """Tell whether a line of this kind may be written at `now` (seconds); it counts as written then."""
+        if now < self._next.get(kind, 0.0):
+            return False
+        self._next[kind] = now + SECONDS_BETWEEN_LINES
+        return True
 
 
 class Sink(BytesLogger):

@@ -10,9 +10,8 @@ from limiter.clock import Clock
 from limiter.errors import PermitAcquireError, PermitAcquireQueueFull
 from limiter.semaphore import AsyncSemaphore
 from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from proxy.log import Logger
+from proxy.log import LinePace, Logger
 
-SECONDS_BETWEEN_LINES: Final = 1.0
 TOP_HOLDERS: Final = 3
 
 
@@ -51,16 +50,14 @@ class RefusalLog:
     def __init__(self, logger: Logger, clock: Clock) -> None:
         self._logger = logger
         self._clock = clock
-        self._next_line = 0.0
+        self._pace = LinePace()
         self._silent = 0
 
     def note(self, error: Exception, stage: Stage, semaphore: AsyncSemaphore, client: str, subject: str) -> None:
         """Log one refusal, or count it towards the next line; `subject` is the namespace or topic asked for."""
-        now = self._clock.time()
         self._silent += 1
-        if now < self._next_line:
+        if not self._pace.due(self._clock.time()):
             return
-        self._next_line = now + SECONDS_BETWEEN_LINES
         self._logger.warning(
             "request refused",
             limiter=semaphore.name,

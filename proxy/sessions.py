@@ -13,12 +13,11 @@ from typing import Final
 from proxy.client_connection import ClientConnection
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
-from proxy.log import Logger
+from proxy.log import LinePace, Logger
 from proxy.relay import Relay
 
 Session = ClientConnection | Relay
 _QUIET: Final = frozenset({DisconnectCause.CLIENT_CLOSED, DisconnectCause.BROKER_CLOSED, DisconnectCause.SHUTDOWN})
-SECONDS_BETWEEN_LINES: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Sessions:
         self._relays = _Wheel(looks)
         self._emptied = asyncio.Event()
         self._emptied.set()
-        self._next_line: dict[DisconnectCause, float] = {}
+        self._pace = LinePace()
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -124,8 +123,11 @@ class Sessions:
         """Do what the clock demands; called once a second."""
         for late in list(self._overdue(now)):
             late.abort(DisconnectCause.HANDSHAKE_TIMEOUT)
-        for session in (*self._clients.turn(), *self._relays.turn()):
-            session.tick(now)
+        if self._limits.keep_alive_seconds or self._limits.read_timeout_seconds:
+            for client in self._clients.turn():
+                client.tick(now)
+        for relay in self._relays.turn():
+            relay.tick(now)
 
     def _overdue(self, now: float) -> Iterator[ClientConnection]:
         # All have the same time, so the first that still has some ends the search.
@@ -182,12 +184,9 @@ class Sessions:
             self._emptied.set()
 
     def _note(self, cause: DisconnectCause, client: str) -> None:
-        now = self._loop.time()
         if cause in _QUIET:
             self._log.debug("client disconnected", client=client, cause=str(cause))
-        elif now >= self._next_line.get(cause, 0.0):
-            # One line a second for each cause: a storm must not be made worse by its own log.
-            self._next_line[cause] = now + SECONDS_BETWEEN_LINES
+        elif self._pace.due(self._loop.time(), cause):
             self._log.info("client disconnected", client=client, cause=str(cause))
 
 

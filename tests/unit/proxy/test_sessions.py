@@ -228,6 +228,17 @@ class TestKeepAlive:
 
         run_virtual(main())
 
+    def test_without_keep_alive_and_read_timeout_no_client_is_looked_at(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=0, read_timeout_seconds=0.0)
+            client, relay = book.add(), book.relay(book.add())
+            book.done(client)
+            for second in range(8):
+                book.sessions.tick(book.loop.time() + second)
+            assert (len(client.ticks), len(relay.ticks)) == (0, 8)
+
+        run_virtual(main())
+
     def test_without_keep_alive_clients_have_a_turn_twice_in_the_read_timeout(self) -> None:
         async def main() -> None:
             book = Book(keep_alive_seconds=0, read_timeout_seconds=8.0)
