@@ -142,6 +142,18 @@ def choice(*values: str) -> Kind[str]:
     return Kind(expected, parse, blank_is_default=True)
 
 
+def boolean() -> Kind[bool]:
+    """`true` or `false`, in any case."""
+    expected = "true or false"
+
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise BadValue(expected)
+        return text.lower() == "true"
+
+    return Kind(expected, parse, write=lambda value: "true" if value else "false", blank_is_default=True)
+
+
 def text() -> Kind[str]:
     """Any text without control characters: these would reach log lines and file names."""
     expected = "text without control characters"

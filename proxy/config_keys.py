@@ -10,6 +10,7 @@ from typing import Any
 
 from proxy.config_key import (
     Key,
+    boolean,
     broker_url,
     choice,
     host,
@@ -175,6 +176,44 @@ class ConfigKeys:
         "limits.",
     )  # fmt: skip
 
+    topic_list_coalescing_enabled = Key(
+        "topicListCoalescingEnabled", True, boolean(), section=TOPIC_LISTS, dynamic=True,
+        doc="Equal requests that wait at the same time share one question to the broker and one encoded answer.",
+    )  # fmt: skip
+    topic_list_fairness = Key(
+        "topicListFairness", "fifo", choice("fifo", "connection", "principal", "tenant", "namespace"),
+        section=TOPIC_LISTS, dynamic=True,
+        doc="Between whom memory is shared when requests wait for it: by bytes, in turns, first come first "
+        "served within each. `fifo`: first come, first served for all.",
+    )  # fmt: skip
+    topic_list_max_memory_percent_per_key = Key(
+        "topicListMaxMemoryPercentPerKey", 100, whole(1, 100), section=TOPIC_LISTS, unit="%", dynamic=True,
+        doc="Most of each memory limit that one connection, principal, tenant or namespace (`topicListFairness`) "
+        "may be let in with; `fifo` has no keys.",
+    )  # fmt: skip
+    topic_list_write_stall_timeout_millis = Key(
+        "topicListWriteStallTimeoutMillis", 20_000, whole(0, _HOUR_MILLIS), section=TOPIC_LISTS, unit=_MILLIS,
+        dynamic=True, doc="A client that takes no byte of its answer for so long is closed. 0: never.",
+    )  # fmt: skip
+    topic_list_write_min_bytes_per_second = Key(
+        "topicListWriteMinBytesPerSecond", 32_768, whole(0, _LARGEST), section=TOPIC_LISTS, unit="bytes/s",
+        dynamic=True,
+        doc="A client slower than this over 10 s is closed, but only while others wait for direct memory. "
+        "0: never.",
+    )  # fmt: skip
+
+    watch_topic_list_limit_enabled = Key(
+        "watchTopicListLimitEnabled", True, boolean(), section=TOPIC_LISTS, dynamic=True,
+        doc="Count the frames of topic-list watchers on relayed connections against direct memory. `false`: "
+        "relayed bytes are not looked at.",
+    )  # fmt: skip
+    watch_topic_list_max_pause_millis = Key(
+        "watchTopicListMaxPauseMillis", 1000, whole(0, _HOUR_MILLIS), section=TOPIC_LISTS, unit=_MILLIS,
+        dynamic=True,
+        doc="Longest pause of a relayed connection for a watch frame's memory; then the frame passes and is "
+        "counted.",
+    )  # fmt: skip
+
     topic_list_max_outstanding_per_broker = Key(
         "topicListMaxOutstandingPerBroker", 64, whole(1, 100_000), section=BROKER_REQUESTS, unit="requests",
         dynamic=True, doc="Topic-list questions that one broker has to answer at once.",
@@ -234,6 +273,11 @@ class ConfigKeys:
         doc="Unanswered TCP keep-alive probes that end a connection (TCP_KEEPCNT).",
     )  # fmt: skip
 
+    control_socket_path = Key(
+        "controlSocketPath", "", text(), section=OPERATION,
+        doc="Unix socket (mode 0600) that `pulsar-proxy top` reads. Empty: `pulsar-proxy-<servicePort>.sock` in "
+        "`XDG_RUNTIME_DIR`, else in a directory of the user's own under the temporary directory. `none`: no socket.",
+    )  # fmt: skip
     shutdown_drain_millis = Key(
         "shutdownDrainMillis", 15_000, whole(0, _HOUR_MILLIS), section=OPERATION, unit=_MILLIS, dynamic=True,
         doc="Time that open connections get after SIGTERM before they are closed.",
