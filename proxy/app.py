@@ -5,6 +5,7 @@ import gc
 import resource
 import signal
 from dataclasses import replace
+from time import perf_counter
 from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
@@ -15,6 +16,7 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import BrokerPool, PoolLimits
 from proxy.budget import worst_case_bytes
+from proxy.charging import Charging
 from proxy.client_connection import ClientConnection, ClientLimits, ClientServices
 from proxy.client_requests import RequestServices
 from proxy.config import Config
@@ -23,18 +25,20 @@ from proxy.dialer import Dialer, SocketOptions
 from proxy.direct_mode import DirectMode, Versions
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
 from proxy.lookups import LookupService
 from proxy.metrics import MetricSources, ProxyMetrics
 from proxy.process_memory import container_limit_bytes
+from proxy.pump import Pump
 from proxy.refusals import RefusalLog
 from proxy.schemas import SchemaService
 from proxy.server import Listener
 from proxy.sessions import SessionLimits, Sessions
 from proxy.target import BrokerAddress, TargetValidator, resolve
 from proxy.tasks import TaskScope
-from proxy.topic_lists import OUTCOMES, TopicListLimits, TopicListService
+from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.version import VERSION
 from proxy.web import Readiness, WebPort, start_web
@@ -60,6 +64,8 @@ class Proxy:
         self._slabs = SlabPool(_spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
+        self.pump = Pump(loop, perf_counter)
+        self._charging = Charging(config.topic_list_fairness)
         self.sessions = Sessions(loop, self.counters, log, _session_limits(config))
         self._options = _socket_options(config)
         self._broker = BrokerAddress(*config.broker_address)
@@ -110,6 +116,7 @@ class Proxy:
         self.readiness.draining = True
         await self._listener.close()
         await self.sessions.drain(self._config.shutdown_drain_millis / 1000)
+        await self._services.requests.topic_lists.close()
         await self.pool.close()
         self._scope.cancel()
         await self._scope.emptied()
@@ -117,6 +124,7 @@ class Proxy:
             await self._web.close()
         self.limiter.close()
         self.hangup.close()
+        self.pump.close()
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
         # The operator's own broker needs no permission; a redirect may lead only where clients may go.
@@ -170,18 +178,16 @@ class Proxy:
             timeout_seconds=0,
             clock=loop,
         )
-        limits = TopicListLimits(
-            request_seconds,
-            config.topic_list_answer_limit_bytes,
-            config.topic_list_max_outstanding_per_broker,
-        )
+        questions = ListQuestions(loop, self.pool, self.limiter, self._slabs, counters, _list_limits(config))
         sizes = ListSizes(config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES)
         return RequestServices(
             loop=loop,
             counters=counters,
             broker=self._broker,
             lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
-            topic_lists=TopicListService(loop, self.pool, self.limiter, self._slabs, sizes, counters, refusals, limits),
+            topic_lists=TopicListService(
+                loop, self.limiter, questions, self.pump, sizes, self._charging, counters, refusals
+            ),
             schemas=SchemaService(loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds),
         )
 
@@ -294,6 +300,15 @@ def _pool_limits(config: Config) -> PoolLimits:
             idle_seconds=config.broker_connection_idle_millis / 1000,
         ),
         connect_frame=commands.connect_lookup(NAME),
+    )
+
+
+def _list_limits(config: Config) -> TopicListLimits:
+    return TopicListLimits(
+        request_timeout_seconds=config.topic_list_request_timeout_millis / 1000,
+        max_answer_bytes=config.topic_list_answer_limit_bytes,
+        max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
+        coalescing=config.topic_list_coalescing_enabled,
     )
 
 

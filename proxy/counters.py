@@ -34,6 +34,8 @@ class Counters:
         "internal_errors",
         "list_name_bytes",
         "list_outcomes",
+        "list_questions",
+        "lists_joined",
         "lookup_requests",
         "new_connections",
         "partitions_metadata_requests",
@@ -70,6 +72,8 @@ class Counters:
         self.internal_errors: dict[str, int] = {}
         self.list_outcomes: dict[str, int] = dict.fromkeys(map(str, outcomes), 0)
         self.list_name_bytes = 0
+        self.list_questions = 0
+        self.lists_joined = 0
         self.relay_bytes_to_broker = 0
         self.relay_bytes_to_client = 0
         self.broker_connection_pauses = 0

@@ -171,6 +171,10 @@ INSTRUMENTS: tuple[Instrument, ...] = (
 
     _labelled("lists_answers", "outcome", "Topic list requests by how they ended.",
               lambda c: c.list_outcomes),
+    _counted("lists_questions", "Topic list questions put to brokers: equal requests share one.",
+             lambda c: c.list_questions),
+    _counted("lists_joined", "Topic list requests that joined the question of an earlier one.",
+             lambda c: c.lists_joined),
     _counted("lists_name_bytes", "Sum of the lengths of the topic names in answers, UTF-8.",
              lambda c: c.list_name_bytes, "bytes"),
     _per_limiter("queue_full", "counter", "Requests refused at once, because too many waited.",

@@ -6,12 +6,13 @@ have left; if no memory is to be had the client is closed, not the proxy's budge
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.errors import DisconnectCause
+from proxy.pump import PagedBody, Pump
 from proxy.transport import Endpoint
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
@@ -20,6 +21,50 @@ ALLOWANCE_BYTES: Final = 4096
 OVERSHOOT_BYTES: Final = 64 * 1024
 # A client that takes everything at once gives way to others after this much: some 2 ms of writing.
 STEP_BYTES: Final = 8 * 1024 * 1024
+
+
+class ListLane(asyncio.Lock):
+    """The right to write a list to one client; it can be promised to a list that has no memory yet.
+
+    A promise keeps other lists of this client from asking for memory, not from writing what they have: who waits
+    for memory with a promise must not hold up who has some.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._promised = 0
+        self._listeners: dict[Callable[[], None], None] = {}
+
+    @property
+    def free(self) -> bool:
+        """Tell whether nobody writes, or is about to."""
+        return not self._promised and not self.locked()
+
+    def promise(self) -> None:
+        """Count one that will come with its list."""
+        self._promised += 1
+
+    def redeem(self) -> None:
+        """Take a promise back: its list is there, or never will be."""
+        self._promised -= 1
+        self._tell()
+
+    def release(self) -> None:
+        """Release the lane and tell those who listen."""
+        super().release()
+        self._tell()
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` whenever the lane may have become free, until `forget`."""
+        self._listeners[on_change] = None
+
+    def forget(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` no more."""
+        self._listeners.pop(on_change, None)
+
+    def _tell(self) -> None:
+        for on_change in list(self._listeners):
+            on_change()
 
 
 class Output:
@@ -43,16 +88,16 @@ class Output:
         self._permit: Permit | None = None
         self._queue = bytearray()
         self._body = False
-        self._list_lane: asyncio.Lock | None = None
+        self._list_lane: ListLane | None = None
         self._writing: asyncio.Lock | None = None
         self._pieces_left = 0
         self._seen = (0, 0)
 
     @property
-    def list_lane(self) -> asyncio.Lock:
-        """Give the lock under which a list waits for direct memory and is written: one at a time for each client."""
+    def list_lane(self) -> ListLane:
+        """Give the right to write a list: one at a time for each client."""
         if self._list_lane is None:
-            self._list_lane = asyncio.Lock()
+            self._list_lane = ListLane()
         return self._list_lane
 
     def moved(self) -> bool:
@@ -103,17 +148,29 @@ class Output:
         if self._writing is None:
             self._writing = asyncio.Lock()
         async with self._writing:
-            await self._send_body(prefix, pieces, on_left)
+            await self._send_body(self._write_pieces(prefix, pieces, on_left))
 
-    async def _send_body(
-        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
-    ) -> None:
+    async def send_paged(self, prefix: bytes, body: PagedBody, pump: Pump) -> None:
+        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; as `send_body` else."""
+        if self._writing is None:
+            self._writing = asyncio.Lock()
+        async with self._writing:
+            await self._send_body(pump.send(self._endpoint, prefix, body, self._moved))
+
+    def _moved(self, count: int) -> None:
+        self._pieces_left += 1
+
+    async def _send_body(self, writing: Coroutine[Any, Any, None]) -> None:
         endpoint = self._endpoint
-        while endpoint.write_pending or not endpoint.open:
-            await endpoint.drained()
+        try:
+            while endpoint.write_pending or not endpoint.open:
+                await endpoint.drained()
+        except BaseException:
+            writing.close()
+            raise
         self._body = True
         try:
-            await self._write_pieces(prefix, pieces, on_left)
+            await writing
         except BaseException:
             # The frame is cut: nothing else may follow it on this connection.
             endpoint.abort(DisconnectCause.WRITE_FAILED)

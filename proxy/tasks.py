@@ -23,8 +23,12 @@ class TaskScope:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, coroutine: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None) -> None:
+    def start(
+        self, coroutine: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None
+    ) -> Callable[[], object]:
         """Run `coroutine` until it ends or the scope is cancelled; a cancelled scope starts nothing any more.
+
+        Returns what cancels this one alone.
 
         `on_end` is called in any case, once, also for a coroutine that never began: what it was given to hold must be
         released there.
@@ -33,10 +37,11 @@ class TaskScope:
             coroutine.close()
             if on_end is not None:
                 on_end()
-            return
+            return _nothing
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended if on_end is None else partial(self._ended, on_end=on_end))
+        return task.cancel
 
     def cancel(self) -> None:
         """Cancel every task and refuse new ones."""
@@ -55,3 +60,7 @@ class TaskScope:
             on_end()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
+
+
+def _nothing() -> None:
+    return None

@@ -7,7 +7,7 @@ from tests.support.proxy_under_test import SLOW_READER_RCVBUF, TOPIC, namespace,
 
 
 async def test_a_broker_gets_no_more_list_connections_than_a_key_allows() -> None:
-    async with staged(brokerConnectionsPerKey=2) as stage:
+    async with staged(brokerConnectionsPerKey=2, topicListCoalescingEnabled="false") as stage:
         gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
         clients = [await stage.connected() for _ in range(10)]
         asked = [await client.ask_topics(namespace(0)) for client in clients]

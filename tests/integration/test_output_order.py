@@ -43,7 +43,7 @@ async def test_answers_that_come_while_a_body_is_written_wait_behind_it() -> Non
     async with staged() as stage:
         client = await stage.connected(SLOW_READER_RCVBUF)
         await client.ask_topics(namespace(0))
-        await stage.until(lambda: stage.direct.held >= LIST_BYTES, "a body being written")
+        await stage.until(lambda: stage.session_of(client).output.holds_memory, "a body being written")
         await client.send(PING * 3 + lookup_frame(77, TOPIC))
         await stage.until(lambda: stage.lookups.held == 1, "the lookup's answer")
         received = [await client.command() for _ in range(5)]

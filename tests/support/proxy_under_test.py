@@ -124,7 +124,7 @@ class Stage:
     def books(self) -> dict[str, int]:
         """Give everything that must be zero when no client is there."""
         heap, direct = self.heap, self.direct
-        lanes = self.proxy._services.requests.topic_lists._lanes.values()
+        lanes = self.proxy._services.requests.topic_lists._questions._lanes.values()
         return {
             "sessions": len(self.proxy.sessions),
             "heap held": heap.held,
@@ -138,6 +138,8 @@ class Stage:
             "paused broker connections": self.proxy.pool.states()["paused"],
             "waiting for a broker connection": sum(map(len, self.proxy.pool._waiters.values())),
             "watched sockets": len(self.proxy.hangup),
+            "groups of lists": len(self.proxy._services.requests.topic_lists._groups),
+            "bodies being sent": len(self.proxy.pump),
         }
 
     def settled(self) -> bool:

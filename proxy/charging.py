@@ -1,0 +1,20 @@
+"""Decide who is charged for memory: the key under which the limiter books it and shares it (`topicListFairness`)."""
+
+from collections.abc import Hashable
+
+from proxy.requester import Requester
+
+
+class Charging:
+    """Name the key of a client's request; `fairness` may change at any time, what is booked keeps its key."""
+
+    def __init__(self, fairness: str) -> None:
+        self.fairness = fairness
+
+    def key(self, client: Requester, namespace: str | None) -> Hashable:
+        """Give the key for a request about `namespace`; None if it is about no namespace in particular."""
+        if self.fairness == "principal":
+            return client.principal
+        if namespace is None or self.fairness == "connection":
+            return client.name
+        return namespace.partition("/")[0] if self.fairness == "tenant" else namespace

@@ -1,0 +1,246 @@
+"""Group commit of equal topic-list requests: who shares a question with whom, who pays, and when the next one goes.
+
+A group takes joiners until its question is written to the broker. Requests that come later form the next group, whose
+question goes when the answer to the one before begins to arrive (or never will). So no member ever gets an answer to a
+question that was sent before its request arrived, and any number of equal requests at once costs the broker two
+questions. A member that leaves costs the others nothing; with the last one the group ends, whatever it waits for.
+Nothing here reads a clock or touches a socket.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
+
+from limiter.claim import Claim
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.errors import RequestFailed
+from proxy.refusals import Stage
+from proxy.requester import Requester
+from proxy.target import BrokerAddress
+
+
+class SharedAnswer(Protocol):
+    """An encoded topic list, ready to be written to any number of members (`proxy.list_bodies`)."""
+
+    async def write_to(self, client: Requester, request_id: int) -> None:
+        """Write the list as the answer to `request_id`; returns when it has left user space."""
+
+    def close(self) -> None:
+        """Give back what the list holds: the last member has gone."""
+
+
+class GroupFailure(Exception):
+    """What ended a group before its members had an answer, and where it stood."""
+
+    def __init__(self, error: Exception, stage: Stage) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.stage = stage
+
+
+class GroupKey(tuple[Hashable, ...]):
+    """What requests must have in common to share an answer: everything but their ids."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, broker: BrokerAddress, principal: Hashable, request: pb.CommandGetTopicsOfNamespace) -> "GroupKey":
+        """Make the key of a request. Brokers answer by principal, so principals never share."""
+        question = pb.CommandGetTopicsOfNamespace()
+        question.CopyFrom(request)
+        question.request_id = 0
+        return cls((broker, principal, question.SerializeToString(deterministic=True)))
+
+
+class Member:
+    """One request in a group; `outcome` is its answer or what it failed with."""
+
+    __slots__ = ("client", "outcome", "promised", "request_id")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: Requester, request_id: int) -> None:
+        self.client = client
+        self.request_id = request_id
+        self.promised = False
+        self.outcome: asyncio.Future[SharedAnswer | Exception] = loop.create_future()
+
+    def promise(self) -> None:
+        """Ask for memory only when this member's client is ready for the list."""
+        self.promised = True
+        self.client.output.list_lane.promise()
+
+    def redeem(self) -> None:
+        """Take the promise back, if there is one."""
+        if self.promised:
+            self.promised = False
+            self.client.output.list_lane.redeem()
+
+    def settle(self, outcome: SharedAnswer | Exception) -> None:
+        """Tell the member how it ended, unless it has left or was told already."""
+        # A result even for an error: one exception raised in a thousand tasks would grow a thousand tracebacks.
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+
+class ListGroup:
+    """Requests that share one question and one answer; the first member pays for them, then the next.
+
+    `cancel` ends the group's work; it is called when the last member leaves before there is an answer.
+    """
+
+    __slots__ = (
+        "_charge",
+        "_on_empty",
+        "answer",
+        "begun",
+        "broker",
+        "cancel",
+        "claims",
+        "key",
+        "members",
+        "predecessor",
+        "principal",
+        "request",
+        "stage",
+        "stopped_at",
+    )
+
+    def __init__(
+        self,
+        key: GroupKey,
+        broker: BrokerAddress,
+        principal: Hashable,
+        request: pb.CommandGetTopicsOfNamespace,
+        charge: Callable[[Requester, str], Hashable],
+        on_empty: Callable[["ListGroup"], None],
+    ) -> None:
+        self.key = key
+        self.broker = broker
+        self.principal = principal
+        self.request = request
+        self.members: dict[Member, None] = {}
+        self.predecessor: asyncio.Event | None = None
+        self.begun = asyncio.Event()
+        self.answer: SharedAnswer | None = None
+        self.stage = Stage.BROKER
+        self.stopped_at: Callable[[], Stage] = lambda: self.stage
+        self.claims: list[Claim] = []
+        self.cancel: Callable[[], object] = _nothing
+        self._charge = charge
+        self._on_empty = on_empty
+
+    @property
+    def payer(self) -> Member:
+        """Give the member that is charged: the one that is there longest."""
+        return next(iter(self.members))
+
+    def claim(self) -> Claim:
+        """Give a claim on memory that is charged to the payer, whoever that becomes."""
+        claim = Claim(self._charge(self.payer.client, self.request.namespace))
+        self.claims.append(claim)
+        return claim
+
+    def leave(self, member: Member) -> None:
+        """Let one member go; the next one pays, and with the last the group ends."""
+        member.redeem()
+        paid = self.payer is member
+        del self.members[member]
+        if not self.members:
+            self._on_empty(self)
+        elif paid:
+            key = self._charge(self.payer.client, self.request.namespace)
+            for claim in self.claims:
+                claim.recharge(key)
+
+    def end(self) -> None:
+        """Stop the work, or give the answer back."""
+        if self.answer is None:
+            self.cancel()
+        else:
+            self.answer.close()
+
+
+class ListGroups:
+    """Know which groups take joiners, and which have a question on the wire."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, charge: Callable[[Requester, str], Hashable]) -> None:
+        self._loop = loop
+        self._charge = charge
+        self._joinable: dict[GroupKey, ListGroup] = {}
+        self._asked: dict[GroupKey, ListGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._joinable) + len(self._asked)
+
+    def join(
+        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, *, share: bool
+    ) -> tuple[ListGroup, Member, bool]:
+        """Give the request's group, its membership, and whether the group is new; without `share` it is always new."""
+        key = GroupKey.of(broker, client.principal, request) if share else GroupKey()
+        group = self._joinable.get(key) if share else None
+        new = group is None
+        if group is None:
+            group = ListGroup(key, broker, client.principal, request, self._charge, self._emptied)
+            if share:
+                self._joinable[key] = group
+                asked = self._asked.get(key)
+                group.predecessor = None if asked is None else asked.begun
+        member = Member(self._loop, client, request.request_id)
+        group.members[member] = None
+        return group, member, new
+
+    def asked(self, group: ListGroup) -> None:
+        """Close a group to joiners: its question is being written."""
+        if self._joinable.get(group.key) is group:
+            del self._joinable[group.key]
+            self._asked[group.key] = group
+
+    def answer_begun(self, group: ListGroup) -> None:
+        """Let the next group ask: this one's answer has begun to arrive, or never will."""
+        if self._asked.get(group.key) is group:
+            del self._asked[group.key]
+        group.begun.set()
+
+    def ended(self, group: ListGroup) -> None:
+        """Forget a group whose work is over."""
+        if self._joinable.get(group.key) is group:
+            del self._joinable[group.key]
+        self.answer_begun(group)
+
+    def _emptied(self, group: ListGroup) -> None:
+        self.ended(group)
+        group.end()
+
+
+async def await_a_reader(members: Sequence[Member]) -> None:
+    """Wait until the client of one of `members` has taken its earlier lists, and promise it this one."""
+    changed = asyncio.Event()
+    lanes = [member.client.output.list_lane for member in members]
+    for lane in lanes:
+        lane.listen(changed.set)
+    try:
+        while True:
+            for member in members:
+                if member.client.output.list_lane.free:
+                    member.promise()
+                    return
+            await changed.wait()
+            changed.clear()
+    finally:
+        for lane in lanes:
+            lane.forget(changed.set)
+
+
+def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> RequestFailed | None:
+    """Say that a list needs a larger frame than the client accepts, and the ways out."""
+    if frame_bytes <= client.max_frame_bytes:
+        return None
+    return RequestFailed(
+        ServerError.NotAllowedError,
+        f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
+        f" {client.max_frame_bytes}: ask with a topics pattern, or raise maxMessageSize on broker, proxy and client",
+    )
+
+
+def _nothing() -> None:
+    return None
