@@ -64,7 +64,7 @@ class PagedBody:
 class _Write:
     """One body on its way to one socket."""
 
-    __slots__ = ("body", "done", "endpoint", "fd", "on_moved", "position", "prefix")
+    __slots__ = ("body", "done", "endpoint", "fd", "on_moved", "position", "prefix", "queued")
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class _Write:
         self.body = body
         self.position = -len(prefix)
         self.on_moved = on_moved
+        self.queued = False
         self.done: asyncio.Future[None] = loop.create_future()
 
     def step(self) -> bool:
@@ -125,8 +126,7 @@ class Pump:
         if not endpoint.open:
             raise ConnectionClosed(endpoint.cause or endpoint.peer_closed_cause)
         write = _Write(self._loop, endpoint, prefix, body, on_moved)
-        self._ready.append(write)
-        self._schedule()
+        self._enqueue(write)
         try:
             await write.done
         finally:
@@ -136,6 +136,11 @@ class Pump:
         """Give up the epoll set."""
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
+
+    def _enqueue(self, write: _Write) -> None:
+        write.queued = True
+        self._ready.append(write)
+        self._schedule()
 
     # --- turns ------------------------------------------------------------------------------------
 
@@ -160,6 +165,18 @@ class Pump:
     def _step(self, write: _Write) -> None:
         if write.done.done():
             return
+        try:
+            self._write_once(write)
+        except Exception as error:
+            write.done.set_exception(ConnectionClosed(DisconnectCause.CONNECTION_RESET, str(error)))
+            # The one that waits for it may be on its way out already.
+            write.done.exception()
+            if isinstance(error, OSError):
+                write.endpoint.abort(DisconnectCause.CONNECTION_RESET)
+            else:
+                write.endpoint.crashed(error)
+
+    def _write_once(self, write: _Write) -> None:
         # The number of a socket that was closed may be another's by now.
         if not write.endpoint.open or write.endpoint.fd != write.fd:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
@@ -168,14 +185,6 @@ class Pump:
             took_all = write.step()
         except BlockingIOError:
             took_all = False
-        except Exception as error:
-            write.done.set_exception(ConnectionClosed(DisconnectCause.CONNECTION_RESET, str(error)))
-            write.done.exception()
-            if isinstance(error, OSError):
-                write.endpoint.abort(DisconnectCause.CONNECTION_RESET)
-            else:
-                write.endpoint.crashed(error)
-            return
         if write.position >= write.body.size:
             write.done.set_result(None)
         elif took_all:
@@ -186,22 +195,18 @@ class Pump:
     # --- sockets that are full --------------------------------------------------------------------
 
     def _await_room(self, write: _Write) -> None:
-        known = self._waiting.get(write.fd)
-        self._waiting[write.fd] = write
-        events = select.EPOLLOUT | select.EPOLLONESHOT
-        try:
-            (self._epoll.register if known is None else self._epoll.modify)(write.fd, events)
-        except FileNotFoundError:
-            self._epoll.register(write.fd, events)
-        except FileExistsError:
-            self._epoll.modify(write.fd, events)
+        write.queued = False
+        if self._waiting.get(write.fd) is not write:
+            self._waiting[write.fd] = write
+            # Edge-triggered, so that one call serves for all the times this socket is full; room that is there already
+            # is reported once.
+            self._epoll.register(write.fd, select.EPOLLOUT | select.EPOLLET)
 
     def _dispatch(self) -> None:
         for fd, _ in self._epoll.poll(0, _EVENTS_A_TURN):
             write = self._waiting.get(fd)
-            if write is not None:
-                self._ready.append(write)
-        self._schedule()
+            if write is not None and not write.queued:
+                self._enqueue(write)
 
     def _forget(self, write: _Write) -> None:
         if self._waiting.get(write.fd) is write:
