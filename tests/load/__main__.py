@@ -29,13 +29,9 @@ OTHER_SECONDS: Final = 60
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the scenarios and give the exit code."""
-    parser = _parser()
-    options, more = parser.parse_known_args(arguments)
-    if options.url and options.proxy_set:
-        parser.error("--proxy-set: got it beside --url, expected one of them: it is for the demo's own proxy")
-    if wrong := next((setting for setting in options.proxy_set if "=" not in setting), None):
-        parser.error(f"--proxy-set: got {wrong!r}, expected KEY=VALUE")
-    signal.signal(signal.SIGTERM, _leave)
+    options, more = _options(arguments)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     options.out.mkdir(parents=True, exist_ok=True)
     target = nullcontext(Target(options.url, "", 0)) if options.url else demo(options.proxy_set)
     try:
@@ -46,6 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"load test: {error}", file=sys.stderr)
         return BROKEN
     return max(codes)
+
+
+def _options(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    parser = _parser()
+    options, more = parser.parse_known_args(arguments)
+    if options.url and options.proxy_set:
+        parser.error("--proxy-set: got it beside --url, expected one of them: it is for the demo's own proxy")
+    if wrong := next((setting for setting in options.proxy_set if "=" not in setting), None):
+        parser.error(f"--proxy-set: got {wrong!r}, expected KEY=VALUE")
+    if options.seconds < 1:
+        parser.error(f"--seconds: got {options.seconds}, expected 1 or more")
+    return options, more
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +94,7 @@ def _locust_arguments(name: str, at: Target, options: argparse.Namespace) -> lis
         "locustfile": ROOT / "tests" / "load" / f"{name}.py",
         "host": at.url,
         "users": USERS[name],
+        "spawn-rate": USERS[name],
         "run-time": f"{seconds}s",
         "ramp-seconds": seconds / 4,
         "hold-seconds": seconds / 2,

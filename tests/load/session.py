@@ -77,14 +77,11 @@ class Session:
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         self._question(_CONNECT, "CONNECT", judge_connected)
         try:
-            self._open(address)
-        except OSError as error:
-            self._over(Outcome.CLOSED, f"cannot connect: {error.strerror or type(error).__name__}")
-        command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
-        command.connect.client_version = CLIENT_VERSION
-        command.connect.protocol_version = commands.PROTOCOL_VERSION
-        self._send(commands.frame(command))
-        self.settle()
+            self._shake_hands(address)
+        except BaseException:
+            # Locust may end a user here, too, and then nobody has a session to leave.
+            self.drop()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -165,6 +162,17 @@ class Session:
         return commands.request_id_of(command)
 
     # The wire
+
+    def _shake_hands(self, address: tuple[str, int]) -> None:
+        try:
+            self._open(address)
+        except OSError as error:
+            self._over(Outcome.CLOSED, f"cannot connect: {error.strerror or type(error).__name__}")
+        command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
+        command.connect.client_version = CLIENT_VERSION
+        command.connect.protocol_version = commands.PROTOCOL_VERSION
+        self._send(commands.frame(command))
+        self.settle()
 
     def _open(self, address: tuple[str, int]) -> None:
         if self._habits.receive_buffer_bytes:
