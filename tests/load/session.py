@@ -48,6 +48,7 @@ class Habits:
     receive_buffer_bytes: int = 0
     bytes_per_second: int = 0
     sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
 
 
 class SessionOver(Exception):
@@ -150,7 +151,7 @@ class Session:
         outcome, detail = question.judge(command)
         if command.type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE:
             self.topics = list(command.getTopicsOfNamespaceResponse.topics[:KEPT_NAMES])
-        self._observer.done(Exchange(question.name, outcome, time.monotonic() - question.asked_at, size, detail))
+        self._observer.done(Exchange(question.name, outcome, self._habits.clock() - question.asked_at, size, detail))
         if question.judge is judge_connected and outcome is not Outcome.ANSWERED:
             self._over(Outcome.CLOSED, detail)
 
@@ -184,7 +185,7 @@ class Session:
 
     def _question(self, key: int, name: str, judge: Callable[[pb.BaseCommand], Judgement]) -> None:
         self._observer.asked()
-        self._owed[key] = _Question(name, time.monotonic(), judge)
+        self._owed[key] = _Question(name, self._habits.clock(), judge)
 
     def _send(self, data: bytes) -> None:
         try:
@@ -219,7 +220,7 @@ class Session:
     def _patience(self) -> float:
         """Compute the seconds left for the oldest request; raises TimeoutError when there are none."""
         oldest = next(iter(self._owed.values()))
-        left = oldest.asked_at + self._habits.answer_seconds - time.monotonic()
+        left = oldest.asked_at + self._habits.answer_seconds - self._habits.clock()
         if left <= 0:
             raise TimeoutError
         return left
@@ -232,7 +233,7 @@ class Session:
 
     def _end(self, outcome: Outcome, detail: str) -> None:
         self._socket.close()
-        now = time.monotonic()
+        now = self._habits.clock()
         while self._owed:
             question = self._owed.pop(next(iter(self._owed)))
             self._observer.done(Exchange(question.name, outcome, now - question.asked_at, 0, detail))

@@ -172,14 +172,18 @@ def test_pong_may_overtake_a_list() -> None:
 
 
 def test_all_that_a_silent_server_owes_is_lost() -> None:
+    now = 0.0
+
     def ask_twice(session: Session) -> None:
+        nonlocal now
         session.ask_topics(NAMESPACE)
         session.ask_topics(NAMESPACE)
+        now = 30.0
         session.settle()
 
-    # CONNECT, too, is answered within the time: far more than a loopback needs, far less than the server's 30 s.
-    log = visit([CONNECTED], ask_twice, Habits(answer_seconds=2.0))
+    log = visit([CONNECTED], ask_twice, Habits(answer_seconds=30.0, clock=lambda: now))
     assert log.ends == [("GET_TOPICS", Outcome.LOST)] * 2
+    assert {exchange.seconds for exchange in log.exchanges[1:]} == {30.0}
 
 
 def test_client_that_drops_gives_up_what_is_owed() -> None:
