@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 SOURCES := protocol limiter proxy tests benchmarks scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types generated unit integration pulsar bench proto generate lock clean
+.PHONY: help demo test check lint types generated unit integration pulsar bench load proto generate lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker
 bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
 	$(BIN)/python -m benchmarks.bench_semaphore
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
+
+load: $(VENV)/.dev ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
+	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
 
 generate: $(VENV)/.dev ## Write all generated files anew
 	@set -e; for script in scripts/generate_*.py; do $(BIN)/python -m scripts.$$(basename $$script .py); done
