@@ -154,7 +154,7 @@ class WatchedEnd(RelayEnd):
         if self.cause is not None:
             return
         self._settle_permit()
-        if self._rest and not self._waiting:
+        if self._rest:
             self._ask()
         if not self._rest and not self.peer.write_pending:
             self.resume_reading()
@@ -181,6 +181,7 @@ class WatchedEnd(RelayEnd):
                 self._start_waiting(size)
 
     def _start_waiting(self, size: int) -> None:
+        assert not self._waiting, "while one part waits nothing is written behind which to ask again"
         self._waiting = True
         self._limits.counters.watch.pauses += 1
         if self._scope is None:

@@ -1,4 +1,4 @@
-"""Topic lists for watchers on relayed connections: limited as all topic lists are, and nobody beside them is cut off."""
+"""Topic lists for watchers on relayed connections: limited as all topic lists are, and nobody else is cut off."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable

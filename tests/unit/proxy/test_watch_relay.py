@@ -154,6 +154,8 @@ async def test_a_permit_is_held_until_the_last_byte_and_never_above_the_window(s
     assert setting.direct.held == 0
     assert setting.direct.statistics().peak_held == WINDOW
     assert setting.received == LARGE + MESSAGE
+    await asyncio.sleep(HOLD_SECONDS + 1)
+    assert setting.overshoots == {}
 
 
 @played(room=0)
@@ -179,6 +181,26 @@ async def test_watch_frames_of_one_read_share_a_permit(setting: Setting) -> None
 async def test_a_permit_is_the_callers(setting: Setting) -> None:
     setting.deliver_all(LARGE[: WINDOW // 2])
     assert setting.direct.top_holders(9) == [("me", WINDOW)]
+
+
+@played()
+async def test_a_permit_that_was_waited_for_is_the_callers_too(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(LARGE[:100])
+    await asyncio.sleep(0)
+    taken.release()
+    await asyncio.sleep(0)
+    assert setting.direct.top_holders(9) == [("me", WINDOW)]
+
+
+@played()
+async def test_a_large_frame_is_read_into_the_large_buffers_and_its_bytes_are_counted(setting: Setting) -> None:
+    setting.deliver(LARGE[: 64 * KIB])
+    assert len(setting.relay.broker.get_buffer(-1)) == WINDOW
+    setting.deliver(LARGE[64 * KIB : 64 * KIB + 10])
+    assert len(setting.relay.broker.get_buffer(-1)) == 64 * KIB
+    setting.relay.tick(0.0)
+    assert setting.limits.counters.relay_bytes_to_client == 64 * KIB + 10
 
 
 @played()
@@ -303,6 +325,17 @@ async def test_a_frame_that_its_client_never_takes_gives_its_memory_back(setting
     assert not setting.paused()
 
 
+@played(room=len(MESSAGE) - 1)
+async def test_after_a_stall_nothing_is_read_before_the_frame_itself_has_left(setting: Setting) -> None:
+    setting.deliver(MESSAGE + SMALL)
+    setting.client.take(1)
+    assert setting.direct.held == len(SMALL)
+    assert setting.paused()
+    setting.client.take(len(SMALL))
+    assert not setting.paused()
+    assert setting.received == MESSAGE + SMALL
+
+
 @played(room=0)
 async def test_who_does_not_read_stands_in_no_queue(setting: Setting) -> None:
     taken = setting.exhaust()
@@ -310,10 +343,12 @@ async def test_who_does_not_read_stands_in_no_queue(setting: Setting) -> None:
     await asyncio.sleep(0.01)
     assert setting.direct.queue_size == 0
     setting.client.take(len(MESSAGE))
+    assert setting.paused()
     await asyncio.sleep(0.01)
     assert setting.direct.queue_size == 1
     taken.release()
     await asyncio.sleep(0)
+    assert setting.paused()
     setting.client.take(len(SMALL))
     assert setting.received == MESSAGE + SMALL
 
