@@ -64,8 +64,11 @@ class Session:
 
     async def send_updates(self, new: Iterable[str], deleted: Iterable[str]) -> None:
         """Tell this connection's watchers of topics that came and went."""
-        for frame in list(self.watchers.updates(new, deleted)):
-            await self.send(frame)
+        try:
+            for frame in list(self.watchers.updates(new, deleted)):
+                await self.send(frame)
+        except ConnectionError:
+            self.abort()
 
     async def run(self) -> None:
         """Serve until the client leaves; ends quietly whatever it sends and however it goes."""
