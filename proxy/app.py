@@ -41,6 +41,7 @@ from proxy.tasks import TaskScope
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.version import VERSION
+from proxy.watch_limits import WatchLimits
 from proxy.web import Readiness, WebPort, start_web
 
 NAME: Final = f"pulsar-proxy-sidecar-{VERSION}"
@@ -87,6 +88,7 @@ class Proxy:
             log,
             _pool_limits(config),
         )
+        self.watch_limits = _watch_limits(config, self.limiter.direct, self.counters)
         self._services = self._client_services()
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
@@ -162,6 +164,7 @@ class Proxy:
                 self._broker,
                 versions,
                 config.broker_proxy_read_timeout_ms / 1000,
+                self.watch_limits,
             ),
             sessions=self.sessions,
             server_version=versions.server_version,
@@ -278,6 +281,17 @@ def _session_limits(config: Config) -> SessionLimits:
         handshake_seconds=config.handshake_timeout_millis / 1000,
         keep_alive_seconds=config.keep_alive_interval_seconds,
         read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
+    )
+
+
+def _watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) -> WatchLimits:
+    return WatchLimits(
+        direct,
+        counters,
+        window_bytes=config.relay_buffer_bytes,
+        enabled=config.watch_topic_list_limit_enabled,
+        max_pause_seconds=config.watch_topic_list_max_pause_millis / 1000,
+        longest_hold_seconds=config.topic_list_request_timeout_millis / 1000,
     )
 
 

@@ -424,7 +424,7 @@ class ClientConnection(Endpoint):
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
-        relay = direct_mode.join(self._services.sessions.relay_ended)
+        relay = direct_mode.join(self._services.sessions.relay_ended, key=self.name)
         self._services.sessions.became_relay(self, relay)
         relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
 

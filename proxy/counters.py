@@ -5,9 +5,36 @@ counts go through a method. This module knows no metrics library.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from time import monotonic
 
 from proxy.quantiles import SlidingQuantiles
+
+
+class WatchOvershoot(StrEnum):
+    """Why a topic-list watcher's frame passed without memory, or no longer under it."""
+
+    PAUSE_OVER = "pause_over"
+    PAUSED_BEFORE = "paused_before"
+    QUEUE_FULL = "queue_full"
+    HELD_TOO_LONG = "held_too_long"
+    BROKER_GONE = "broker_gone"
+    CLOSED = "closed"
+
+
+class WatchCounters:
+    """What was done for topic-list watchers on relayed connections; change the attributes directly."""
+
+    __slots__ = ("frame_bytes", "overshoots", "pause_seconds", "pauses", "successes", "unwalkable", "updates")
+
+    def __init__(self) -> None:
+        self.successes = 0
+        self.updates = 0
+        self.frame_bytes = 0
+        self.pauses = 0
+        self.pause_seconds = 0.0
+        self.overshoots: dict[str, int] = dict.fromkeys(map(str, WatchOvershoot), 0)
+        self.unwalkable = 0
 
 
 class Counters:
@@ -47,6 +74,7 @@ class Counters:
         "relay_bytes_to_broker",
         "relay_bytes_to_client",
         "unknown_broker_answers",
+        "watch",
     )
 
     def __init__(
@@ -84,6 +112,7 @@ class Counters:
         self.refused_requests: dict[str, int] = {}
         self.accept_pauses = 0
         self.budget_bytes = 0
+        self.watch = WatchCounters()
 
     def disconnected(self, cause: str) -> None:
         """Count the end of a connection, client's or broker's."""

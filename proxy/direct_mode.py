@@ -5,7 +5,7 @@ cannot be reached; here it gets an ERROR first).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from protocol import commands
@@ -19,6 +19,8 @@ from proxy.hangup import HangupWatcher
 from proxy.relay import Relay
 from proxy.target import BrokerAddress, TargetValidator, parse_address, resolve
 from proxy.transport import SharedReadBuffer
+from proxy.watch_limits import WatchLimits
+from proxy.watch_relay import WatchedRelay
 
 
 class DirectRefused(Exception):
@@ -58,6 +60,7 @@ class DirectMode:
         default_broker: BrokerAddress,
         versions: "Versions",
         read_timeout_seconds: float,
+        watch: WatchLimits,
     ) -> None:
         self._loop = loop
         self._shared = shared
@@ -68,6 +71,7 @@ class DirectMode:
         self._default_broker = default_broker
         self._versions = versions
         self._read_timeout_seconds = read_timeout_seconds
+        self._watch = watch
 
     async def connect(self, connect: pb.CommandConnect) -> JoinedBroker:
         """Open a connection to `proxy_to_broker_url` in the client's name; raises DirectRefused."""
@@ -88,9 +92,10 @@ class DirectMode:
             raise DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.BROKER_UNREACHABLE) from error
         return await self._await_connected(handshake, target)
 
-    def join(self, on_end: Callable[[Relay, DisconnectCause], None]) -> Relay:
-        """Make the relay that will own both sockets."""
-        return Relay(self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
+    def join(self, on_end: Callable[[Relay, DisconnectCause], None], *, key: Hashable = None) -> Relay:
+        """Make the relay that will own both sockets; memory for its watch frames is asked for in the name of `key`."""
+        common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
+        return WatchedRelay(*common, watch=self._watch, key=key) if self._watch.enabled else Relay(*common)
 
     async def _target(self, url: str) -> tuple[BrokerAddress, list[str]]:
         if not url:

@@ -1,11 +1,12 @@
 """Relay raw bytes between a client and its broker, with coupled backpressure.
 
-Nothing is parsed. What one side does not take stops the reading of the other: at most one read is held per direction,
-and it is held in the loop's read buffer itself, which is surrendered to the slow side until it has left (no copy is
-made, and two relays never share a buffer that is still being sent).
+Nothing is parsed here; `watch_relay` looks at one direction. What one side does not take stops the reading of the
+other: at most one read is held per direction, and it is held in the loop's read buffer itself, which is surrendered
+to the slow side until it has left (no copy is made, and two relays never share a buffer that is still being sent).
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 from proxy.counters import Counters
@@ -57,10 +58,25 @@ class RelayEnd(Endpoint):
             self._shared.surrender(place)
             self.pause_reading()
 
+    def pass_first(self, data: bytes) -> None:
+        """Pass on what came behind this side's handshake."""
+        self.peer.write(data)
+        if self.peer.write_pending:
+            self.pause_reading()
+
     def resume_writing(self) -> None:
-        """Read the other side again: what it sent has left."""
+        """Let the other side go on: what it sent has left."""
         super().resume_writing()
-        self.peer.resume_reading()
+        self.peer.peer_drained()
+
+    def peer_drained(self) -> None:
+        """Read again: the other side has taken everything."""
+        self.resume_reading()
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Tell whether this side is not read because there is no memory for what it sends."""
+        return False
 
     def stream_ended(self) -> None:
         """Pass a FIN on and keep the other direction; the second FIN ends the pair."""
@@ -71,11 +87,20 @@ class RelayEnd(Endpoint):
         self.relay.end_lost(self, cause)
 
     def _hung_up(self, gone: bool) -> None:
+        if gone and self.relay.finished_by(self.peer) and not self._socket_error():
+            # With the FINs of both sides a socket is called gone, too: what it still holds is not lost. Only reading
+            # can tell more now.
+            return
         if gone:
             self.abort(DisconnectCause.CONNECTION_RESET)
         elif self.cause is None and not self._reading:
             # With a FIN alone there may be bytes left to pass on; from here only the end of the peer counts.
             self._hangup.watch(self.fd, self._hung_up, half_close=False)
+
+    def _socket_error(self) -> int:
+        assert self.transport is not None
+        error: int = self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return error
 
 
 class Relay:
@@ -102,7 +127,7 @@ class Relay:
         on_end: Callable[["Relay", DisconnectCause], None],
     ) -> None:
         self.client = RelayEnd(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
-        self.broker = RelayEnd(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
+        self.broker = self.make_broker_end(loop, shared, hangup)
         self.client.peer = self.broker
         self.broker.peer = self.client
         self._counters = counters
@@ -111,6 +136,12 @@ class Relay:
         self._finished: RelayEnd | None = None
         self._seen = 0
         self._idle_since = loop.time()
+
+    def make_broker_end(
+        self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
+    ) -> RelayEnd:
+        """Make the side that reads the broker."""
+        return RelayEnd(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
 
     def start(
         self,
@@ -123,11 +154,9 @@ class Relay:
         for end, transport in ((self.client, client), (self.broker, broker)):
             end.adopt(transport)
             transport.set_protocol(end)
-        for end, first_bytes in ((self.client, to_client), (self.broker, to_broker)):
+        for end, first_bytes in ((self.broker, to_client), (self.client, to_broker)):
             if first_bytes:
-                end.write(first_bytes)
-            if end.write_pending:
-                end.peer.pause_reading()
+                end.pass_first(first_bytes)
         for end in (self.client, self.broker):
             if end.reading and end.transport is not None:
                 end.transport.resume_reading()
@@ -141,7 +170,7 @@ class Relay:
         """End a pair in which no byte has moved for the read timeout."""
         self._flush_counters()
         seen = self.client.received + self.broker.received
-        if seen != self._seen:
+        if seen != self._seen or self.broker.waits_for_memory:
             self._seen, self._idle_since = seen, now
         elif self._read_timeout_seconds and now - self._idle_since >= self._read_timeout_seconds:
             self.abort(DisconnectCause.READ_TIMEOUT)
@@ -154,6 +183,10 @@ class Relay:
         """End both sides now."""
         self.client.abort(cause)
         self.broker.abort(cause)
+
+    def finished_by(self, end: RelayEnd) -> bool:
+        """Tell whether `end` was the first to send its FIN."""
+        return self._finished is end
 
     def half_closed(self, end: RelayEnd) -> None:
         """Pass on that `end` will send no more."""

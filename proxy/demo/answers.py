@@ -14,6 +14,7 @@ from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.demo.script import Failure, Redirect, Script
 from proxy.demo.topics import BadRequest, DeadlyRequest, TopicStore, namespace_of, topic_list
+from proxy.demo.watchers import Watchers
 
 MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 SERVER_VERSION: Final = "embedded-broker"
@@ -21,7 +22,7 @@ MOST_SCHEMAS: Final = 1000
 SCHEMA_VERSION_BYTES: Final = 8
 _FOREIGN_REQUEST_ID: Final = 1 << 40
 _NOT_SERVED: Final = Failure(
-    ServerError.NotAllowedError, "the embedded broker serves lookups, topic lists and schemas only"
+    ServerError.NotAllowedError, "the embedded broker serves lookups, topic lists, watchers and schemas only"
 )
 
 
@@ -49,10 +50,11 @@ class Answers:
         flags.supports_get_partitioned_metadata_without_auto_creation = True
         return commands.frame(command)
 
-    def answer(self, command: pb.BaseCommand) -> Iterable[bytes]:
-        """Build the answer to a command; nothing for one without a request id that needs none.
+    def answer(self, command: pb.BaseCommand, watchers: Watchers) -> Iterable[bytes]:
+        """Build the answer to a command of the connection with these watchers.
 
-        Raises DeadlyRequest, at the latest when the first piece is taken.
+        Nothing for one without a request id that needs none. Raises DeadlyRequest, at the latest when the first piece
+        is taken.
         """
         kind = command.type
         if kind == CommandType.PING:
@@ -66,10 +68,14 @@ class Answers:
         failure = self.script.failures.get(cast(CommandType, kind))
         if failure is not None:
             return (_failed(kind, request.request_id, failure),)
-        return self._served(command, request.request_id)
+        return self._served(command, request.request_id, watchers)
 
-    def _served(self, command: pb.BaseCommand, request_id: int) -> Iterable[bytes]:
+    def _served(self, command: pb.BaseCommand, request_id: int, watchers: Watchers) -> Iterable[bytes]:
         kind = command.type
+        if kind == CommandType.WATCH_TOPIC_LIST:
+            return watchers.start(command.watchTopicList)
+        if kind == CommandType.WATCH_TOPIC_LIST_CLOSE:
+            return (watchers.close(command.watchTopicListClose),)
         if kind == CommandType.GET_TOPICS_OF_NAMESPACE:
             return self._topics(command.getTopicsOfNamespace)
         if kind == CommandType.LOOKUP:

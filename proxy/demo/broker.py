@@ -1,8 +1,8 @@
 """The embedded broker: a listening socket, its connections, and the topics, script and record they share.
 
-Speaks Pulsar's binary protocol well enough for lookups, topic lists and schemas. Rule: bounded whatever clients do,
-each connection by `session`. By hand: `python -m proxy.demo.broker --port 6660`; it prints its address as one line of
-JSON, and what it has seen when it ends.
+Speaks Pulsar's binary protocol well enough for lookups, topic lists, topic watchers and schemas. Rule: bounded
+whatever clients do, each connection by `session`. By hand: `python -m proxy.demo.broker --port 6660`; it prints its
+address as one line of JSON, and what it has seen when it ends.
 """
 
 import argparse
@@ -77,6 +77,11 @@ class EmbeddedBroker:
     async def all_left(self) -> None:
         """Wait until no connection is left."""
         await self._scope.emptied()
+
+    async def announce(self, new: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
+        """Tell all watchers of topics that came and went; ends when everything is written."""
+        for session in list(self.connections):
+            await session.send_updates(new, deleted)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.record.connections_accepted += 1

@@ -18,6 +18,7 @@ from proxy.demo.answers import MAX_MESSAGE_BYTES, Answers
 from proxy.demo.record import Record
 from proxy.demo.script import AfterHandshake
 from proxy.demo.topics import DeadlyRequest
+from proxy.demo.watchers import Watchers
 from proxy.tasks import TaskScope
 
 MOST_WAITING: Final = 1000
@@ -45,6 +46,7 @@ class Session:
         self._writing = asyncio.Lock()
         self._places = asyncio.Semaphore(MOST_WAITING)
         self._cut = False
+        self.watchers = Watchers(answers.store)
         self.connect: pb.CommandConnect | None = None
 
     def abort(self) -> None:
@@ -59,6 +61,14 @@ class Session:
     async def send(self, frame: bytes) -> None:
         """Send a frame nobody asked for, between two answers."""
         await self._write((frame,))
+
+    async def send_updates(self, new: Iterable[str], deleted: Iterable[str]) -> None:
+        """Tell this connection's watchers of topics that came and went."""
+        try:
+            for frame in list(self.watchers.updates(new, deleted)):
+                await self.send(frame)
+        except ConnectionError:
+            self.abort()
 
     async def run(self) -> None:
         """Serve until the client leaves; ends quietly whatever it sends and however it goes."""
@@ -117,7 +127,7 @@ class Session:
         try:
             if kind not in self._script.silent:
                 await self._pass_gate(kind)
-                await self._write(self._answers.answer(command), kind)
+                await self._write(self._answers.answer(command, self.watchers), kind)
         except (ConnectionError, DeadlyRequest):
             self.abort()
         finally:

@@ -131,8 +131,7 @@ class TopicListBody(NamedTuple):
 
 def topic_list(store: TopicStore, request: pb.CommandGetTopicsOfNamespace) -> TopicListBody:
     """Answer a topic-list request; raises DeadlyRequest for a namespace, BadRequest for a pattern that is none."""
-    if not _NAMESPACE.fullmatch(request.namespace):
-        raise DeadlyRequest(f"invalid namespace: got {request.namespace!r}, expected tenant/namespace")
+    _check_namespace(request.namespace)
     names = _of_mode(store.names(request.namespace), request.mode)
     filtered = request.HasField("topics_pattern") and len(request.topics_pattern) <= LONGEST_PATTERN
     if filtered:
@@ -146,6 +145,17 @@ def topic_list(store: TopicStore, request: pb.CommandGetTopicsOfNamespace) -> To
     return TopicListBody(names.encoded_bytes + len(flags), _then(names.pieces(), flags))
 
 
+def watched_names(names: Names, namespace: str, pattern: str) -> Names:
+    """Choose what a watcher of a namespace and pattern sees: persistent topics only.
+
+    Raises DeadlyRequest for a namespace, BadRequest for a pattern that is none.
+    """
+    _check_namespace(namespace)
+    if not isinstance(names, GeneratedNames):
+        names = ListedNames(name for name in names if name.startswith(f"{DOMAINS[0]}://{namespace}/"))
+    return _matching(names, pattern)
+
+
 def namespace_of(topic: str) -> str | None:
     """Find a topic's namespace; None for a text that is no topic name."""
     domain, scheme, rest = topic.rpartition("://")
@@ -154,6 +164,11 @@ def namespace_of(topic: str) -> str | None:
     namespace, _, local = rest.rpartition("/") if rest.count("/") == 2 else ("", "", "")
     known = not scheme or domain in DOMAINS
     return namespace if known and local and _NAMESPACE.fullmatch(namespace) else None
+
+
+def _check_namespace(namespace: str) -> None:
+    if not _NAMESPACE.fullmatch(namespace):
+        raise DeadlyRequest(f"invalid namespace: got {namespace!r}, expected tenant/namespace")
 
 
 def _of_mode(names: Names, mode: int) -> Names:

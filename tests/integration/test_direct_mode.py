@@ -23,7 +23,7 @@ SMALL_RCVBUF = 128 * KIB
 RELAY_BUFFER_BYTES = 256 * KIB
 # What the kernel keeps between two sockets of a machine; a proxy that does not hold back keeps more in a moment.
 KERNEL_BYTES = 48 * MIB
-_CLOSE_WAIT = 8
+_CLOSED, _CLOSE_WAIT = 7, 8
 # Turns of 2 ms without a byte moving, after the relay has stopped reading.
 _STILL = 50
 Side = Literal["client", "broker"]
@@ -215,6 +215,20 @@ async def test_a_fin_while_the_proxy_does_not_read_loses_no_byte(side: Side) -> 
         assert await reader.rest() == sent
         reader.close()
         await pair.over(f"{side}_closed")
+
+
+@sides
+async def test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte(side: Side) -> None:
+    async with paired() as pair:
+        sender, reader, end = pair.ends(side)
+        reader.fin()
+        assert await sender.rest() == b""
+        sent = await stop_the_relay(pair, side)
+        sender.fin()
+        await pair.stage.until(lambda: tcp_state(end) == _CLOSED, "the second FIN at the proxy")
+        assert await reader.rest() == sent
+        reader.close()
+        await pair.over(f"{'client' if side == 'broker' else 'broker'}_closed")
 
 
 # --- backpressure ---------------------------------------------------------------------------------

@@ -44,6 +44,20 @@ def list_frame(
     return framed(list_answer(request_id, topics, filtered, changed, topics_hash).SerializeToString())
 
 
+def watch_success(watcher_id: int, topics: Sequence[str]) -> bytes:
+    started = pb.CommandWatchTopicListSuccess(request_id=1, watcher_id=watcher_id, topic=topics, topics_hash="h")
+    return framed(
+        pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS, watchTopicListSuccess=started).SerializeToString()
+    )
+
+
+def watch_update(watcher_id: int, new_topics: Sequence[str], deleted_topics: Sequence[str] = ()) -> bytes:
+    update = pb.CommandWatchTopicUpdate(
+        watcher_id=watcher_id, new_topics=new_topics, deleted_topics=deleted_topics, topics_hash="h"
+    )
+    return framed(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update).SerializeToString())
+
+
 def pieces_of(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
     """Cut `data` into pieces of the given sizes; what is left is the last one."""
     start = 0

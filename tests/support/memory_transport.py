@@ -58,6 +58,12 @@ class MemoryTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return len(self._buffer)
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.events.append("write eof")
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high == 0, f"expected a high mark of 0, got {high}"
 

@@ -19,6 +19,7 @@ from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.names import PIECE_BYTES, ListedNames
 from proxy.demo.script import AfterHandshake, Failure, Redirect
 from proxy.demo.topics import BadRequest, GeneratedTopics, ListedTopics, topic_list
+from proxy.demo.watchers import MOST_WATCHERS, Watchers
 
 TOPIC = "persistent://public/default/t1"
 
@@ -357,3 +358,48 @@ async def test_the_record_is_bounded(broker: EmbeddedBroker, client: Client) -> 
     await broker.record.seen(CommandType.PING, 300)
     assert len(broker.record.recent) == broker.record.recent.maxlen == 256
     assert broker.record.commands(CommandType.CONNECT) == []
+
+
+# ---- Watchers ----
+
+
+def started(watchers: Watchers, watcher_id: int, pattern: str = ".*") -> pb.BaseCommand:
+    request = pb.CommandWatchTopicList(
+        request_id=5, watcher_id=watcher_id, namespace="public/default", topics_pattern=pattern
+    )
+    decoder = FrameDecoder()
+    decoder.receive_data(b"".join(watchers.start(request)))
+    event = decoder.next_event()
+    assert isinstance(event, Frame)
+    return commands.decode_command(event.command)
+
+
+def test_a_watch_answer_of_many_names_is_one_valid_frame() -> None:
+    names = [f"persistent://public/default/{'x' * 200}{number}" for number in range(1000)]
+    success = started(Watchers(ListedTopics(names)), 3).watchTopicListSuccess
+    assert (success.request_id, success.watcher_id) == (5, 3)
+    assert sorted(success.topic) == sorted(names)
+    assert success.topics_hash == topics_hash(names)
+
+
+def test_the_watchers_of_a_connection_are_bounded() -> None:
+    watchers = Watchers(ListedTopics())
+    for watcher_id in range(MOST_WATCHERS):
+        assert started(watchers, watcher_id).type == pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
+    assert started(watchers, MOST_WATCHERS).type == pb.BaseCommand.ERROR
+    # The same watcher id again is a refresh.
+    assert started(watchers, 0).type == pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
+    assert len(watchers) == MOST_WATCHERS
+
+
+def test_an_update_goes_to_the_watchers_it_matters_to() -> None:
+    watchers = Watchers(ListedTopics())
+    for watcher_id, pattern in enumerate(("public/default/a.*", "public/default/b.*", ".*")):
+        started(watchers, watcher_id, pattern)
+    frames = list(watchers.updates(["persistent://public/default/a1"], ["persistent://other/ns/b1"]))
+    updates = [commands.decode_command(frame[8:]).watchTopicUpdate for frame in frames]
+    assert [(update.watcher_id, list(update.new_topics)) for update in updates] == [
+        (0, ["persistent://public/default/a1"]),
+        (2, ["persistent://public/default/a1"]),
+    ]
+    assert not any(update.deleted_topics for update in updates)

@@ -1,0 +1,135 @@
+"""Measure the frame walker alone and print JSON: nanoseconds a read, for frames and reads of the usual sizes.
+
+`added` is what a relay pays for being walked: a read through the walked end of a relay less one through the raw end,
+with a socket that takes everything at no cost. Every figure is the best of some rounds in one process, the machine
+being shared. Run: `python -m benchmarks.bench_walker [--quick]`.
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from limiter.semaphore import AsyncSemaphore
+from protocol.walker import FrameWalker
+from proxy.counters import Counters
+from proxy.errors import DisconnectCause
+from proxy.hangup import HangupWatcher
+from proxy.relay import Relay
+from proxy.transport import SharedReadBuffer
+from proxy.watch_limits import WatchLimits
+from proxy.watch_relay import WatchedRelay
+
+KIB = 1024
+MESSAGE = b"\x08\x09"
+# What arrives: (bytes of a frame, bytes of a read).
+SHAPES = ((KIB, KIB), (64 * KIB + 30, 64 * KIB), (KIB, 64 * KIB), (40, 64 * KIB), (5 * KIB * KIB, 64 * KIB))
+STREAM_BYTES = 32 * KIB * KIB
+
+
+class Sink(asyncio.Transport):
+    """Take everything, at once."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self
+
+    def fileno(self) -> int:
+        return -1
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def write(self, data: object) -> None:
+        pass
+
+
+def frame(frame_bytes: int) -> bytes:
+    command = MESSAGE + bytes(12)
+    return (frame_bytes - 4).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + bytes(frame_bytes - 22)
+
+
+def reads(frame_bytes: int, read_bytes: int) -> list[memoryview]:
+    data = memoryview(frame(frame_bytes) * max(1, STREAM_BYTES // frame_bytes))
+    return [data[start : start + read_bytes] for start in range(0, len(data), read_bytes)]
+
+
+def walk_ns(pieces: list[memoryview]) -> float:
+    walk = FrameWalker().walk
+    start = time.perf_counter()
+    for piece in pieces:
+        walk(piece, len(piece))
+    return (time.perf_counter() - start) / len(pieces) * 1e9
+
+
+def relay_ns(pieces: list[memoryview], make: Callable[[SharedReadBuffer], Relay]) -> float:
+    shared = SharedReadBuffer()
+    relay = make(shared)
+    relay.start(Sink(), Sink(), b"", b"")
+    updated, lend = relay.broker.buffer_updated, memoryview(bytearray(64 * KIB))
+    shared.large = shared.bulk = lend
+    spent = 0.0
+    for piece in pieces:
+        lend[: len(piece)] = piece
+        start = time.perf_counter()
+        updated(len(piece))
+        spent += time.perf_counter() - start
+    return spent / len(pieces) * 1e9
+
+
+def relays() -> tuple[Callable[[SharedReadBuffer], Relay], Callable[[SharedReadBuffer], Relay]]:
+    loop, counters = asyncio.get_running_loop(), Counters(DisconnectCause)
+    limits = WatchLimits(
+        AsyncSemaphore("direct", 1 << 30, max_queue=1, timeout_seconds=1, clock=loop),
+        counters,
+        window_bytes=256 * KIB,
+        enabled=True,
+        max_pause_seconds=1,
+        longest_hold_seconds=28,
+    )
+    nobody = cast(HangupWatcher, None)
+
+    def raw(shared: SharedReadBuffer) -> Relay:
+        return Relay(loop, shared, nobody, counters, 75, lambda *_: None)
+
+    def walked(shared: SharedReadBuffer) -> Relay:
+        return WatchedRelay(loop, shared, nobody, counters, 75, lambda *_: None, watch=limits, key="bench")
+
+    return raw, walked
+
+
+async def measure_all(quick: bool) -> dict[str, dict[str, int]]:
+    rounds, figures = (2 if quick else 9), {}
+    raw, walked = relays()
+    for frame_bytes, read_bytes in SHAPES:
+        pieces = reads(frame_bytes, read_bytes)
+        pieces = pieces[:1000] if quick else pieces
+        alone = min(walk_ns(pieces) for _ in range(rounds))
+        unwalked = min(relay_ns(pieces, raw) for _ in range(rounds))
+        added = min(relay_ns(pieces, walked) for _ in range(rounds)) - unwalked
+        figures[f"frames of {frame_bytes} in reads of {read_bytes}"] = {
+            "walker_ns": round(alone),
+            "relay_ns": round(unwalked),
+            "added_ns": round(added),
+        }
+    return figures
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
+    figures = asyncio.run(measure_all(arguments.parse_args().quick))
+    print(json.dumps({"python": sys.version.split()[0], "machine": platform.machine()} | figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()

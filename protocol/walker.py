@@ -1,0 +1,125 @@
+"""Walk over a stream of frames without reading them: only the first ten bytes of each are looked at.
+
+Owns the search for the frames that carry topic lists to a watcher (WATCH_TOPIC_LIST_SUCCESS, WATCH_TOPIC_UPDATE).
+Sans-IO. Rule: no byte is copied but a frame's head that two reads share (at most nine bytes); a payload costs one
+subtraction a read, whatever its size. Where the sizes make no sense the walk ends for good, and says so once.
+"""
+
+from struct import Struct
+from typing import Final
+
+from protocol.command_type import CommandType
+
+# Both sizes, the tag of BaseCommand.type and its value: what all known encoders put first.
+WALKED_BYTES: Final = 10
+_SIZES_BYTES: Final = 4
+# Signed, as upstream reads them: a length above 2 GiB is negative and fits no command.
+_read_head: Final = Struct(">iiH").unpack_from
+_SUCCESS: Final = 0x0800 | CommandType.WATCH_TOPIC_LIST_SUCCESS
+_WATCH_FRAMES: Final = frozenset({_SUCCESS, 0x0800 | CommandType.WATCH_TOPIC_UPDATE})
+_SMALLEST_COMMAND: Final = 2
+_FOR_GOOD: Final = 1 << 80
+
+
+class Sighting:
+    """Say what begins in one read: watch frames, or the end of the walk.
+
+    The first watch frame begins at `start`, or began with bytes already passed on (then 0); all bytes of a read that
+    only ended the walk lie before `start`. `frame_bytes` is the size of all frames seen here, as they are on the
+    wire, and `open_bytes` what is still to come of the last one behind this read.
+    """
+
+    __slots__ = ("frame_bytes", "open_bytes", "start", "successes", "unwalkable", "updates")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.successes = 0
+        self.updates = 0
+        self.frame_bytes = 0
+        self.open_bytes = 0
+        self.unwalkable = False
+
+    def add(self, kind: int, frame_bytes: int, open_bytes: int) -> None:
+        """Count a frame."""
+        if kind == _SUCCESS:
+            self.successes += 1
+        else:
+            self.updates += 1
+        self.frame_bytes += frame_bytes
+        self.open_bytes = open_bytes
+
+    def join(self, later: "Sighting | None", read_bytes: int) -> None:
+        """Add what the read behind this one has shown."""
+        if later is None:
+            self.open_bytes = max(0, self.open_bytes - read_bytes)
+            return
+        self.successes += later.successes
+        self.updates += later.updates
+        self.frame_bytes += later.frame_bytes
+        self.open_bytes = later.open_bytes
+        self.unwalkable |= later.unwalkable
+
+
+class FrameWalker:
+    """Follow one direction of a connection from its first byte, in reads of any size."""
+
+    __slots__ = ("_head", "_left")
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._head = b""
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the walk has ended, for sizes that made no sense."""
+        return self._left >= _FOR_GOOD >> 1
+
+    def walk(self, data: memoryview, count: int) -> Sighting | None:
+        """Walk over the first `count` bytes of `data`; None if nothing there is of interest."""
+        left = self._left
+        if count <= left:
+            self._left = left - count
+            return None
+        if self._head:
+            return self._walk_from_split_head(data, count)
+        return self._walk_frames(data, left, count, None)
+
+    def _walk_frames(self, data: memoryview, position: int, count: int, seen: Sighting | None) -> Sighting | None:
+        last = count - WALKED_BYTES
+        while position <= last:
+            total, command, kind = _read_head(data, position)
+            if not _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES:
+                return self._end(seen, count)
+            if kind in _WATCH_FRAMES:
+                seen = Sighting(position) if seen is None else seen
+                seen.add(kind, total + _SIZES_BYTES, max(0, position + total + _SIZES_BYTES - count))
+            position += total + _SIZES_BYTES
+        if position >= count:
+            self._left = position - count
+        else:
+            self._left = 0
+            self._head = bytes(data[position:count])
+        return seen
+
+    def _walk_from_split_head(self, data: memoryview, count: int) -> Sighting | None:
+        before = len(self._head)
+        head = self._head + data[: min(count, WALKED_BYTES - before)]
+        if len(head) < WALKED_BYTES:
+            self._head = head
+            return None
+        self._head = b""
+        total, command, kind = _read_head(head, 0)
+        if not _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES:
+            return self._end(None, count)
+        seen, behind = None, total + _SIZES_BYTES - before
+        if kind in _WATCH_FRAMES:
+            seen = Sighting(0)
+            seen.add(kind, total + _SIZES_BYTES, max(0, behind - count))
+        return self._walk_frames(data, behind, count, seen)
+
+    def _end(self, seen: Sighting | None, count: int) -> Sighting:
+        """Stop looking: bytes that follow are passed over as if one endless frame had begun."""
+        self._left = _FOR_GOOD
+        seen = Sighting(count) if seen is None else seen
+        seen.unwalkable = True
+        return seen

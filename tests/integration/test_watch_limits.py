@@ -1,0 +1,398 @@
+"""Topic lists for watchers on relayed connections: limited as all topic lists are, and nobody else is cut off."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from limiter.permit import Permit
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.counters import WatchCounters, WatchOvershoot
+from proxy.demo.session import message_frame
+from proxy.demo.topics import ListedTopics
+from proxy.errors import DisconnectCause
+from proxy.process_memory import resident_bytes
+from proxy.relay import Relay
+from proxy.watch_relay import WatchedRelay
+from tests.support.async_client import PING, AsyncClient
+from tests.support.frames import watch_success, watch_update
+from tests.support.proxy_under_test import MIB, Stage, namespace, staged
+from tests.support.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
+
+KIB: Final = 1024
+WINDOW: Final = 256 * KIB
+FOREVER_MILLIS: Final = 600_000
+MESSAGE: Final = message_frame(1000)
+UPDATE: Final = watch_update(1, ["persistent://public/default/new"])
+TOPICS: Final = [f"persistent://public/default/{number:072}" for number in range(10_000)]
+LIST: Final = watch_success(1, TOPICS)
+
+
+@dataclass
+class Pair:
+    """A client and a broker with the proxy in between."""
+
+    stage: Stage
+    client: AsyncClient
+    broker: AsyncClient
+    relay: Relay
+
+    async def over(self, cause: str) -> None:
+        await self.stage.until(lambda: not len(self.stage.proxy.sessions), "no session")
+        assert self.stage.caused(cause) == 1, self.stage.proxy.counters.disconnects
+
+    async def paused(self) -> None:
+        await self.stage.until(lambda: self.relay.broker.waits_for_memory, "a watch frame that waits")
+
+
+@pytest.fixture(scope="module")
+def huge() -> bytes:
+    """Build one frame of 20 MB: 200,000 names."""
+    return watch_success(1, TOPICS * 20)
+
+
+async def greet(peer: AsyncClient) -> None:
+    await handshake(peer)
+    await asyncio.Event().wait()
+
+
+async def joined(stage: Stage, broker: RawBroker, rcvbuf: int | None = None) -> Pair:
+    before = set(stage.proxy.sessions._addresses)
+    client = await stage.client(rcvbuf)
+    await client.connect(target=f"127.0.0.1:{broker.port}")
+    (relay,) = set(stage.proxy.sessions._addresses) - before
+    assert isinstance(relay, Relay)
+    return Pair(stage, client, broker.peers[-1], relay)
+
+
+@asynccontextmanager
+async def paired(**keys: Any) -> AsyncIterator[Pair]:
+    """Join a client to a broker; a watch frame waits for as long as it takes unless `keys` say otherwise."""
+    settings = {"relayBufferBytes": WINDOW, "watchTopicListMaxPauseMillis": FOREVER_MILLIS} | keys
+    async with staged(**settings) as stage, raw_broker(greet) as broker:
+        yield await joined(stage, broker)
+
+
+def exhaust(stage: Stage) -> Permit:
+    """Take all direct memory."""
+    permit = stage.direct.try_acquire(stage.direct.limit)
+    assert permit is not None
+    return permit
+
+
+def seen(stage: Stage) -> WatchCounters:
+    return stage.proxy.counters.watch
+
+
+def overshoots(stage: Stage) -> dict[str, int]:
+    return {why: count for why, count in seen(stage).overshoots.items() if count}
+
+
+async def send_all(peer: AsyncClient, frames: Iterable[bytes]) -> None:
+    for frame in frames:
+        await peer.send(frame)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+async def test_upstream_weak_point_6_watch_traffic_is_limited() -> None:
+    async with paired() as pair:
+        taken = exhaust(pair.stage)
+        client, stage = pair.client, pair.stage
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send_all(pair.broker, (MESSAGE, LIST, MESSAGE)))
+            assert await client.receive(len(MESSAGE)) == MESSAGE
+            await stage.until(lambda: stage.direct.queue_size == 1, "a watch frame in the queue for direct memory")
+            assert not pair.relay.broker.reading
+            taken.release()
+            assert await client.receive(len(LIST) + len(MESSAGE)) == LIST + MESSAGE
+        await stage.until(lambda: not stage.direct.held, "the permit given back")
+        assert (seen(stage).successes, seen(stage).frame_bytes, seen(stage).pauses) == (1, len(LIST), 1)
+        assert overshoots(stage) == {}
+
+
+async def test_a_frame_passes_under_a_permit_that_is_never_above_the_relays_window(huge: bytes) -> None:
+    async with paired() as pair:
+        stage = pair.stage
+        await pair.broker.send(huge[: 2 * MIB])
+        assert await pair.client.receive(2 * MIB) == huge[: 2 * MIB]
+        # One that is on its way holds its permit until its last byte.
+        assert stage.direct.held == WINDOW
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send_all(pair.broker, (huge[2 * MIB :], UPDATE)))
+            assert await pair.client.receive(len(huge) - 2 * MIB + len(UPDATE)) == huge[2 * MIB :] + UPDATE
+        await stage.until(lambda: not stage.direct.held, "the permits given back")
+        assert stage.direct.statistics().peak_held == WINDOW
+
+
+async def test_a_frame_is_streamed_and_never_stored(huge: bytes) -> None:
+    async with paired() as pair:
+        frame, client = memoryview(huge), pair.client
+        place = memoryview(bytearray(MIB))
+        loop, got = asyncio.get_running_loop(), 0
+        before = resident_bytes() or 0
+        async with asyncio.TaskGroup() as group:
+            group.create_task(loop.sock_sendall(pair.broker.sock, huge))
+            while got < len(huge):
+                count = await loop.sock_recv_into(client.sock, place)
+                assert place[:count] == frame[got : got + count]
+                got += count
+                assert (resident_bytes() or 0) - before < 8 * MIB
+
+
+async def test_one_client_that_does_not_read_holds_one_window_and_no_other_watcher_up(huge: bytes) -> None:
+    async with (
+        staged(
+            relayBufferBytes=WINDOW,
+            watchTopicListMaxPauseMillis=FOREVER_MILLIS,
+            maxTopicListInFlightDirectMemSizeMB=1,
+        ) as stage,
+        raw_broker(greet) as broker,
+    ):
+        stuck = await joined(stage, broker, rcvbuf=128 * KIB)
+        reading = await joined(stage, broker)
+        async with asyncio.TaskGroup() as group:
+            pouring = group.create_task(send_all(stuck.broker, [huge] * 3))
+            await stage.until(lambda: not stuck.relay.broker.reading, "a relay that stands still")
+            group.create_task(send_all(reading.broker, [LIST] * 20))
+            assert await reading.client.receive(20 * len(LIST)) == LIST * 20
+            assert stage.direct.held == WINDOW
+            pouring.cancel()
+        assert stage.direct.statistics().peak_held <= 2 * WINDOW
+        assert overshoots(stage) == {}
+
+
+# --- nobody is cut off ----------------------------------------------------------------------------
+
+
+async def test_a_consumer_beside_a_watcher_goes_on_while_the_limiter_is_exhausted(huge: bytes) -> None:
+    async with paired(watchTopicListMaxPauseMillis=100) as pair:
+        taken = exhaust(pair.stage)
+        frames = [MESSAGE, huge, MESSAGE, UPDATE, MESSAGE]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send_all(pair.broker, frames))
+            for frame in frames:
+                assert await pair.client.receive(len(frame)) == frame
+        assert overshoots(pair.stage)[WatchOvershoot.PAUSE_OVER] >= 1
+        assert sum(overshoots(pair.stage).values()) == 2
+        assert pair.stage.direct.held == taken.size
+        taken.release()
+
+
+async def test_pongs_and_acks_of_the_client_pass_while_a_frame_waits() -> None:
+    async with paired() as pair:
+        taken = exhaust(pair.stage)
+        await pair.broker.send(UPDATE)
+        await pair.paused()
+        for _ in range(10):
+            await pair.client.send(PING)
+            assert await pair.broker.receive(len(PING)) == PING
+        assert pair.relay.broker.waits_for_memory
+        taken.release()
+        assert await pair.client.receive(len(UPDATE)) == UPDATE
+
+
+async def test_updates_of_all_watchers_keep_their_order_among_messages() -> None:
+    async with paired(watchTopicListMaxPauseMillis=20) as pair:
+        frames = [
+            watch_update(number % 3, [f"persistent://a/b/{number}"]) if number % 4 else MESSAGE
+            for number in range(2000)
+        ]
+        stream = b"".join(frames)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send_all(pair.broker, (stream[at : at + 777] for at in range(0, len(stream), 777))))
+            received = bytearray()
+            while len(received) < len(stream):
+                # Memory comes and goes all the time.
+                taken = pair.stage.direct.try_acquire(pair.stage.direct.limit)
+                received += await pair.client.receive(min(5000, len(stream) - len(received)))
+                if taken is not None:
+                    taken.release()
+        assert bytes(received) == stream
+        assert seen(pair.stage).updates == 1500
+
+
+async def test_bytes_that_are_no_frames_pass_as_without_a_limit() -> None:
+    async with paired() as pair:
+        garbage = bytes(range(256)) * 4 * KIB
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send_all(pair.broker, (MESSAGE, bytes(4), garbage, UPDATE)))
+            expected = MESSAGE + bytes(4) + garbage + UPDATE
+            assert await pair.client.receive(len(expected)) == expected
+        assert (seen(pair.stage).unwalkable, seen(pair.stage).updates) == (1, 0)
+
+
+# --- the end of a pause ---------------------------------------------------------------------------
+
+
+async def test_a_client_that_is_cut_in_a_pause_frees_its_place_in_the_queue() -> None:
+    async with paired() as pair:
+        taken = exhaust(pair.stage)
+        await pair.broker.send(MESSAGE + UPDATE)
+        await pair.paused()
+        pair.client.reset()
+        await pair.over("connection_reset")
+        assert pair.stage.direct.queue_size == 0
+        assert await pair.broker.rest() == b""
+        taken.release()
+
+
+async def test_a_broker_that_is_cut_in_a_pause_ends_the_pair_and_what_was_read_goes_out() -> None:
+    async with paired() as pair:
+        taken = exhaust(pair.stage)
+        await pair.broker.send(MESSAGE + UPDATE)
+        await pair.paused()
+        pair.broker.reset()
+        await pair.over("connection_reset")
+        assert pair.stage.direct.queue_size == 0
+        assert await pair.client.rest() == MESSAGE + UPDATE
+        assert overshoots(pair.stage) == {WatchOvershoot.BROKER_GONE: 1}
+        taken.release()
+
+
+@pytest.mark.parametrize("client_first", [False, True])
+async def test_fins_in_a_pause_lose_no_byte(client_first: bool) -> None:
+    async with paired() as pair:
+        taken = exhaust(pair.stage)
+        await pair.broker.send(MESSAGE + UPDATE)
+        await pair.paused()
+        await pair.broker.send(LIST[: 100 * KIB])
+        if client_first:
+            pair.client.fin()
+            assert await pair.broker.rest() == b""
+        pair.broker.fin()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert pair.stage.direct.queue_size == 1
+        taken.release()
+        assert await pair.client.rest() == MESSAGE + UPDATE + LIST[: 100 * KIB]
+        pair.client.close()
+        await pair.over("client_closed" if client_first else "broker_closed")
+
+
+async def test_a_shutdown_in_a_pause_leaves_nothing() -> None:
+    async with paired() as pair:
+        taken = exhaust(pair.stage)
+        await pair.broker.send(UPDATE)
+        await pair.paused()
+        await pair.stage.proxy.sessions.drain(0)
+        assert pair.stage.direct.queue_size == 0
+        await pair.over(DisconnectCause.SHUTDOWN)
+        taken.release()
+
+
+async def test_a_frame_that_came_behind_the_handshake_is_limited_too() -> None:
+    async def hasty(peer: AsyncClient) -> None:
+        await peer.command()
+        await peer.send(CONNECTED + UPDATE)
+        await asyncio.Event().wait()
+
+    async with staged(watchTopicListMaxPauseMillis=FOREVER_MILLIS) as stage, raw_broker(hasty) as broker:
+        taken = exhaust(stage)
+        pair = await joined(stage, broker)
+        await pair.paused()
+        taken.release()
+        assert await pair.client.receive(len(UPDATE)) == UPDATE
+
+
+# --- the switch -----------------------------------------------------------------------------------
+
+
+async def test_switched_off_the_relay_is_raw() -> None:
+    async with paired(watchTopicListLimitEnabled="false") as pair:
+        taken = exhaust(pair.stage)
+        await pair.broker.send(LIST)
+        assert await pair.client.receive(len(LIST)) == LIST
+        assert not isinstance(pair.relay, WatchedRelay)
+        assert seen(pair.stage).successes == 0
+        taken.release()
+
+
+async def test_the_switch_is_for_new_relays_and_spares_walked_ones() -> None:
+    async with paired() as pair:
+        taken = exhaust(pair.stage)
+        pair.stage.proxy.watch_limits.enabled = False
+        await pair.broker.send(UPDATE)
+        assert await pair.client.receive(len(UPDATE)) == UPDATE
+        raw = await pair.stage.relayed()
+        await raw.ping()
+        kinds = [type(session) for session in pair.stage.proxy.sessions._addresses]
+        assert kinds == [WatchedRelay, Relay]
+        taken.release()
+
+
+# --- with the embedded broker ---------------------------------------------------------------------
+
+
+async def watch(client: AsyncClient, watcher_id: int, namespace: str, pattern: str) -> pb.BaseCommand:
+    request = pb.CommandWatchTopicList(
+        request_id=client.next_id(), watcher_id=watcher_id, namespace=namespace, topics_pattern=pattern
+    )
+    await client.send_command(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=request))
+    return await client.answer()
+
+
+async def test_a_watcher_hears_of_new_and_deleted_topics_through_the_proxy() -> None:
+    store = ListedTopics(["persistent://public/default/a1", "persistent://public/default/b1"])
+    async with staged(store) as stage:
+        client = await stage.relayed()
+        started = (await watch(client, 7, "public/default", "public/default/a.*")).watchTopicListSuccess
+        assert (started.watcher_id, list(started.topic)) == (7, ["persistent://public/default/a1"])
+        store.add("persistent://public/default/a2")
+        await stage.broker.announce(["persistent://public/default/a2"], ["persistent://public/default/b1"])
+        update = (await client.answer()).watchTopicUpdate
+        assert (update.watcher_id, list(update.new_topics)) == (7, ["persistent://public/default/a2"])
+        assert not update.deleted_topics
+        assert update.topics_hash != started.topics_hash
+        close = pb.CommandWatchTopicListClose(request_id=9, watcher_id=7)
+        await client.send_command(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close))
+        assert (await client.answer()).success.request_id == 9
+        await stage.broker.announce(["persistent://public/default/a3"])
+        await client.ping()
+        assert (seen(stage).successes, seen(stage).updates) == (1, 1)
+
+
+async def test_many_watchers_on_one_connection_share_a_small_limit() -> None:
+    async with staged(maxTopicListInFlightDirectMemSizeMB=1, relayBufferBytes=WINDOW) as stage:
+        client = await stage.relayed()
+        for watcher_id in range(20):
+            answer = await watch(client, watcher_id, namespace(watcher_id), ".*")
+            assert len(answer.watchTopicListSuccess.topic) == 7000
+        assert seen(stage).successes == 20
+        assert stage.direct.statistics().peak_held == WINDOW
+
+
+async def test_a_watch_on_the_lookup_connection_is_not_allowed_so_that_clients_fall_back() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        answer = await watch(client, 1, namespace(0), ".*")
+        assert answer.error.error == ServerError.NotAllowedError
+        assert stage.broker.record.received[CommandType.WATCH_TOPIC_LIST] == 0
+        await client.ping()
+
+
+async def test_watch_frames_are_on_the_metrics_page() -> None:
+    async with paired(watchTopicListMaxPauseMillis=0) as pair:
+        taken = exhaust(pair.stage)
+        await pair.broker.send(LIST + UPDATE)
+        assert len(await pair.client.receive(len(LIST + UPDATE))) == len(LIST + UPDATE)
+        samples = {
+            (sample.name.removeprefix("pulsar_proxy_watch_"), *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(pair.stage.proxy._metrics().render().decode())
+            for sample in family.samples
+            if sample.value and sample.name.startswith("pulsar_proxy_watch_")
+        }
+        assert samples == {
+            ("frames_total", "test", "success"): 1,
+            ("frames_total", "test", "update"): 1,
+            ("bytes_total", "test"): len(LIST + UPDATE),
+            ("overshoots_total", "test", "pause_over"): 2,
+        }
+        taken.release()
