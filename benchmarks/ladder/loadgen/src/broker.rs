@@ -15,6 +15,8 @@ use crate::wire::{self, Frame, Message, Scanner};
 
 const LISTENER: u64 = u64::MAX;
 const READ_BYTES: usize = 256 * 1024;
+/// What the name of a topic of another broker contains.
+pub const ELSEWHERE: &str = "elsewhere";
 const FLOOD_PAYLOAD_BYTES: usize = 64 * 1024;
 /// Answers handed to one writev: enough for any pipeline depth of the scenarios.
 const GATHERED: usize = 8;
@@ -42,6 +44,16 @@ struct Connection {
     interest: u32,
 }
 
+/// How this broker differs from one that answers everything itself.
+struct Manner {
+    /// Announced in CONNECTED.
+    max_message_bytes: u64,
+    /// The broker that owns every topic whose name holds `ELSEWHERE`.
+    redirect: Option<String>,
+    /// Answers CONNECT and PING and nothing else.
+    silent: bool,
+}
+
 struct Broker {
     epoll: Epoll,
     connections: Vec<Option<Connection>>,
@@ -49,6 +61,9 @@ struct Broker {
     lists: Lists,
     data_mode: Mode,
     url: String,
+    manner: Manner,
+    /// Topic lists and lookups asked for since the start.
+    asked: (u64, u64),
     flood: Rc<[u8]>,
     empty: Rc<[u8]>,
 }
@@ -64,11 +79,16 @@ pub fn run(args: &Args) -> Result<(), String> {
     };
     let lists =
         Lists::new(args.number("topics", 10_000)? as usize, args.number("topic-bytes", 100)? as usize);
+    let manner = Manner {
+        max_message_bytes: args.number("max-message-bytes", wire::MAX_MESSAGE_BYTES)?,
+        redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
+        silent: args.switch("silent"),
+    };
     let port = args.number("port", 0)? as u16;
-    serve(port, lists, data_mode).map_err(|error| format!("broker: {error}"))
+    serve(port, lists, data_mode, manner).map_err(|error| format!("broker: {error}"))
 }
 
-fn serve(port: u16, lists: Lists, data_mode: Mode) -> io::Result<()> {
+fn serve(port: u16, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port))?;
     sys::deepen_backlog(&listener, 4096)?;
     listener.set_nonblocking(true)?;
@@ -80,6 +100,8 @@ fn serve(port: u16, lists: Lists, data_mode: Mode) -> io::Result<()> {
         lists,
         data_mode,
         url: format!("pulsar://127.0.0.1:{port}"),
+        manner,
+        asked: (0, 0),
         flood: flood_frame().into(),
         empty: Rc::new([]),
     };
@@ -204,16 +226,22 @@ impl Broker {
         match kind {
             wire::CONNECT => {
                 *mode = if self.data_mode == Mode::Flood { Mode::Control } else { self.data_mode };
-                small(wire::CONNECTED, connected())
+                small(wire::CONNECTED, connected(self.manner.max_message_bytes))
             }
             wire::FLOW if self.data_mode == Mode::Flood => {
                 *mode = Mode::Flood;
                 None
             }
             wire::PING => small(wire::PONG, Message::new()),
+            wire::COUNTERS => {
+                let (lists, lookups) = self.asked;
+                small(wire::COUNTERS_RESPONSE, Message::new().varint(1, lists).varint(2, lookups))
+            }
             wire::LOOKUP => {
+                self.asked.1 += 1;
                 let id = wire::number(message, 2)?;
-                small(wire::LOOKUP_RESPONSE, looked_up(&self.url, id))
+                let topic = str::from_utf8(wire::bytes(message, 1)?).ok()?;
+                (!self.manner.silent).then(|| self.look_up(topic, id))
             }
             wire::PARTITIONED_METADATA => {
                 let id = wire::number(message, 2)?;
@@ -223,26 +251,40 @@ impl Broker {
                 )
             }
             wire::GET_TOPICS => {
+                self.asked.0 += 1;
+                if self.manner.silent {
+                    return None;
+                }
                 let id = wire::number(message, 1)?;
                 Some(self.lists.answer(id, str::from_utf8(wire::bytes(message, 2)?).ok()?))
             }
             _ => None,
         }
     }
+
+    fn look_up(&self, topic: &str, id: u64) -> (Vec<u8>, Rc<[u8]>) {
+        let found = match &self.manner.redirect {
+            Some(url) if topic.contains(ELSEWHERE) => looked_up(url, RESPONSE_REDIRECT, id),
+            _ => looked_up(&self.url, RESPONSE_CONNECT, id),
+        };
+        (wire::frame(wire::LOOKUP_RESPONSE, &found), Rc::clone(&self.empty))
+    }
 }
 
-fn connected() -> Message {
+fn connected(max_message_bytes: u64) -> Message {
     let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1).varint(4, 1).varint(5, 1).varint(6, 1);
     Message::new()
         .text(1, "fake-broker")
         .varint(2, wire::PROTOCOL_VERSION)
-        .varint(3, wire::MAX_MESSAGE_BYTES)
+        .varint(3, max_message_bytes)
         .bytes(4, &flags.0)
 }
 
-fn looked_up(url: &str, id: u64) -> Message {
-    const RESPONSE_CONNECT: u64 = 1;
-    Message::new().text(1, url).varint(3, RESPONSE_CONNECT).varint(4, id).varint(5, 1).varint(8, 0)
+const RESPONSE_REDIRECT: u64 = 0;
+const RESPONSE_CONNECT: u64 = 1;
+
+fn looked_up(url: &str, response: u64, id: u64) -> Message {
+    Message::new().text(1, url).varint(3, response).varint(4, id).varint(5, 1).varint(8, 0)
 }
 
 impl Connection {
