@@ -13,7 +13,8 @@ use crate::ping::Pinger;
 use crate::session::Target;
 use crate::stats::Report;
 
-const HOLDERS: u64 = 150;
+/// More than the memory of the scenario has room for, and their own sockets, with lists of 1 MB.
+const HOLDERS: u64 = 400;
 const HOLDER_RECEIVE_BYTES: i32 = 4096;
 const POLL: Duration = Duration::from_millis(5);
 const SETTLE: Duration = Duration::from_secs(2);
