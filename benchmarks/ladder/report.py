@@ -112,7 +112,7 @@ def _required(judged: Json) -> str:
     if judged["required"] is None:
         return "- | "
     sign = "≤" if judged["at_most"] else "≥"
-    return f"{sign} {judged['required']:,g} | {'reached' if judged['reached'] else '**missed**'}"
+    return f"{sign} {judged['required']:,.10g} | {'reached' if judged['reached'] else '**missed**'}"
 
 
 def _machine(result: Json) -> list[str]:

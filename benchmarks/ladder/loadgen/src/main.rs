@@ -1,6 +1,7 @@
 //! Load generator and fake broker of the ladder. `loadgen broker …` serves, `loadgen SCENARIO …` loads a server
 //! on the loopback address, bounded in count and time, and prints one JSON object.
 
+mod answers;
 mod args;
 mod asker;
 mod broker;
