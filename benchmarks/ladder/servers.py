@@ -102,13 +102,17 @@ def missing(row_name: str) -> str:
     server = ROWS[row_name].server
     if server == "ours" and not _console_script().exists():
         return "our proxy is not installed: pip install -e . in the checkout's .venv"
-    if ROWS[row_name].before and not os.environ.get(BEFORE):
+    if ROWS[row_name].before and not (_before() / "proxy").is_dir():
         return f"no earlier version: {BEFORE}=CHECKOUT"
     if server == "java" and shutil.which("java") is None:
         return "no java: apt-get install -y openjdk-17-jre-headless"
     if server == "haproxy" and shutil.which("haproxy") is None:
         return "no haproxy: apt-get install -y haproxy"
     return ""
+
+
+def _before() -> Path:
+    return Path(os.environ.get(BEFORE) or os.devnull).resolve()
 
 
 def _console_script() -> Path:
@@ -138,9 +142,9 @@ def _proxy_conf(broker_port: int, port: int, web_port: int) -> list[str]:
 def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], ports: tuple[int, int, int]) -> Child:
     lines = _proxy_conf(*ports) + [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
     # The code of this checkout, whichever one the console script was installed from.
-    checkout = os.environ[BEFORE] if row.before else str(CHECKOUT)
+    checkout = _before() if row.before else CHECKOUT
     command = [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)]
-    return Child(name, command, os.environ | {"PYTHONPATH": checkout})
+    return Child(name, command, os.environ | {"PYTHONPATH": str(checkout)})
 
 
 def _start_java(name: str, broker_port: int, port: int, web_port: int) -> Child:

@@ -16,6 +16,8 @@ use crate::stats::{Latencies, Report};
 const CLIENTS: usize = 4;
 /// Between a client's answer and its next request: the server is never busy, so that what is waited for is the broker.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Before the first of the two measurements, or the first would be the one of a cold server.
+const WARMUP: Duration = Duration::from_secs(3);
 const SETTLE: Duration = Duration::from_millis(300);
 
 #[derive(Default)]
@@ -31,7 +33,7 @@ struct Found {
 pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let silent = args.loopback("silent-broker")?.ok_or("got no --silent-broker, expected 127.0.0.1:PORT")?;
     let (names, seconds) = (Names::from(args)?, args.seconds("seconds", 4.0)?);
-    measured(target.address, &names, SETTLE)?;
+    measured(target.address, &names, WARMUP)?;
     let before = hanging(silent)?;
     let mut alone = measured(target.address, &names, seconds)?;
     let _held = hang(target, args.number("connections", 20)?, args.number("depth", 50)?)?;
