@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from benchmarks.ladder.processes import LadderError
@@ -26,6 +26,7 @@ class Effort:
     seconds: float = 4.0
     java_warmup_seconds: float = 30.0
     starts: int = 10
+    repeat: bool = True  # as often as the scenario says; once if not
 
 
 @dataclass
@@ -44,12 +45,43 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def load(scenario: Scenario, row_name: str, running: Running, broker: Running, seconds: float | None) -> Report:
+@dataclass(frozen=True)
+class Stage:
+    """The brokers of a run: the one behind the server, and the second of scenarios that have two."""
+
+    broker: Running
+    second: Running | None
+
+    def addresses(self, running: Running) -> dict[str, str]:
+        """Return what may stand in a scenario's options in braces."""
+        second = self.second.port if self.second else 0
+        ports = {"broker": self.broker.port, "second": second, "web": running.web_port}
+        return {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+
+
+@contextmanager
+def staged(scenario: Scenario) -> Iterator[Stage]:
+    """Start the scenario's brokers and end them with the block."""
+    with ExitStack() as stack:
+        second = None
+        if scenario.second is not None:
+            second = start_broker("none", topics=scenario.topics, name="second", options=scenario.second)
+            stack.enter_context(second.child)
+        known = {"second": f"127.0.0.1:{second.port if second else 0}"}
+        options = tuple(option.format_map(known) for option in scenario.broker)
+        broker = start_broker(scenario.data, topics=scenario.topics, options=options)
+        stack.enter_context(broker.child)
+        yield Stage(broker, second)
+
+
+def load(scenario: Scenario, row_name: str, running: Running, stage: Stage, seconds: float | None) -> Report:
     """Run the load generator once and return what it printed."""
-    command = [str(LOADGEN), scenario.command, "--address", f"127.0.0.1:{running.port}", *scenario.options]
+    options = [option.format_map(stage.addresses(running)) for option in scenario.options]
+    command = [str(LOADGEN), scenario.command, "--address", f"127.0.0.1:{running.port}", *options]
+    command += ["--topics", str(scenario.topics)]
     row = ROWS[row_name]
     if row.relayed or (scenario.relayed and row.server == "java"):
-        command += ["--via", f"127.0.0.1:{broker.port}"]
+        command += ["--via", f"127.0.0.1:{stage.broker.port}"]
     if scenario.kind == "memory":
         command += ["--pid", str(running.child.pid)]
     if scenario.timed and seconds is not None:
@@ -66,21 +98,20 @@ def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
     the pairs of every ratio, and no row is always the one that comes after a certain other."""
     measured = {name: Measured() for name in rows}
     with ExitStack() as stack:
-        broker = start_broker(scenario.data)
-        stack.enter_context(broker.child)
+        stage = stack.enter_context(staged(scenario))
         servers = {}
         for name in rows:
-            servers[name] = start(name, broker)
+            servers[name] = start(name, stage.broker, scenario.settings)
             stack.enter_context(servers[name].child)
         for name in rows:
             if ROWS[name].server == "java":
                 say(f"  warming row {name} for {effort.java_warmup_seconds:.0f} s")
-                load(scenario, name, servers[name], broker, effort.java_warmup_seconds)
-        for turn in range(effort.pairs):
+                load(scenario, name, servers[name], stage, effort.java_warmup_seconds)
+        for turn in range(effort.pairs * scenario.repeats):
             for name in rows if turn % 2 == 0 else reversed(rows):
-                report = load(scenario, name, servers[name], broker, effort.seconds)
+                report = load(scenario, name, servers[name], stage, effort.seconds)
                 measured[name].reports.append(report)
-                say(f"  {turn + 1}/{effort.pairs} row {name}: {_brief(report)}")
+                say(f"  {turn + 1}/{effort.pairs * scenario.repeats} row {name}: {_brief(scenario, report)}")
         for name, running in servers.items():
             measured[name].peak_rss_bytes = running.child.peak_rss_bytes()
             measured[name].threads = running.child.threads()
@@ -88,17 +119,20 @@ def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
 
 
 def memory(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[str, Measured]:
-    """Run each row once, on a fresh server behind which there is a fresh broker."""
-    measured = {}
-    for name in rows:
-        with ExitStack() as stack:
-            broker = start_broker(scenario.data)
-            stack.enter_context(broker.child)
-            running = start(name, broker)
-            stack.enter_context(running.child)
-            report = load(scenario, name, running, broker, 10.0)
-            say(f"  row {name}: {_brief(report)}")
-            measured[name] = Measured([report], int(report["peak_rss_bytes"]), running.child.threads())
+    """Run each row on a fresh server behind which there is a fresh broker: once, or as often as the scenario says,
+    the rows in turns."""
+    measured = {name: Measured() for name in rows}
+    repeats = scenario.repeats if effort.repeat else 1
+    for turn in range(repeats):
+        for name in rows if turn % 2 == 0 else reversed(rows):
+            with staged(scenario) as stage, ExitStack() as stack:
+                running = start(name, stage.broker, scenario.settings)
+                stack.enter_context(running.child)
+                report = load(scenario, name, running, stage, 10.0)
+                say(f"  {turn + 1}/{repeats} row {name}: {_brief(scenario, report)}")
+                row, peak = measured[name], float(report.get("peak_rss_bytes", running.child.peak_rss_bytes()))
+                row.reports.append(report)
+                row.peak_rss_bytes, row.threads = max(row.peak_rss_bytes, int(peak)), running.child.threads()
     return measured
 
 
@@ -126,7 +160,8 @@ RUNNERS: dict[str, Callable[[Scenario, tuple[str, ...], Effort], dict[str, Measu
 }
 
 
-def _brief(report: Report) -> str:
-    shown = ("per_second", "mb_per_second", "p99_ms", "answered", "refused", "lost", "wrong")
-    memory_keys = ("idle_rss_bytes", "peak_rss_bytes", "bytes_per_connection")
-    return ", ".join(f"{name} {report[name]}" for name in shown + memory_keys if name in report)
+def _brief(scenario: Scenario, report: Report) -> str:
+    shown = ["per_second", "mb_per_second", "p99_ms", "answered", "refused", "lost", "wrong"]
+    shown += ["idle_rss_bytes", "peak_rss_bytes", "bytes_per_connection"]
+    shown += [column.quantity for column in scenario.columns] + [bound.quantity for bound in scenario.bounds]
+    return ", ".join(f"{name} {report[name]}" for name in dict.fromkeys(shown) if name in report)

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -36,13 +36,13 @@ class LadderError(Exception):
 class Child:
     """A process that is ended when the block around it is left."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         LOGS.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.log = LOGS / f"{name}.log"
         with self.log.open("wb") as log:
             self.started = time.monotonic()
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
         self.pid = self.process.pid
 
     def __enter__(self) -> Child:

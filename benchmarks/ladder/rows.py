@@ -1,8 +1,8 @@
-"""Owns what is measured, as data: rows, scenarios, ratios with the figures they must reach. Runs nothing."""
+"""Owns the words of the ladder: rows, scenarios, and the forms of what can be asked of them. Runs nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Server = Literal["none", "ours", "java", "haproxy"]
@@ -18,6 +18,7 @@ class Row:
     server: Server
     relayed: bool = False  # ask the proxy for a relay to the broker (CONNECT with proxy_to_broker_url)
     settings: tuple[tuple[str, str], ...] = ()
+    before: bool = False  # an earlier version of the code (LADDER_BEFORE)
 
 
 def _limits(heap_mb: int, direct_mb: int) -> tuple[tuple[str, str], ...]:
@@ -30,8 +31,11 @@ def _limits(heap_mb: int, direct_mb: int) -> tuple[tuple[str, str], ...]:
 ROWS: dict[str, Row] = {
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
+    "02r": Row("relay, no frame looked at", "ours", relayed=True, settings=(("watchTopicListLimitEnabled", "false"),)),
     "03": Row("+ decode", "ours", settings=_limits(0, 0)),
     "04": Row("+ limiter, idle", "ours", settings=_limits(100, 100)),
+    "04b": Row("+ limiter, idle: the version before", "ours", settings=_limits(100, 100), before=True),
+    "04t": Row("+ limiter, shared by tenant", "ours", settings=(*_limits(100, 100), ("topicListFairness", "tenant"))),
     "05": Row("+ limiter, saturated", "ours", settings=_limits(8, 4)),
     "06": Row("Java proxy", "java"),
     "07": Row("HAProxy, TCP", "haproxy"),
@@ -51,8 +55,40 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """What each row of our own proxy must keep: the worst of its runs, or, if `typical`, their median."""
+
+    what: str
+    quantity: str
+    required: float | None
+    at_most: bool = True
+    typical: bool = False
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the promise about memory needs to know of a load (docs/memory.md)."""
+
+    connections: int
+    answer_bytes: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of the report's table: of all runs the median."""
+
+    quantity: str
+    title: str
+    digits: int = 0
+    mib: bool = False
+
+
+@dataclass(frozen=True)
 class Scenario:
-    """A load, the rows it is run on, and what is asked of them."""
+    """A load, the rows it is run on, and what is asked of them.
+
+    `{broker}`, `{second}` and `{web}` in `options` (in `broker`: `{second}`) are addresses known when it runs.
+    """
 
     title: str
     kind: Literal["paired", "memory", "start"]
@@ -64,73 +100,13 @@ class Scenario:
     ratios: tuple[Ratio, ...] = ()
     relayed: bool = False  # every proxy that is asked for relays gets asked, the Java proxy too
     timed: bool = True  # takes --seconds
-    notes: tuple[str, ...] = field(default=())
-
-
-LIST_RATIOS = (
-    Ratio("01", ("06",), 8.0, validity=True),
-    Ratio("04", ("06",), 4.0),
-    Ratio("04", ("06",), 0.125, quantity="peak_rss_bytes", at_most=True),
-    Ratio("05", ("04",), None),
-    Ratio("03", ("02",), None),
-)
-LIST_ROWS = ("01", "02", "03", "04", "05", "06", "07")
-RELAY_ROWS = ("01", "02", "06", "07")
-RELAY_VALID = Ratio("01", ("02", "06", "07"), 1.5, validity=True)
-
-
-def _storm(connections: int, times_java: float) -> Scenario:
-    return Scenario(
-        f"topic lists, one namespace, {connections} connections",
-        "paired",
-        ("01", "04", "06"),
-        "lists",
-        ("--connections", str(connections), "--one-namespace"),
-        ratios=(
-            Ratio("01", ("06",), 8.0, validity=True),
-            Ratio("04", ("06",), times_java),
-            Ratio("04", ("01",), 0.6),
-            Ratio("04", ("06",), 0.125, quantity="peak_rss_bytes", at_most=True),
-        ),
-    )
-
-
-SCENARIOS: dict[str, Scenario] = {
-    "lists": Scenario(
-        "topic lists of 10,000 names of 100 B, 16 connections, a namespace each",
-        "paired", LIST_ROWS, "lists", ("--connections", "16"), ratios=LIST_RATIOS,
-    ),
-    "lists-storm": _storm(16, 10.0),
-    "lists-storm-200": _storm(200, 12.0),
-    "relay-echo": Scenario(
-        "relay, echo of 1 KiB, 50 connections",
-        "paired", RELAY_ROWS, "relay", ("--connections", "50", "--frame-bytes", "1024"), "echo", relayed=True,
-        ratios=(RELAY_VALID, Ratio("02", ("06",), 1.5), Ratio("02", ("07",), 0.85)),
-    ),
-    "relay-64k": Scenario(
-        "relay, echo of 64 KiB, 4 connections, 16 outstanding each",
-        "paired", RELAY_ROWS, "relay", ("--connections", "4", "--frame-bytes", "65536", "--window", "16"), "echo",
-        quantity="mb_per_second", relayed=True,
-        ratios=(RELAY_VALID, Ratio("02", ("06", "07"), 1.3)),
-    ),
-    "relay-128k": Scenario(
-        "relay, 128 KiB frames into a sink, 4 connections, 8 outstanding each",
-        "paired", RELAY_ROWS, "relay",
-        ("--connections", "4", "--frame-bytes", "131072", "--window", "8", "--receipts"), "sink",
-        quantity="mb_per_second", relayed=True,
-        ratios=(RELAY_VALID, Ratio("02", ("06", "07"), 1.3)),
-    ),
-    "late-readers": Scenario(
-        "4,000 lists of 1 MB outstanding, 4 KiB receive buffers, reading begins 8 s late",
-        "memory", ("01", "04", "06"), "late-readers", ("--connections", "1000", "--depth", "4"), timed=False,
-    ),
-    "idle": Scenario(
-        "memory of a connection at rest: slope from 1,000 to 4,000 after CONNECTED",
-        "memory", ("04", "06", "07"), "idle", timed=False,
-    ),
-    "stalled-consumers": Scenario(
-        "500 relayed consumers that never read, a broker that floods them",
-        "memory", ("02", "06", "07"), "stalled-consumers", ("--connections", "500"), "flood", relayed=True,
-    ),
-    "start": Scenario("seconds from exec to the first CONNECTED, warm", "start", ("04", "06", "07")),
-}  # fmt: skip
+    repeats: int = 1  # of a row (memory), or of all rounds (paired)
+    topics: int = 10_000
+    settings: tuple[tuple[str, str], ...] = ()  # of our own proxy, over those of the row
+    broker: tuple[str, ...] = ()
+    second: tuple[str, ...] | None = None  # options of a second broker; there is none without
+    columns: tuple[Column, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    budget: Budget | None = None
+    optional: tuple[str, ...] = ()  # rows without which a run counts all the same
+    not_slower: tuple[str, str] | None = None  # this row, as a multiple of that one, than in results/before

@@ -11,12 +11,14 @@ from pathlib import Path
 from benchmarks.ladder import machine, measure, verdict
 from benchmarks.ladder.measure import Effort, Measured, say
 from benchmarks.ladder.processes import CACHE, LADDER, LadderError, end_on_signals
-from benchmarks.ladder.rows import ROWS, SCENARIOS, Scenario
+from benchmarks.ladder.rows import ROWS, Scenario
+from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.servers import build_loadgen, missing
 
 RESULTS = LADDER.parent / "results"
+BEFORE_RESULTS = RESULTS / "before"  # results of the release before, replaced by hand when there is a new one
 QUICK_RESULTS = CACHE / "quick"
-QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3)
+QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3, repeat=False)
 
 
 def _options() -> argparse.Namespace:
@@ -37,6 +39,7 @@ def _effort(options: argparse.Namespace) -> Effort:
         seconds=options.seconds or base.seconds,
         java_warmup_seconds=base.java_warmup_seconds,
         starts=base.starts,
+        repeat=base.repeat,
     )
 
 
@@ -59,11 +62,11 @@ def _rows(scenario: Scenario, wanted: str | None) -> tuple[str, ...]:
 
 
 def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Effort) -> verdict.Json:
-    quantity = "seconds" if scenario.kind == "start" else scenario.quantity
+    quantity = scenario.quantity
     judged = [verdict.ratio_json(ratio, rows, quantity) for ratio in scenario.ratios]
     ratios = [ratio for ratio in judged if ratio is not None]
     reasons = verdict.invalid(scenario, ratios, rows)
-    return {
+    result: verdict.Json = {
         "scenario": name,
         "title": scenario.title,
         "kind": scenario.kind,
@@ -75,8 +78,12 @@ def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Ef
         "effort": vars(effort),
         "rows": {row: {"title": ROWS[row].title, **verdict.row_json(rows[row], quantity)} for row in sorted(rows)},
         "ratios": ratios,
-        "checks": verdict.checks(name, rows),
+        "checks": verdict.checks(scenario, rows),
     }
+    earlier = BEFORE_RESULTS / f"{name}.json"
+    if earlier.exists():
+        result["before"] = verdict.against_before(scenario, result, json.loads(earlier.read_text()))
+    return result
 
 
 def _show(result: verdict.Json) -> None:
@@ -86,6 +93,13 @@ def _show(result: verdict.Json) -> None:
     for found in result["checks"]:
         if found["what"] not in verdict.FAULTS or not found["reached"]:
             say(f"  row {found['row']} {found['what']}: {found['got']:g} {_against(found)}")
+    if before := result.get("before"):
+        for row, pair in before["rows"].items():
+            say(f"  row {row}, before {pair['before']:,.0f}, after {pair['after']:,.0f}")
+        say(
+            f"  {before['over']}/{before['under']}, before {before['before']['median']:.2f}, "
+            f"after {before['got']:.2f} {_against(before)}"
+        )
     for reason in result["invalid_because"]:
         say(f"  not valid: {reason}")
 
@@ -113,8 +127,10 @@ def main() -> int:
     end_on_signals()
     try:
         build_loadgen()
+        begun = time.monotonic()
         for name in SCENARIOS if "all" in options.scenarios else options.scenarios:
             _run(name, options)
+            say(f"  {(time.monotonic() - begun) / 60:.1f} minutes so far")
     except LadderError as error:
         say(f"ladder: {error}")
         return 1

@@ -17,6 +17,8 @@ CRATE = LADDER / "loadgen"
 LOADGEN = CACHE / "loadgen" / "release" / "loadgen"
 JAVA_HOME = CACHE / "peers" / "apache-pulsar-4.0.8"
 RUN = CACHE / "run"
+# A checkout of an earlier version: its code is run for rows that say so, side by side with today's.
+BEFORE = "LADDER_BEFORE"
 
 # As the peer's own start script has them, but for the memory, which the ladder fixes.
 JAVA_OPTIONS = (
@@ -40,6 +42,7 @@ class Running:
     child: Child
     port: int
     ready_seconds: float
+    web_port: int = 0
 
 
 def build_loadgen() -> None:
@@ -61,10 +64,10 @@ def fetch_java_proxy() -> None:
     subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "process-resources"], check=True)
 
 
-def start_broker(data: str, topics: int = 10_000, topic_bytes: int = 100) -> Running:
-    """Start the fake broker; it chooses its port itself."""
-    options = ["--data", data, "--topics", str(topics), "--topic-bytes", str(topic_bytes)]
-    child = Child("broker", [str(LOADGEN), "broker", *options])
+def start_broker(data: str, *, topics: int = 10_000, name: str = "broker", options: tuple[str, ...] = ()) -> Running:
+    """Start the fake broker with topic names of 100 bytes; it chooses its port itself."""
+    common = ["--data", data, "--topics", str(topics), "--topic-bytes", "100"]
+    child = Child(name, [str(LOADGEN), "broker", *common, *options])
     deadline = time.monotonic() + 10
     while not (line := child.log.read_text()).endswith("\n"):
         if child.process.poll() is not None or time.monotonic() > deadline:
@@ -74,21 +77,21 @@ def start_broker(data: str, topics: int = 10_000, topic_bytes: int = 100) -> Run
     return Running(child, int(line.split()[1]), 0.0)
 
 
-def start(row_name: str, broker: Running) -> Running:
-    """Start the server of a row in front of the broker and wait until it answers."""
+def start(row_name: str, broker: Running, settings: tuple[tuple[str, str], ...] = ()) -> Running:
+    """Start the server of a row in front of the broker and wait until it answers; the settings are for our own."""
     row = ROWS[row_name]
     port, web_port = free_ports(2)
     name = f"row-{row_name}"
     if row.server == "none":
         return broker
     if row.server == "ours":
-        child = _start_ours(name, row, broker.port, port, web_port)
+        child = _start_ours(name, row, settings, (broker.port, port, web_port))
     elif row.server == "java":
         child = _start_java(name, broker.port, port, web_port)
     else:
         child = _start_haproxy(name, broker.port, port)
     try:
-        return Running(child, port, child.wait_ready(port, 60.0))
+        return Running(child, port, child.wait_ready(port, 60.0), web_port)
     except BaseException:
         child.end()
         raise
@@ -99,11 +102,17 @@ def missing(row_name: str) -> str:
     server = ROWS[row_name].server
     if server == "ours" and not _console_script().exists():
         return "our proxy is not installed: pip install -e . in the checkout's .venv"
+    if ROWS[row_name].before and not (_before() / "proxy").is_dir():
+        return f"no earlier version: {BEFORE}=CHECKOUT"
     if server == "java" and shutil.which("java") is None:
         return "no java: apt-get install -y openjdk-17-jre-headless"
     if server == "haproxy" and shutil.which("haproxy") is None:
         return "no haproxy: apt-get install -y haproxy"
     return ""
+
+
+def _before() -> Path:
+    return Path(os.environ.get(BEFORE) or os.devnull).resolve()
 
 
 def _console_script() -> Path:
@@ -130,9 +139,12 @@ def _proxy_conf(broker_port: int, port: int, web_port: int) -> list[str]:
     ]
 
 
-def _start_ours(name: str, row: Row, broker_port: int, port: int, web_port: int) -> Child:
-    lines = _proxy_conf(broker_port, port, web_port) + [f"{key}={value}" for key, value in row.settings]
-    return Child(name, [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)])
+def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], ports: tuple[int, int, int]) -> Child:
+    lines = _proxy_conf(*ports) + [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
+    # The code of this checkout, whichever one the console script was installed from.
+    checkout = _before() if row.before else CHECKOUT
+    command = [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)]
+    return Child(name, command, os.environ | {"PYTHONPATH": str(checkout)})
 
 
 def _start_java(name: str, broker_port: int, port: int, web_port: int) -> Child:

@@ -7,14 +7,11 @@ from typing import Any
 
 from benchmarks.ladder.estimate import Estimate, estimate, paired_ratio
 from benchmarks.ladder.measure import Measured
-from benchmarks.ladder.rows import MIB, ROWS, Ratio, Scenario
+from benchmarks.ladder.rows import MIB, ROWS, Bound, Ratio, Scenario
 
 # 500 relays, one direction stalled: one read of relayBufferBytes each, and two connections at rest.
 STALLED_LIMIT_BYTES = 500 * (256 * 1024 + 2 * 8192)
-IDLE_LIMIT_BYTES = 8 * 1024
-START_LIMIT_SECONDS = 0.6
-STORM_ANSWERS = 4000
-FAULTS = ("refused", "lost", "wrong")
+FAULTS = ("refused", "lost", "wrong", "ping_lost")
 PAIRS_NEEDED = 7
 
 Json = dict[str, Any]
@@ -66,47 +63,76 @@ def _sum(measured: Measured, name: str) -> int:
     return int(sum(float(report.get(name, 0)) for report in measured.reports))
 
 
-def check(what: str, row: str, got: float, required: float, *, at_most: bool = True) -> Json:
-    reached = got <= required if at_most else got >= required
+def check(what: str, row: str, got: float, required: float | None, *, at_most: bool = True) -> Json:
+    reached = required is None or (got <= required if at_most else got >= required)
     return {"what": what, "row": row, "got": got, "required": required, "at_most": at_most, "reached": reached}
 
 
-def checks(name: str, rows: dict[str, Measured]) -> list[Json]:
+def checks(scenario: Scenario, rows: dict[str, Measured]) -> list[Json]:
     """Return the scenario's absolute promises, for the rows of our own proxy."""
     found: list[Json] = []
     for row, measured in rows.items():
-        if ROWS[row].server != "ours":
+        if ROWS[row].server != "ours" or ROWS[row].before:
             continue
-        report = measured.reports[0]
-        if name == "idle":
-            got = float(report["bytes_per_connection"])
-            found.append(check("bytes per connection at rest", row, got, IDLE_LIMIT_BYTES))
-        elif name == "start":
-            got = round(median(measured.series("seconds")), 3)
-            found.append(check("seconds from exec to CONNECTED", row, got, START_LIMIT_SECONDS))
-        elif name == "stalled-consumers":
-            grown = float(report["peak_rss_bytes"]) - float(report["idle_rss_bytes"])
-            found.append(check("peak RSS above idle, bytes", row, grown, STALLED_LIMIT_BYTES))
-        elif name == "late-readers":
-            found += _storm_checks(row, measured)
-        found += [check(fault, row, _sum(measured, fault), 0) for fault in FAULTS if fault in report]
+        for bound in scenario.bounds:
+            got = _of_runs(bound, measured.series(bound.quantity))
+            found.append(check(bound.what, row, got, bound.required, at_most=bound.at_most))
+        if scenario.budget is not None:
+            found.append(check("peak RSS above idle, bytes", row, _grown(measured), budget_bytes(scenario, row)))
+        elif scenario.command == "stalled-consumers":
+            found.append(check("peak RSS above idle, bytes", row, _grown(measured), STALLED_LIMIT_BYTES))
+        found += [check(fault, row, _sum(measured, fault), 0) for fault in FAULTS if fault in measured.reports[0]]
     return found
 
 
-def _storm_checks(row: str, measured: Measured) -> list[Json]:
-    report = measured.reports[0]
-    grown = float(report["peak_rss_bytes"]) - float(report["idle_rss_bytes"])
-    return [
-        check("answers", row, float(report["answered"]), STORM_ANSWERS, at_most=False),
-        check("peak RSS above idle, bytes", row, grown, storm_budget_bytes(row)),
-    ]
+def _of_runs(bound: Bound, series: list[float]) -> float:
+    if bound.typical:
+        return round(median(series), 3)
+    return max(series) if bound.at_most else min(series)
 
 
-def storm_budget_bytes(row: str) -> int:
+def _grown(measured: Measured) -> float:
+    return max(float(report["peak_rss_bytes"]) - float(report["idle_rss_bytes"]) for report in measured.reports)
+
+
+def budget_bytes(scenario: Scenario, row: str) -> int:
     """Return 1.15 of both limits, 8 KiB a connection and two of the largest answer; nothing is relayed here."""
-    limits = sum(int(value) for key, value in ROWS[row].settings if key.endswith("MemSizeMB")) * MIB
-    connections, answer_bytes = 1000, 10_000 * 102
-    return int(1.15 * limits) + 8 * 1024 * connections + 2 * answer_bytes
+    assert scenario.budget is not None
+    settings = dict(ROWS[row].settings + scenario.settings)
+    limits = sum(int(value) for key, value in settings.items() if key.endswith("MemSizeMB")) * MIB
+    return int(1.15 * limits) + 8 * 1024 * scenario.budget.connections + 2 * scenario.budget.answer_bytes
+
+
+def against_before(scenario: Scenario, result: Json, before: Json) -> Json | None:
+    """Compare with an earlier result: each row's median, and the judged row as a multiple of its peer in the same run.
+
+    Two runs months apart are two machines: only the multiple is judged, by the lower end of the earlier interval.
+    """
+    if scenario.not_slower is None or any(row not in result["rows"] for row in scenario.not_slower):
+        return None
+    row, peer = scenario.not_slower
+    quantity = result["quantity"]
+    common = [name for name in result["rows"] if name in before["rows"]]
+    earlier, now = (_multiple(known["rows"], row, peer, quantity) for known in (before, result))
+    return {
+        "measured_on": before["measured_on"],
+        "rows": {
+            name: {
+                "before": before["rows"][name][quantity]["median"],
+                "after": result["rows"][name][quantity]["median"],
+            }
+            for name in common
+        },
+        "over": row,
+        "under": peer,
+        "before": earlier.as_json(),
+        **check("not slower than before", row, now.median, earlier.low95, at_most=False),
+    }
+
+
+def _multiple(rows: Json, row: str, peer: str, quantity: str) -> Estimate:
+    series = [[float(run[quantity]) for run in rows[name]["runs"]] for name in (row, peer)]
+    return paired_ratio(series[0], series[1])
 
 
 def invalid(scenario: Scenario, ratios: list[Json], rows: dict[str, Measured]) -> list[str]:
@@ -116,7 +142,7 @@ def invalid(scenario: Scenario, ratios: list[Json], rows: dict[str, Measured]) -
         for ratio in ratios
         if ratio["validity"] and not ratio["reached"]
     ]
-    reasons += [f"row {name} was not run" for name in scenario.rows if name not in rows]
+    reasons += [f"row {name} was not run" for name in scenario.rows if name not in (*rows, *scenario.optional)]
     pairs = min(len(measured.reports) for measured in rows.values())
     if scenario.kind == "paired" and pairs < PAIRS_NEEDED:
         reasons.append(f"{pairs} pairs, expected {PAIRS_NEEDED}")

@@ -53,12 +53,16 @@ impl Args {
             .ok_or(format!("--{name}: got {text:?}, expected 0 to 600 seconds"))
     }
 
-    /// The server to load: the loopback address only, whatever is asked for.
+    /// The server to load.
     pub fn address(&self) -> Result<SocketAddrV4, String> {
-        let text = self.text("address", "");
+        self.loopback("address")?.ok_or("got no --address, expected 127.0.0.1:PORT".to_owned())
+    }
+
+    /// An address on the loopback interface, and nowhere else, whatever is asked for.
+    pub fn loopback(&self, name: &str) -> Result<Option<SocketAddrV4>, String> {
+        let Some(text) = self.optional(name) else { return Ok(None) };
         let address: Option<SocketAddrV4> = text.parse().ok();
-        address
-            .filter(|address| address.ip().is_loopback())
-            .ok_or(format!("--address: got {text:?}, expected 127.0.0.1:PORT"))
+        let inside = address.filter(|address| address.ip().is_loopback());
+        inside.map(Some).ok_or(format!("--{name}: got {text:?}, expected 127.0.0.1:PORT"))
     }
 }

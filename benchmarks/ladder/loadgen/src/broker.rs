@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 use std::str;
 
+use crate::answers;
 use crate::args::Args;
 use crate::sys::{self, Epoll, Event};
 use crate::topics::Lists;
@@ -15,7 +16,8 @@ use crate::wire::{self, Frame, Message, Scanner};
 
 const LISTENER: u64 = u64::MAX;
 const READ_BYTES: usize = 256 * 1024;
-const FLOOD_PAYLOAD_BYTES: usize = 64 * 1024;
+/// What the name of a topic of another broker contains.
+pub const ELSEWHERE: &str = "elsewhere";
 /// Answers handed to one writev: enough for any pipeline depth of the scenarios.
 const GATHERED: usize = 8;
 
@@ -42,6 +44,16 @@ struct Connection {
     interest: u32,
 }
 
+/// How this broker differs from one that answers everything itself.
+struct Manner {
+    /// Announced in CONNECTED.
+    max_message_bytes: u64,
+    /// The broker that owns every topic whose name holds `ELSEWHERE`.
+    redirect: Option<String>,
+    /// Answers CONNECT and PING and nothing else.
+    silent: bool,
+}
+
 struct Broker {
     epoll: Epoll,
     connections: Vec<Option<Connection>>,
@@ -49,6 +61,9 @@ struct Broker {
     lists: Lists,
     data_mode: Mode,
     url: String,
+    manner: Manner,
+    /// Topic lists and lookups asked for since the start.
+    asked: (u64, u64),
     flood: Rc<[u8]>,
     empty: Rc<[u8]>,
 }
@@ -64,11 +79,16 @@ pub fn run(args: &Args) -> Result<(), String> {
     };
     let lists =
         Lists::new(args.number("topics", 10_000)? as usize, args.number("topic-bytes", 100)? as usize);
+    let manner = Manner {
+        max_message_bytes: args.number("max-message-bytes", wire::MAX_MESSAGE_BYTES)?,
+        redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
+        silent: args.switch("silent"),
+    };
     let port = args.number("port", 0)? as u16;
-    serve(port, lists, data_mode).map_err(|error| format!("broker: {error}"))
+    serve(port, lists, data_mode, manner).map_err(|error| format!("broker: {error}"))
 }
 
-fn serve(port: u16, lists: Lists, data_mode: Mode) -> io::Result<()> {
+fn serve(port: u16, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port))?;
     sys::deepen_backlog(&listener, 4096)?;
     listener.set_nonblocking(true)?;
@@ -80,24 +100,15 @@ fn serve(port: u16, lists: Lists, data_mode: Mode) -> io::Result<()> {
         lists,
         data_mode,
         url: format!("pulsar://127.0.0.1:{port}"),
-        flood: flood_frame().into(),
+        manner,
+        asked: (0, 0),
+        flood: answers::flood_frame().into(),
         empty: Rc::new([]),
     };
     broker.epoll.add(&listener, sys::IN, LISTENER)?;
     println!("port {port}");
     io::stdout().flush()?;
     broker.turn(&listener)
-}
-
-/// A MESSAGE frame whose payload nobody looks at.
-fn flood_frame() -> Vec<u8> {
-    let message_id = Message::new().varint(1, 1).varint(2, 1);
-    let command = Message::new().varint(1, 0).bytes(2, &message_id.0);
-    let mut bytes = wire::head(wire::MESSAGE, &command, 0);
-    let total = (bytes.len() - 4 + FLOOD_PAYLOAD_BYTES) as u32;
-    bytes[..4].copy_from_slice(&total.to_be_bytes());
-    bytes.resize(bytes.len() + FLOOD_PAYLOAD_BYTES, b'f');
-    bytes
 }
 
 impl Broker {
@@ -204,16 +215,22 @@ impl Broker {
         match kind {
             wire::CONNECT => {
                 *mode = if self.data_mode == Mode::Flood { Mode::Control } else { self.data_mode };
-                small(wire::CONNECTED, connected())
+                small(wire::CONNECTED, answers::connected(self.manner.max_message_bytes))
             }
             wire::FLOW if self.data_mode == Mode::Flood => {
                 *mode = Mode::Flood;
                 None
             }
             wire::PING => small(wire::PONG, Message::new()),
+            wire::COUNTERS => {
+                let (lists, lookups) = self.asked;
+                small(wire::COUNTERS_RESPONSE, Message::new().varint(1, lists).varint(2, lookups))
+            }
             wire::LOOKUP => {
+                self.asked.1 += 1;
                 let id = wire::number(message, 2)?;
-                small(wire::LOOKUP_RESPONSE, looked_up(&self.url, id))
+                let topic = str::from_utf8(wire::bytes(message, 1)?).ok()?;
+                (!self.manner.silent).then(|| self.look_up(topic, id))
             }
             wire::PARTITIONED_METADATA => {
                 let id = wire::number(message, 2)?;
@@ -223,26 +240,24 @@ impl Broker {
                 )
             }
             wire::GET_TOPICS => {
+                self.asked.0 += 1;
+                if self.manner.silent {
+                    return None;
+                }
                 let id = wire::number(message, 1)?;
                 Some(self.lists.answer(id, str::from_utf8(wire::bytes(message, 2)?).ok()?))
             }
             _ => None,
         }
     }
-}
 
-fn connected() -> Message {
-    let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1).varint(4, 1).varint(5, 1).varint(6, 1);
-    Message::new()
-        .text(1, "fake-broker")
-        .varint(2, wire::PROTOCOL_VERSION)
-        .varint(3, wire::MAX_MESSAGE_BYTES)
-        .bytes(4, &flags.0)
-}
-
-fn looked_up(url: &str, id: u64) -> Message {
-    const RESPONSE_CONNECT: u64 = 1;
-    Message::new().text(1, url).varint(3, RESPONSE_CONNECT).varint(4, id).varint(5, 1).varint(8, 0)
+    fn look_up(&self, topic: &str, id: u64) -> (Vec<u8>, Rc<[u8]>) {
+        let found = match &self.manner.redirect {
+            Some(url) if topic.contains(ELSEWHERE) => answers::looked_up(url, answers::REDIRECT, id),
+            _ => answers::looked_up(&self.url, answers::CONNECT, id),
+        };
+        (wire::frame(wire::LOOKUP_RESPONSE, &found), Rc::clone(&self.empty))
+    }
 }
 
 impl Connection {
@@ -316,5 +331,57 @@ impl Connection {
             self.sent -= size;
             self.chunks.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker(manner: Manner) -> Broker {
+        Broker {
+            epoll: Epoll::new().unwrap(),
+            connections: Vec::new(),
+            free: Vec::new(),
+            lists: Lists::new(1, 100),
+            data_mode: Mode::Control,
+            url: "pulsar://here".to_owned(),
+            manner,
+            asked: (0, 0),
+            flood: Rc::new([]),
+            empty: Rc::new([]),
+        }
+    }
+
+    fn answer(broker: &mut Broker, question: &[u8]) -> Option<(u64, Vec<u8>)> {
+        let frame = Scanner::new().next(&mut &question[..]).unwrap().head.to_vec();
+        let (head, _) =
+            broker.answer(&Frame { wire_bytes: question.len(), head: &frame }, &mut Mode::Control)?;
+        let (kind, message) = Scanner::new().next(&mut &head[..])?.command().map(|(k, m)| (k, m.to_vec()))?;
+        Some((kind, message))
+    }
+
+    #[test]
+    fn topics_of_elsewhere_are_redirected_and_all_questions_counted() {
+        let redirect = Some("pulsar://there".to_owned());
+        let mut broker = broker(Manner { max_message_bytes: 1, redirect, silent: false });
+        for (topic, url, response) in
+            [("a/elsewhere/t", "pulsar://there", 0), ("a/here/t", "pulsar://here", 1)]
+        {
+            let (_, found) = answer(&mut broker, &crate::asker::lookup(7, topic)).unwrap();
+            assert_eq!(wire::bytes(&found, 1), Some(url.as_bytes()));
+            assert_eq!((wire::number(&found, 3), wire::number(&found, 4)), (Some(response), Some(7)));
+        }
+        let counters = answer(&mut broker, &wire::frame(wire::COUNTERS, &Message::new())).unwrap();
+        assert_eq!(counters, (wire::COUNTERS_RESPONSE, Message::new().varint(1, 0).varint(2, 2).0));
+    }
+
+    #[test]
+    fn a_silent_broker_counts_and_answers_only_pings() {
+        let mut broker = broker(Manner { max_message_bytes: 1, redirect: None, silent: true });
+        assert_eq!(answer(&mut broker, &crate::asker::lookup(7, "a/here/t")), None);
+        assert_eq!(answer(&mut broker, &crate::lists::question(8, "a/b")), None);
+        assert_eq!(broker.asked, (1, 1));
+        assert!(answer(&mut broker, &wire::frame(wire::PING, &Message::new())).is_some());
     }
 }

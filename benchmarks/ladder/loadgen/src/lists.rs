@@ -1,14 +1,13 @@
-//! Topic lists in a closed loop, and the late-reader storm: clients that ask at once and read much later.
-//! Every answer's request id and size are checked; the first of each closed-loop connection in full.
+//! Topic lists: connections that ask and check what they get, and the closed loop over them. Every answer's request
+//! id and size are checked; the first of each closed-loop connection in full.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::session::{self, Reader, Target};
-use crate::stats::{self, Latencies, PeakSampler, Report};
+use crate::stats::{Latencies, Report};
 use crate::sys::{self, Epoll, Event};
 use crate::wire::{self, Fields, Message, Value};
 
@@ -27,40 +26,59 @@ struct Awaiting {
     expected_bytes: usize,
 }
 
-struct Client {
+pub struct Client {
     reader: Reader,
     namespace: String,
+    spread: Spread,
     awaiting: Awaiting,
     next_id: u64,
     pings: u32,
 }
 
 #[derive(Default)]
-struct Tally {
-    answered: u64,
-    refused: u64,
-    lost: u64,
-    wrong: u64,
-    bytes: u64,
+pub struct Tally {
+    pub answered: u64,
+    pub refused: u64,
+    pub lost: u64,
+    pub wrong: u64,
+    pub bytes: u64,
     refusal: String,
-    latencies: Latencies,
+    pub latencies: Latencies,
 }
 
-struct Storm {
+/// Whom a request asks about; equal requests are those of one namespace.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Spread {
+    OneNamespace,
+    PerConnection,
+    PerRequest,
+}
+
+impl Spread {
+    pub fn from(args: &Args) -> Spread {
+        if args.switch("one-namespace") {
+            Spread::OneNamespace
+        } else {
+            Spread::PerConnection
+        }
+    }
+}
+
+pub struct Storm {
     epoll: Epoll,
     clients: Vec<Option<Client>>,
-    tally: Tally,
+    pub tally: Tally,
     depth: usize,
     asking: bool,
 }
 
-struct Names {
+pub struct Names {
     count: usize,
     bytes: usize,
 }
 
 impl Names {
-    fn from(args: &Args) -> Result<Names, String> {
+    pub fn from(args: &Args) -> Result<Names, String> {
         Ok(Names {
             count: args.number("topics", 10_000)? as usize,
             bytes: args.number("topic-bytes", 100)? as usize,
@@ -68,7 +86,7 @@ impl Names {
     }
 
     /// Tag and length stand before each name.
-    fn least_bytes(&self) -> usize {
+    pub fn least_bytes(&self) -> usize {
         self.count * (self.bytes + 2)
     }
 }
@@ -77,7 +95,7 @@ impl Names {
 pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
     let names = Names::from(args)?;
     let streams = target.open_many(args.number("connections", 16)?)?;
-    let clients = clients(streams, &names, args.switch("one-namespace"))?;
+    let clients = clients(streams, &names, "bench", Spread::from(args))?;
     let mut storm = Storm::new(clients, args.number("depth", 1)? as usize)?;
     storm.verify(&names)?;
     storm.register().map_err(|error| error.to_string())?;
@@ -101,74 +119,20 @@ pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
     Ok(())
 }
 
-/// All connections ask at t = 0 and begin to read at `--late`; watches the memory of `--pid`.
-pub fn late_readers(args: &Args, target: &Target) -> Result<(), String> {
-    let (pid, names) = (args.number("pid", 0)?, Names::from(args)?);
-    let idle = stats::settled(pid)?;
-    let sampler = PeakSampler::start(pid);
-    let target =
-        Target { receive_buffer_bytes: Some(args.number("receive-buffer", 4096)? as i32), ..target.clone() };
-    let streams = target.open_many(args.number("connections", 1000)?)?;
-    let connected = stats::resident_bytes(pid)?;
-    let clients = clients(streams, &names, args.switch("one-namespace"))?;
-    let depth = args.number("depth", 4)? as usize;
-    let start = Instant::now();
-    let mut storms = Vec::new();
-    for group in split(clients, args.number("threads", 4)?.max(1) as usize) {
-        let mut storm = Storm::new(group, depth)?;
-        storm.ask_all();
-        storms.push(storm);
-    }
-    thread::sleep(args.seconds("late", 8.0)?.saturating_sub(start.elapsed()));
-    let mut tally = read_in_threads(storms, args.seconds("limit", 60.0)?)?;
-    let elapsed = start.elapsed().as_secs_f64();
-    tally
-        .report()
-        .count("answered", tally.answered)
-        .count("bytes", tally.bytes)
-        .number("seconds_to_end", elapsed)
-        .count("idle_rss_bytes", idle)
-        .count("connected_rss_bytes", connected)
-        .count("peak_rss_bytes", sampler.peak())
-        .latencies(&mut tally.latencies)
-        .print();
-    Ok(())
-}
-
-fn split(clients: Vec<Option<Client>>, groups: usize) -> Vec<Vec<Option<Client>>> {
-    let mut split: Vec<Vec<Option<Client>>> = (0..groups).map(|_| Vec::new()).collect();
-    clients.into_iter().enumerate().for_each(|(index, client)| split[index % groups].push(client));
-    split
-}
-
-/// Read all answers, one thread a group: with 4 KiB windows one reader is bound by the kernel at 150 MB/s, and the
-/// storm would measure the reader.
-fn read_in_threads(storms: Vec<Storm>, limit: Duration) -> Result<Tally, String> {
-    let read = move |mut storm: Storm| {
-        storm.register()?;
-        storm.drain(limit)?;
-        Ok(storm.tally)
-    };
-    let threads: Vec<_> = storms.into_iter().map(|storm| thread::spawn(move || read(storm))).collect();
-    let mut tally = Tally::default();
-    for thread in threads {
-        let part: io::Result<Tally> = thread.join().map_err(|_| "a reader thread panicked".to_owned())?;
-        tally.add(part.map_err(|error| error.to_string())?);
-    }
-    Ok(tally)
-}
-
-fn clients(
+/// Connections as clients of a tenant; nothing is asked yet.
+pub fn clients(
     streams: Vec<TcpStream>,
     names: &Names,
-    one_namespace: bool,
+    tenant: &str,
+    spread: Spread,
 ) -> Result<Vec<Option<Client>>, String> {
     let build = |(index, stream): (usize, TcpStream)| {
-        let index = if one_namespace { 0 } else { index };
+        let index = if spread == Spread::OneNamespace { 0 } else { index };
         let reader = Reader::new(stream).map_err(|error| error.to_string())?;
         Ok(Some(Client {
             reader,
-            namespace: format!("bench/ns-{index:05}"),
+            namespace: format!("{tenant}/ns-{index:05}"),
+            spread,
             awaiting: Awaiting {
                 outstanding: Vec::new(),
                 least_bytes: names.least_bytes(),
@@ -182,13 +146,13 @@ fn clients(
 }
 
 impl Tally {
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.answered = 0;
         self.bytes = 0;
         self.latencies.clear();
     }
 
-    fn add(&mut self, other: Tally) {
+    pub fn add(&mut self, other: Tally) {
         self.answered += other.answered;
         self.refused += other.refused;
         self.lost += other.lost;
@@ -200,12 +164,17 @@ impl Tally {
         }
     }
 
-    fn report(&self) -> Report {
+    pub fn report(&self) -> Report {
+        self.report_as("")
+    }
+
+    /// What went wrong, under names that begin with `of`.
+    pub fn report_as(&self, of: &str) -> Report {
         Report::default()
-            .count("refused", self.refused)
-            .count("lost", self.lost)
-            .count("wrong", self.wrong)
-            .text("refusal", &self.refusal)
+            .count(&format!("{of}refused"), self.refused)
+            .count(&format!("{of}lost"), self.lost)
+            .count(&format!("{of}wrong"), self.wrong)
+            .text(&format!("{of}refusal"), &self.refusal)
     }
 
     fn refuse(&mut self, message: &[u8]) {
@@ -244,13 +213,23 @@ impl Awaiting {
     }
 }
 
+/// The frame that asks for a namespace's topics.
+pub fn question(request_id: u64, namespace: &str) -> Vec<u8> {
+    let message = Message::new().varint(1, request_id).text(2, namespace).varint(3, 0);
+    wire::frame(wire::GET_TOPICS, &message)
+}
+
 impl Client {
     fn ask(&mut self, count: usize) -> io::Result<()> {
         let mut requests = Vec::new();
         let now = Instant::now();
         for _ in 0..count {
-            let question = Message::new().varint(1, self.next_id).text(2, &self.namespace).varint(3, 0);
-            requests.extend_from_slice(&wire::frame(wire::GET_TOPICS, &question));
+            requests.extend_from_slice(&match self.spread {
+                Spread::PerRequest => {
+                    question(self.next_id, &format!("{}-{:08}", self.namespace, self.next_id))
+                }
+                _ => question(self.next_id, &self.namespace),
+            });
             self.awaiting.outstanding.push((self.next_id, now));
             self.next_id += 1;
         }
@@ -278,7 +257,7 @@ impl Client {
 }
 
 impl Storm {
-    fn new(clients: Vec<Option<Client>>, depth: usize) -> Result<Storm, String> {
+    pub fn new(clients: Vec<Option<Client>>, depth: usize) -> Result<Storm, String> {
         let epoll = Epoll::new().map_err(|error| error.to_string())?;
         Ok(Storm { epoll, clients, tally: Tally::default(), depth, asking: true })
     }
@@ -290,13 +269,13 @@ impl Storm {
         })
     }
 
-    fn register(&self) -> io::Result<()> {
+    pub fn register(&self) -> io::Result<()> {
         let all = self.clients.iter().enumerate();
         all.flat_map(|(index, client)| client.as_ref().map(|client| (index, client)))
             .try_for_each(|(index, client)| self.epoll.add(&client.reader.stream, sys::IN, index as u64))
     }
 
-    fn ask_all(&mut self) {
+    pub fn ask_all(&mut self) {
         for index in 0..self.clients.len() {
             let depth = self.depth;
             let asked = self.clients[index].as_mut().map_or(Ok(()), |client| client.ask(depth));
@@ -310,7 +289,7 @@ impl Storm {
         self.clients.iter().flatten().map(|client| client.awaiting.outstanding.len()).sum()
     }
 
-    fn read_until(&mut self, deadline: Instant) -> io::Result<()> {
+    pub fn read_until(&mut self, deadline: Instant) -> io::Result<()> {
         let mut buffer = vec![0u8; READ_BYTES];
         let mut events = [Event::default(); 256];
         loop {
@@ -328,7 +307,7 @@ impl Storm {
     }
 
     /// Take the answers that are still to come without asking for more; what never comes is lost.
-    fn drain(&mut self, limit: Duration) -> io::Result<()> {
+    pub fn drain(&mut self, limit: Duration) -> io::Result<()> {
         self.asking = false;
         self.read_until(Instant::now() + limit)?;
         (0..self.clients.len()).for_each(|index| self.lose(index));

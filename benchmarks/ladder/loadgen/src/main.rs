@@ -1,15 +1,22 @@
 //! Load generator and fake broker of the ladder. `loadgen broker …` serves, `loadgen SCENARIO …` loads a server
 //! on the loopback address, bounded in count and time, and prints one JSON object.
 
+mod answers;
 mod args;
+mod asker;
 mod broker;
+mod fairness;
+mod late;
 mod lists;
 mod memory;
+mod ping;
 mod relay;
 mod session;
 mod stats;
 mod sys;
 mod topics;
+mod two_brokers;
+mod vanish;
 mod wire;
 
 use std::process::ExitCode;
@@ -17,7 +24,9 @@ use std::process::ExitCode;
 use args::Args;
 use session::Target;
 
-const OPTIONS: [&str; 20] = [
+const SCENARIOS: [&str; 8] =
+    ["lists", "late-readers", "fairness", "vanish", "two-brokers", "relay", "idle", "stalled-consumers"];
+const OPTIONS: [&str; 28] = [
     "address",
     "via",
     "connections",
@@ -38,6 +47,14 @@ const OPTIONS: [&str; 20] = [
     "port",
     "first",
     "threads",
+    "pings",
+    "broker",
+    "control",
+    "silent-broker",
+    "metrics",
+    "max-message-bytes",
+    "redirect",
+    "silent",
 ];
 
 fn run() -> Result<(), String> {
@@ -52,13 +69,14 @@ fn run() -> Result<(), String> {
     let target = Target { address: args.address()?, via, receive_buffer_bytes: None };
     match command.as_str() {
         "lists" => lists::closed_loop(&args, &target),
-        "late-readers" => lists::late_readers(&args, &target),
+        "late-readers" => late::run(&args, &target),
+        "fairness" => fairness::run(&args, &target),
+        "vanish" => vanish::run(&args, &target),
+        "two-brokers" => two_brokers::run(&args, &target),
         "relay" => relay::run(&args, &target),
         "idle" => memory::idle(&args, &target),
         "stalled-consumers" => memory::stalled_consumers(&args, &target),
-        other => Err(format!(
-            "got {other:?}, expected broker, lists, late-readers, relay, idle or stalled-consumers"
-        )),
+        other => Err(format!("got {other:?}, expected broker or one of {}", SCENARIOS.join(", "))),
     }
 }
 

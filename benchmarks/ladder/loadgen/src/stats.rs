@@ -24,6 +24,10 @@ impl Latencies {
         self.0.extend(other.0);
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -65,6 +69,14 @@ impl Report {
             self = self.number(name, value);
         }
         self
+    }
+
+    /// Latencies of something else than the scenario's main requests: `ping_p99_ms` and so on.
+    pub fn named_latencies(mut self, of: &str, latencies: &mut Latencies) -> Report {
+        for (name, value) in latencies.summary() {
+            self = self.number(&format!("{of}_{name}"), value);
+        }
+        self.count(&format!("{of}_samples"), latencies.len() as u64)
     }
 
     pub fn print(self) {

@@ -1,0 +1,32 @@
+//! The small answers of the fake broker, field by field. No state, no I/O.
+
+use crate::wire::{self, Message};
+
+const FLOOD_PAYLOAD_BYTES: usize = 64 * 1024;
+
+/// A MESSAGE frame whose payload nobody looks at.
+pub fn flood_frame() -> Vec<u8> {
+    let message_id = Message::new().varint(1, 1).varint(2, 1);
+    let command = Message::new().varint(1, 0).bytes(2, &message_id.0);
+    let mut bytes = wire::head(wire::MESSAGE, &command, 0);
+    let total = (bytes.len() - 4 + FLOOD_PAYLOAD_BYTES) as u32;
+    bytes[..4].copy_from_slice(&total.to_be_bytes());
+    bytes.resize(bytes.len() + FLOOD_PAYLOAD_BYTES, b'f');
+    bytes
+}
+
+pub fn connected(max_message_bytes: u64) -> Message {
+    let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1).varint(4, 1).varint(5, 1).varint(6, 1);
+    Message::new()
+        .text(1, "fake-broker")
+        .varint(2, wire::PROTOCOL_VERSION)
+        .varint(3, max_message_bytes)
+        .bytes(4, &flags.0)
+}
+
+pub const REDIRECT: u64 = 0;
+pub const CONNECT: u64 = 1;
+
+pub fn looked_up(url: &str, response: u64, id: u64) -> Message {
+    Message::new().text(1, url).varint(3, response).varint(4, id).varint(5, 1).varint(8, 0)
+}

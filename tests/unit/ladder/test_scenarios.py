@@ -1,0 +1,43 @@
+"""The tables of the ladder fit together: rows exist, options can be filled in, the report knows what it prints."""
+
+import pytest
+
+from benchmarks.ladder import report
+from benchmarks.ladder.rows import ROWS, Scenario
+from benchmarks.ladder.scenarios import SCENARIOS
+from proxy.config_keys import ConfigKeys
+
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
+
+
+@every_scenario
+def test_rows_of_a_scenario_exist(scenario: Scenario) -> None:
+    judged = {row for ratio in scenario.ratios for row in (ratio.over, *ratio.under)}
+    assert set(scenario.rows) <= ROWS.keys()
+    assert judged | set(scenario.optional) <= set(scenario.rows)
+
+
+@every_scenario
+def test_settings_are_keys_that_the_proxy_knows(scenario: Scenario) -> None:
+    known = {key.name for key in ConfigKeys.keys()}  # noqa: SIM118  # not a dict
+    asked = {key for row in scenario.rows for key, _ in ROWS[row].settings + scenario.settings}
+    assert asked <= known
+
+
+@every_scenario
+def test_an_address_in_the_options_is_one_that_is_there(scenario: Scenario) -> None:
+    filled = " ".join(scenario.options).format_map({"broker": "B", "web": "W", "second": "S"})
+    behind = " ".join(scenario.broker).format_map({"second": "S"})
+    assert scenario.second is not None or "S" not in (filled + behind).split()
+
+
+@every_scenario
+def test_the_report_has_words_for_each_ratio_and_columns_for_each_memory_table(scenario: Scenario) -> None:
+    assert all(ratio.quantity in report.QUANTITIES for ratio in scenario.ratios)
+    assert bool(scenario.columns) == (scenario.kind == "memory")
+
+
+def test_a_figure_that_a_run_lacks_is_a_dash() -> None:
+    column = SCENARIOS["ping-storm"].columns[0]
+    assert report._cell(column, [{"ping_p50_ms": 1.25}, {"ping_p50_ms": 3.0}, {"ping_p50_ms": 2.0}]) == "2.0"
+    assert report._cell(column, [{"ping_p50_ms": 1.25}, {}]) == "-"
