@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.counters import Counters
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
 from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher
 from tests.support.loops import run_virtual
@@ -25,7 +27,8 @@ class Client(Endpoint):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hangup: HangupWatcher, direct: AsyncSemaphore) -> None:
         super().__init__(loop, SharedReadBuffer(), hangup)
-        self.output = Output(self, direct)
+        self.watch = WriteWatch(direct, lambda: 0, Counters(), WriteLimits(20.0, 32768))
+        self.output = Output(self, direct, self.watch)
         self.ends: list[DisconnectCause] = []
 
     def resume_writing(self) -> None:
