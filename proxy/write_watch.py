@@ -84,14 +84,16 @@ class WriteProgress:
     def rate(self, now: float) -> float | None:
         """Give the bytes per second of the last ten seconds or of the last few, the better; None if it is too early.
 
-        The long window counts what came at its very beginning: a large receive buffer is reopened in steps of a
-        sixteenth, so that a steady reader may show nothing for as long as a window, and then all of it at once.
+        A large receive buffer is reopened in steps, so that a steady reader may show nothing for seconds, and then all
+        of it at once. So the long window counts what came at its very beginning, and it ends with what came last,
+        until the silence since then is a whole window.
         """
         start, before, _ = self._marks[0]
         if now - start < RATE_WINDOW_SECONDS:
             return None
+        end = self.progressed_at if now - self.progressed_at < RATE_WINDOW_SECONDS else now
         recent = ((self._delivered - after) / max(now - time, RECENT_SECONDS) for time, _, after in self._marks)
-        return max((self._delivered - before) / (now - start), *recent)
+        return max((self._delivered - before) / (end - start), *recent)
 
 
 class Writer(Protocol):

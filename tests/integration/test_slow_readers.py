@@ -18,6 +18,7 @@ from proxy.client_connection import ClientConnection
 from proxy.demo.script import AfterHandshake
 from proxy.demo.topics import GeneratedTopics
 from proxy.relay import Relay
+from proxy.send_buffers import TCP_WMEM
 from proxy.write_watch import WriteLimits
 from tests.support.async_client import PING, AsyncClient, Closed, schema_frame
 from tests.support.proxy_under_test import (
@@ -195,7 +196,7 @@ class TestSlowReaders:
         self, monkeypatch: pytest.MonkeyPatch, rcvbuf: int
     ) -> None:
         """The kernel takes bytes in steps of 100 KB and the window opens in steps, too: for seconds nothing moves."""
-        async with timeless(monkeypatch, store=GeneratedTopics(2, 90_000, 100), **LONG_LIST) as (stage, seconds):
+        async with timeless(monkeypatch, store=GeneratedTopics(20, 90_000, 100), **LONG_LIST) as (stage, seconds):
             client = await stage.connected(rcvbuf)
             await client.ask_topics(namespace(0))
             await stage.until(lambda: stage.direct.held > 5 * MIB, "a body being written")
@@ -243,5 +244,4 @@ class TestSendBuffers:
     async def test_0_leaves_the_buffer_to_the_kernel_and_counts_what_it_may_grow_to(self) -> None:
         async with staged(clientSocketSendBufferBytes=0) as stage:
             await stage.connected()
-            with open("/proc/sys/net/ipv4/tcp_wmem") as wmem:
-                assert stage.proxy.counters.client_send_buffer_bytes >= int(wmem.read().split()[2])
+            assert stage.proxy.counters.client_send_buffer_bytes >= int(TCP_WMEM.read_text().split()[2])
