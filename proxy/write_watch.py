@@ -24,8 +24,9 @@ from proxy.errors import DisconnectCause
 RATE_WINDOW_SECONDS: Final = 10.0
 # Who reads fast enough now is not closed for a silence before: it will be done soon.
 RECENT_SECONDS: Final = 2.0
-# Marks at most this close keep a writer's books under 1 KiB.
-MARK_SECONDS: Final = 2.0
+LONGEST_WINDOW_SECONDS: Final = 60.0
+# So few keep a writer's books under 1 KiB.
+MARKS_A_WINDOW: Final = 5
 STALLED_SECONDS: Final = 1.0
 # A sweep comes once a second; what is beyond this between two of them is the proxy's own delay.
 LONGEST_STEP_SECONDS: Final = 2.0
@@ -46,13 +47,24 @@ class WriteLimits:
 class WriteProgress:
     """What one client has taken since something waits for it; made only for clients that are written to."""
 
-    __slots__ = ("_delivered", "_marks", "handed_bytes", "kernel_bytes", "progressed_at")
+    __slots__ = (
+        "_buffer_bytes",
+        "_delivered",
+        "_marks",
+        "_window_seconds",
+        "handed_bytes",
+        "kernel_bytes",
+        "progressed_at",
+    )
 
     def __init__(self) -> None:
         self.handed_bytes = 0
         self.kernel_bytes = 0
         self.progressed_at = 0.0
         self._delivered = 0
+        # What the client's receive buffer took at first.
+        self._buffer_bytes = 0
+        self._window_seconds = RATE_WINDOW_SECONDS
         # When progress was seen, and what had been delivered before and after it.
         self._marks: list[tuple[float, int, int]] = []
 
@@ -61,37 +73,43 @@ class WriteProgress:
 
         Tells whether the client has taken anything since the last sample.
         """
-        first = not self._marks
         before, self._delivered = self._delivered, self.handed_bytes - buffered_bytes - kernel_bytes
         self.kernel_bytes = kernel_bytes
-        moved = self._delivered > before and not first
-        if first or not buffered_bytes + kernel_bytes:
-            self.progressed_at = now
-            # What filled the client's buffers before the first sample came at the beginning of the window.
-            self._marks = [(now, min(0, self._delivered) if first else self._delivered, self._delivered)]
+        if not self._marks:
+            self._buffer_bytes = max(0, self._delivered)
+            self._begin(now, min(0, self._delivered))
+            return False
+        moved = self._delivered > before
+        if not buffered_bytes + kernel_bytes:
+            self._begin(now, self._delivered)
         elif moved:
             self.progressed_at = now
             self._mark(now, before)
         return moved
 
+    def _begin(self, now: float, before: int) -> None:
+        self.progressed_at = now
+        self._marks = [(now, before, self._delivered)]
+
     def _mark(self, now: float, before: int) -> None:
-        marks = self._marks
-        if now - marks[-1][0] >= MARK_SECONDS:
+        marks, window = self._marks, self._window_seconds
+        if now - marks[-1][0] >= window / MARKS_A_WINDOW:
             marks.append((now, before, self._delivered))
-        while len(marks) > 1 and marks[1][0] <= now - RATE_WINDOW_SECONDS:
+        while len(marks) > 1 and marks[1][0] <= now - window:
             del marks[0]
 
-    def rate(self, now: float) -> float | None:
-        """Give the bytes per second of the last ten seconds or of the last few, the better; None if it is too early.
+    def rate(self, now: float, least: int) -> float | None:
+        """Give the bytes per second of the last window or of the last seconds, the better; None if it is too early.
 
-        A large receive buffer is reopened in steps, so that a steady reader may show nothing for seconds, and then all
-        of it at once. So the long window counts what came at its very beginning, and it ends with what came last,
-        until the silence since then is a whole window.
+        A large receive buffer is reopened in steps: a steady reader may show nothing for seconds, and then all of it at
+        once. So a window is ten seconds or, if that is longer, what a buffer lasts at the `least` rate; it counts what
+        came at its very beginning, and ends with what came last, unless nothing came for a whole window.
         """
+        self._window_seconds = min(max(RATE_WINDOW_SECONDS, self._buffer_bytes / least), LONGEST_WINDOW_SECONDS)
         start, before, _ = self._marks[0]
-        if now - start < RATE_WINDOW_SECONDS:
+        if now - start < self._window_seconds:
             return None
-        end = self.progressed_at if now - self.progressed_at < RATE_WINDOW_SECONDS else now
+        end = self.progressed_at if now - self.progressed_at < self._window_seconds else now
         recent = ((self._delivered - after) / max(now - time, RECENT_SECONDS) for time, _, after in self._marks)
         return max((self._delivered - before) / (end - start), *recent)
 
@@ -202,8 +220,9 @@ class WriteWatch:
         if 0 < limits.stall_seconds <= time - progress.progressed_at:
             self._evict(writer, DisconnectCause.WRITE_STALLED)
             return None
-        rate = progress.rate(time) if limits.min_bytes_per_second and writer.holds_memory else None
-        return rate if rate is not None and rate < limits.min_bytes_per_second else None
+        least = limits.min_bytes_per_second
+        rate = progress.rate(time, least) if least and writer.holds_memory else None
+        return rate if rate is not None and rate < least else None
 
     async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
         served = self._served()
