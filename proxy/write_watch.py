@@ -31,7 +31,7 @@ STALLED_SECONDS: Final = 1.0
 # A sweep comes once a second; what is beyond this between two of them is the proxy's own delay.
 LONGEST_STEP_SECONDS: Final = 2.0
 # Writers looked at in one turn of the loop: a system call each, some 2 ms together.
-WRITERS_A_TURN: Final = 500
+WRITERS_A_TURN: Final = 250
 # An evicted client's tasks end in the next turn, who waited for their memory one turn later.
 TURNS_TO_SERVE: Final = 4
 
@@ -205,7 +205,7 @@ class WriteWatch:
         return self._time
 
     def _look(self, writer: Writer, time: float) -> float | None:
-        """Judge one writer, and give its rate if that is too low for the memory it holds."""
+        """Judge one writer, and give its rate if that is too low."""
         progress = writer.progress
         if progress is None or not writer.waiting:
             self.discard(writer)
@@ -221,7 +221,7 @@ class WriteWatch:
             self._evict(writer, DisconnectCause.WRITE_STALLED)
             return None
         least = limits.min_bytes_per_second
-        rate = progress.rate(time, least) if least and writer.holds_memory else None
+        rate = progress.rate(time, least) if least else None
         return rate if rate is not None and rate < least else None
 
     async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
