@@ -34,6 +34,7 @@ from proxy.process_memory import container_limit_bytes
 from proxy.pump import Pump
 from proxy.refusals import RefusalLog
 from proxy.schemas import SchemaService
+from proxy.send_buffers import SendBuffers
 from proxy.server import Listener
 from proxy.sessions import SessionLimits, Sessions
 from proxy.target import BrokerAddress, TargetValidator, resolve
@@ -43,6 +44,7 @@ from proxy.transport import SharedReadBuffer
 from proxy.version import VERSION
 from proxy.watch_limits import WatchLimits
 from proxy.web import Readiness, WebPort, start_web
+from proxy.write_watch import WriteLimits, WriteWatch
 
 NAME: Final = f"pulsar-proxy-sidecar-{VERSION}"
 TICK_SECONDS: Final = 1.0
@@ -62,6 +64,9 @@ class Proxy:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
+        self.writes = WriteWatch(
+            self.limiter.direct, lambda: self.direct_waits.served_waiters, self.counters, _write_limits(config)
+        )
         self._slabs = SlabPool(_spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
@@ -139,6 +144,7 @@ class Proxy:
             self.sessions.tick(now)
             self.pool.tick(now)
             self._slabs.trim()
+            await self.writes.sweep(now)
 
     def _new_client(self, address: str) -> ClientConnection:
         return ClientConnection(self._services, address)
@@ -168,6 +174,8 @@ class Proxy:
             ),
             sessions=self.sessions,
             server_version=versions.server_version,
+            writes=self.writes,
+            send_buffers=SendBuffers(counters),
         )
 
     def _request_services(self) -> RequestServices:
@@ -292,6 +300,13 @@ def _watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) ->
         enabled=config.watch_topic_list_limit_enabled,
         max_pause_seconds=config.watch_topic_list_max_pause_millis / 1000,
         longest_hold_seconds=config.topic_list_request_timeout_millis / 1000,
+    )
+
+
+def _write_limits(config: Config) -> WriteLimits:
+    return WriteLimits(
+        stall_seconds=config.topic_list_write_stall_timeout_millis / 1000,
+        min_bytes_per_second=config.topic_list_write_min_bytes_per_second,
     )
 
 

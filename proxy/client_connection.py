@@ -6,7 +6,6 @@ gets exactly one answer or the connection ends with a named cause.
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import IntFlag
@@ -29,8 +28,10 @@ from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, DisconnectCause, prot
 from proxy.hangup import HangupWatcher
 from proxy.output import Output
 from proxy.relay import Relay
+from proxy.send_buffers import SendBuffers
 from proxy.tasks import TaskScope
 from proxy.transport import Endpoint, SharedReadBuffer, peer_name
+from proxy.write_watch import WriteWatch
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 # Larger frames of a client wait for a direct permit before their body is read.
@@ -92,6 +93,8 @@ class ClientServices:
     direct_mode: DirectMode
     sessions: SessionRegistry
     server_version: str
+    writes: WriteWatch
+    send_buffers: SendBuffers
 
 
 class ClientConnection(Endpoint):
@@ -107,6 +110,7 @@ class ClientConnection(Endpoint):
         "_processing",
         "_requests",
         "_scope",
+        "_send_buffer_bytes",
         "_services",
         "_state",
         "client_address",
@@ -127,7 +131,8 @@ class ClientConnection(Endpoint):
         self._heard = False
         self._large_permit: Permit | None = None
         self._frame_clock: asyncio.TimerHandle | None = None
-        self.output = Output(self, services.direct)
+        self._send_buffer_bytes = 0
+        self.output = Output(self, services.direct, services.writes)
         self.client_address = client_address
         self.name = client_address
         # No authentication yet: all clients are one principal.
@@ -225,6 +230,7 @@ class ClientConnection(Endpoint):
         self.output.close()
         self._stop_frame_clock()
         self._release_large_permit()
+        self._services.send_buffers.take_back(self._send_buffer_bytes)
         self._services.sessions.ended(self, cause)
 
     def _stop_frame_clock(self) -> None:
@@ -397,11 +403,8 @@ class ClientConnection(Endpoint):
         self._state.enter(State.LOOKUP)
         self._decoder.max_frame_bytes = limits.max_frame_bytes
         assert self.transport is not None
-        if limits.send_buffer_bytes:
-            # Kernel buffers are charged to the container too; a relayed socket keeps the kernel's autotuning instead.
-            self.transport.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes
-            )
+        own_socket = self.transport.get_extra_info("socket")
+        self._send_buffer_bytes = self._services.send_buffers.give(own_socket, limits.send_buffer_bytes)
         self._services.sessions.handshake_done(self)
         self.output.send(commands.connected_lookup(connect, self._services.server_version))
 

@@ -54,7 +54,9 @@ class Counters:
         "broker_connection_states",
         "broker_open_failures",
         "budget_bytes",
+        "client_send_buffer_bytes",
         "disconnects",
+        "evicted_bytes",
         "failed_requests",
         "get_schema_requests",
         "get_topics_of_namespace_requests",
@@ -73,8 +75,11 @@ class Counters:
         "rejected_partitions_metadata_requests",
         "relay_bytes_to_broker",
         "relay_bytes_to_client",
+        "stalled_readers",
         "unknown_broker_answers",
         "watch",
+        "writers",
+        "writers_kernel_bytes",
     )
 
     def __init__(
@@ -113,6 +118,11 @@ class Counters:
         self.accept_pauses = 0
         self.budget_bytes = 0
         self.watch = WatchCounters()
+        self.client_send_buffer_bytes = 0
+        self.writers = 0
+        self.writers_kernel_bytes = 0
+        self.stalled_readers = 0
+        self.evicted_bytes = 0
 
     def disconnected(self, cause: str) -> None:
         """Count the end of a connection, client's or broker's."""
@@ -148,14 +158,17 @@ class LimiterMetrics:
     sample too; unlike there it is not cut to whole milliseconds, so sums are exact.
     """
 
-    __slots__ = ("wait_millis",)
+    __slots__ = ("served_waiters", "wait_millis")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.wait_millis = SlidingQuantiles(clock)
+        self.served_waiters = 0
 
     def granted(self, wait_seconds: float) -> None:
         """Take the wait of a permit that was given."""
         self.wait_millis.add(wait_seconds * 1000)
+        if wait_seconds > 0:
+            self.served_waiters += 1
 
     def timed_out(self, wait_seconds: float) -> None:
         """Take the wait of a request that was given nothing."""

@@ -35,6 +35,8 @@ class DisconnectCause(StrEnum):
     CONNECTION_LIMIT = "connection_limit"
     MEMORY_LIMIT = "memory_limit"
     WRITE_FAILED = "write_failed"
+    WRITE_STALLED = "write_stalled"
+    READS_TOO_SLOWLY = "reads_too_slowly"
     IDLE = "idle"
     SHUTDOWN = "shutdown"
     INTERNAL_ERROR = "internal_error"

@@ -103,6 +103,10 @@ def _counted(name: str, text: str, read: Callable[[Counters], float], unit: str 
     return Instrument(f"pulsar_proxy_{name}", "counter", text, lambda s: {(): read(s.counters)}, unit=unit)
 
 
+def _gauge(name: str, text: str, read: Callable[[Counters], float], unit: str = "") -> Instrument:
+    return Instrument(f"pulsar_proxy_{name}", "gauge", text, lambda s: {(): read(s.counters)}, unit=unit)
+
+
 def _labelled(name: str, label: str, text: str, read: Callable[[Counters], Mapping[str, int]]) -> Instrument:
     return Instrument(
         f"pulsar_proxy_{name}", "counter", text,
@@ -192,6 +196,17 @@ INSTRUMENTS: tuple[Instrument, ...] = (
 
     _labelled("disconnects", "cause", "Connections ended, clients' and brokers', by cause.",
               lambda c: c.disconnects),
+    _gauge("client_writers", "Clients for whom something waited to be written at the last look, once a second.",
+           lambda c: c.writers),
+    _gauge("client_stalled_readers", "Those of them that took no byte for more than a second.",
+           lambda c: c.stalled_readers),
+    _gauge("client_writers_kernel_bytes", "Bytes for them that the kernel has and they have not acknowledged.",
+           lambda c: c.writers_kernel_bytes, "bytes"),
+    _gauge("client_send_buffer_limit_bytes",
+           "Kernel memory that the send buffers of all lookup-mode connections may fill, as the kernel counts it.",
+           lambda c: c.client_send_buffer_bytes, "bytes"),
+    _counted("client_evicted_bytes", "Bytes under way, the kernel's included, to clients closed for not reading.",
+             lambda c: c.evicted_bytes, "bytes"),
     _labelled("internal_errors", "where", "Exceptions that nobody expected; each is in the log.",
               lambda c: c.internal_errors),
     _labelled("relay_bytes", "direction", "Bytes relayed.",

@@ -14,6 +14,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.errors import DisconnectCause
 from proxy.pump import PagedBody, Pump
 from proxy.transport import Endpoint
+from proxy.write_watch import WriteProgress, WriteWatch
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096
@@ -76,13 +77,15 @@ class Output:
         "_endpoint",
         "_list_lane",
         "_permit",
-        "_pieces_left",
         "_queue",
         "_seen",
+        "_took",
+        "_watch",
         "_writing",
+        "progress",
     )
 
-    def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore) -> None:
+    def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore, watch: WriteWatch) -> None:
         self._endpoint = endpoint
         self._direct = direct
         self._permit: Permit | None = None
@@ -90,8 +93,10 @@ class Output:
         self._body = False
         self._list_lane: ListLane | None = None
         self._writing: asyncio.Lock | None = None
-        self._pieces_left = 0
-        self._seen = (0, 0)
+        self._watch = watch
+        self._took = False
+        self._seen = 0
+        self.progress: WriteProgress | None = None
 
     @property
     def list_lane(self) -> ListLane:
@@ -102,17 +107,20 @@ class Output:
 
     def moved(self) -> bool:
         """Tell whether the client has taken anything since the last call: it lives, if only to read."""
-        transport = self._endpoint.transport
-        seen = (self._pieces_left, transport.get_write_buffer_size() if transport is not None else 0)
-        moved, self._seen = seen != self._seen, seen
+        seen = self._buffered_bytes
+        moved = self._took or seen != self._seen
+        self._took, self._seen = False, seen
         return moved
+
+    @property
+    def _buffered_bytes(self) -> int:
+        transport = self._endpoint.transport
+        return transport.get_write_buffer_size() if transport is not None else 0
 
     @property
     def pending_bytes(self) -> int:
         """Count the bytes of frames (not of a body) that wait in user space."""
-        transport = self._endpoint.transport
-        in_transport = 0 if self._body or transport is None else transport.get_write_buffer_size()
-        return len(self._queue) + in_transport
+        return len(self._queue) + (0 if self._body else self._buffered_bytes)
 
     @property
     def holds_memory(self) -> bool:
@@ -127,12 +135,16 @@ class Output:
             # Joined here: in the transport each unsent frame costs many times its bytes.
             self._queue += frame
         else:
+            if self.progress is not None:
+                # No progress for `moved`: our own PING would keep a dead client alive.
+                self.progress.handed_bytes += len(frame)
             self._endpoint.write(frame)
         self._account()
 
     def flush(self) -> None:
         """Hand everything to the transport: the connection is about to close."""
         if self._queue and not self._body:
+            self.handed(len(self._queue))
             self._endpoint.write(bytes(self._queue))
             self._queue.clear()
 
@@ -155,10 +167,7 @@ class Output:
         if self._writing is None:
             self._writing = asyncio.Lock()
         async with self._writing:
-            await self._send_body(pump.send(self._endpoint, prefix, body, self._moved))
-
-    def _moved(self, count: int) -> None:
-        self._pieces_left += 1
+            await self._send_body(pump.send(self._endpoint, prefix, body, self.handed))
 
     async def _send_body(self, writing: Coroutine[Any, Any, None]) -> None:
         endpoint = self._endpoint
@@ -169,6 +178,7 @@ class Output:
             writing.close()
             raise
         self._body = True
+        self._watch.add(self)
         try:
             await writing
         except BaseException:
@@ -184,13 +194,13 @@ class Output:
     ) -> None:
         endpoint, first, in_this_step = self._endpoint, prefix, 0
         for piece in pieces:
+            self.handed(len(first) + len(piece))
             if first:
                 endpoint.writelines((first, piece))
                 first = b""
             else:
                 endpoint.write(piece)
             await endpoint.drained()
-            self._pieces_left += 1
             if on_left is not None:
                 on_left(len(piece))
             in_this_step += len(piece)
@@ -199,8 +209,39 @@ class Output:
                 in_this_step = 0
                 await asyncio.sleep(0)
         if first:
+            self.handed(len(first))
             endpoint.write(first)
             await endpoint.drained()
+
+    # --- what the watch over slow readers needs (write_watch.Writer) ------------------------------
+
+    def handed(self, count: int) -> None:
+        """Note that `count` waiting bytes went on, to the transport or to the kernel: the client takes what it gets."""
+        self._took = True
+        if self.progress is not None:
+            self.progress.handed_bytes += count
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether anything waits to be written to a client that is still there."""
+        return self._endpoint.open and (self._body or self._endpoint.write_pending)
+
+    def sample(self, progress: WriteProgress, now: float) -> None:
+        """Note in `progress` what the client has taken: what its kernel has acknowledged."""
+        if progress.note(now, self._buffered_bytes, self._endpoint.kernel_queue_bytes()):
+            self._took = True
+
+    def evict(self, cause: DisconnectCause) -> int:
+        """End the connection and forget what waits; gives the bytes that were under way, the kernel's included."""
+        under_way = len(self._queue) + self._buffered_bytes + self._endpoint.kernel_queue_bytes()
+        self._endpoint.reset(cause)
+        return under_way
+
+    def crashed(self, error: BaseException) -> None:
+        """End the connection because of an exception of its own."""
+        self._endpoint.crashed(error)
+
+    # --- the end of a wait ------------------------------------------------------------------------
 
     def drained(self) -> None:
         """Write what waits, and give back the permit of what has left (called when the transport is empty)."""
@@ -209,6 +250,7 @@ class Output:
 
     def close(self) -> None:
         """Forget what is unsent: the client is gone."""
+        self._watch.discard(self)
         self._queue.clear()
         if self._permit is not None:
             # Its bytes must not linger in the transport any longer than it.
@@ -222,6 +264,8 @@ class Output:
 
     def _account(self) -> None:
         pending = self.pending_bytes
+        if pending:
+            self._watch.add(self)
         # What lingers after the end is nobody's any more: a permit taken now would never be given back.
         if pending <= ALLOWANCE_BYTES or not self._endpoint.open:
             return

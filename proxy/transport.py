@@ -8,7 +8,13 @@ at any time.
 """
 
 import asyncio
+import fcntl
+import socket
+import struct
+import sys
+import termios
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from proxy.errors import ConnectionClosed, DisconnectCause
@@ -18,6 +24,7 @@ SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
 # A closed connection whose peer does not take the last bytes is cut after this long.
 LINGER_SECONDS: Final = 5.0
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class SharedReadBuffer:
@@ -196,6 +203,27 @@ class Endpoint(asyncio.BufferedProtocol):
     def abort(self, cause: DisconnectCause) -> None:
         """End the connection at once and forget what is unsent."""
         self._end(cause, abort=True)
+
+    def reset(self, cause: DisconnectCause) -> None:
+        """End the connection at once with an RST: the kernel forgets what it still has to send, too.
+
+        After a mere close the kernel would keep offering it to a peer that does not read, until it loses patience.
+        """
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            with suppress(OSError):
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.abort(cause)
+
+    def kernel_queue_bytes(self) -> int:
+        """Count the bytes that the kernel has taken and the peer has not acknowledged; 0 where no kernel tells."""
+        if self.fd < 0:
+            return 0
+        try:
+            # SIOCOUTQ of Linux, under its other name.
+            return int.from_bytes(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:
+            return 0
 
     def detach(self) -> asyncio.Transport:
         """Give the transport to another protocol, which takes over all that was owed here.

@@ -224,7 +224,9 @@ async def direct_taken(stage: Stage) -> AsyncClient:
     """Have a client that never reads hold nearly all direct memory."""
     reader = await stage.connected(SLOW_READER_RCVBUF)
     await reader.ask_topics(namespace(0))
-    await stage.until(lambda: stage.direct.held >= LIST_BYTES and not stage.heap.held, "a body being written")
+    output = stage.session_of(reader).output
+    await stage.until(lambda: output.holds_memory and not stage.heap.held, "a body being written")
+    assert stage.direct.held >= LIST_BYTES
     return reader
 
 

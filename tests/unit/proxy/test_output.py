@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.counters import Counters
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
 from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher
 from tests.support.loops import run_virtual
@@ -25,7 +27,8 @@ class Client(Endpoint):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hangup: HangupWatcher, direct: AsyncSemaphore) -> None:
         super().__init__(loop, SharedReadBuffer(), hangup)
-        self.output = Output(self, direct)
+        self.watch = WriteWatch(direct, lambda: 0, Counters(), WriteLimits(20.0, 32768))
+        self.output = Output(self, direct, self.watch)
         self.ends: list[DisconnectCause] = []
 
     def resume_writing(self) -> None:
@@ -324,6 +327,90 @@ class TestMemory:
                 assert on.direct.held == 0
                 on.output.send(bytes(frame_bytes))
                 assert on.direct.held == 0
+
+        run_virtual(main())
+
+
+class TestWhoIsWatched:
+    def test_a_client_that_takes_all_at_once_is_not(self) -> None:
+        async def main() -> None:
+            async with stage(room=1 << 30) as on:
+                on.output.send(b"frame")
+                assert len(on.client.watch) == 0
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("room", [0, 3])
+    def test_one_unsent_frame_is_enough(self, room: int) -> None:
+        async def main() -> None:
+            async with stage(room=room) as on:
+                on.output.send(b"frame")
+                assert len(on.client.watch) == 1
+                on.client.abort(DisconnectCause.CLIENT_CLOSED)
+                assert len(on.client.watch) == 0
+                assert on.output.progress is None
+
+        run_virtual(main())
+
+    def test_delivered_bytes_are_those_that_left_whatever_carried_them(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * SLAB)))
+                await settle()
+                progress = on.output.progress
+                assert progress is not None
+                on.output.sample(progress, 1.0)
+                on.output.sample(progress, 2.0)
+                assert progress.progressed_at == 1.0
+                on.transport.take(1)
+                on.output.sample(progress, 3.0)
+                assert progress.progressed_at == 3.0
+                on.transport.take(SLAB + 50)
+                await settle()
+                on.output.send(b"behind")
+                on.output.sample(progress, 4.0)
+                left = progress.handed_bytes - on.transport.get_write_buffer_size()
+                assert left == len(on.transport.peer_bytes) == SLAB + 151
+                on.output.handed(1000)  # by another way than the transport
+                on.output.sample(progress, 5.0)
+                assert progress.progressed_at == 5.0
+                on.transport.take(1 << 30)
+                await body
+
+        run_virtual(main())
+
+    def test_a_ping_of_our_own_is_no_sign_of_life_and_any_byte_of_a_body_is(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                on.output.send(b"ping")
+                assert not on.output.moved()
+                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB)))
+                await settle()
+                assert on.output.moved()
+                assert not on.output.moved()
+                on.transport.take(1)
+                assert on.output.moved()
+                assert not on.output.moved()
+                on.transport.take(1 << 30)
+                await body
+
+        run_virtual(main())
+
+    def test_bytes_that_only_the_kernel_saw_leave_are_a_sign_of_life(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                queued = [300, 300, 200]
+                monkeypatch.setattr(Endpoint, "kernel_queue_bytes", lambda _: queued.pop(0))
+                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB)))
+                await settle()
+                progress = on.output.progress
+                assert progress is not None
+                assert on.output.moved()
+                for expected in (False, False, True):
+                    on.output.sample(progress, 1.0)
+                    assert on.output.moved() == expected
+                on.transport.take(1 << 30)
+                await body
 
         run_virtual(main())
 

@@ -164,6 +164,37 @@ class PausesAfterEach(RecordingEndpoint):
 
 
 @both_loops
+class TestTheKernelsQueue:
+    def test_it_is_what_the_peer_has_not_acknowledged(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+                endpoint.write(b"taken at once")
+                await peer.read(13)
+                await eventually(lambda: endpoint.kernel_queue_bytes() == 0)
+                endpoint.write(bytes(1 << 20))
+                assert endpoint.transport is not None
+                await eventually(lambda: endpoint.kernel_queue_bytes() > 0)
+                await peer.read(1 << 20)
+                await eventually(lambda: endpoint.kernel_queue_bytes() == 0)
+                endpoint.abort(DisconnectCause.SHUTDOWN)
+                assert endpoint.kernel_queue_bytes() == 0
+
+        run_on(loop_factory, main())
+
+    def test_a_reset_forgets_it_and_the_peer_learns_at_once(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+                endpoint.write(bytes(1 << 20))
+                endpoint.reset(DisconnectCause.WRITE_STALLED)
+                endpoint.reset(DisconnectCause.SHUTDOWN)
+                assert endpoint.ends == [DisconnectCause.WRITE_STALLED]
+                with pytest.raises(ConnectionResetError):
+                    await peer.read(1 << 20)
+
+        run_on(loop_factory, main())
+
+
+@both_loops
 class TestReading:
     def test_what_arrives_is_passed_on(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:

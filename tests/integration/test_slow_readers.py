@@ -1,0 +1,248 @@
+"""Clients that do not read, or hardly: who is closed, who is not, and what becomes of the memory they held.
+
+But for the first test the proxy's clock stands still and a test calls the sweeps itself, a second apart: real sockets
+and real windows in a time of its own.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy import app
+from proxy.client_connection import ClientConnection
+from proxy.demo.script import AfterHandshake
+from proxy.demo.topics import GeneratedTopics
+from proxy.relay import Relay
+from proxy.send_buffers import TCP_WMEM
+from proxy.write_watch import WriteLimits
+from tests.support.async_client import PING, AsyncClient, Closed, schema_frame
+from tests.support.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    SLOW_READER_RCVBUF,
+    TIGHT,
+    TOPIC,
+    TOPICS,
+    Stage,
+    direct_taken,
+    namespace,
+    staged,
+    waiting_for_direct,
+)
+
+KIB: Final = 1024
+LEAST: Final = 32 * KIB
+STALLED: Final = "write_stalled"
+TOO_SLOW: Final = "reads_too_slowly"
+# A list that fills large receive buffers many times.
+LONG_LIST: Final[dict[str, Any]] = {
+    "maxMessageSize": 32 * MIB,
+    "maxTopicListInFlightHeapMemSizeMB": 20,
+    "maxTopicListInFlightDirectMemSizeMB": 10,
+    "clientSocketSendBufferBytes": 262_144,
+}
+
+
+class Seconds:
+    """The seconds of one proxy's watch, which pass when a test says so."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._watch = stage.proxy.writes
+        self._now = 0
+
+    async def pass_by(self, count: int = 1) -> None:
+        for _ in range(count):
+            await self._watch.sweep(self._now)
+            self._now += 1
+
+
+@asynccontextmanager
+async def timeless(monkeypatch: pytest.MonkeyPatch, **keys: object) -> AsyncIterator[tuple[Stage, Seconds]]:
+    """Stage a proxy that sweeps only when told to."""
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with staged(**keys) as stage:  # type: ignore[arg-type]
+        yield stage, Seconds(stage)
+
+
+async def unread_schema(stage: Stage) -> AsyncClient:
+    schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(LIST_BYTES))
+    stage.broker.answers.schemas[TOPIC] = [schema]
+    client = await stage.connected(SLOW_READER_RCVBUF)
+    await client.send(schema_frame(1, TOPIC))
+    await stage.until(lambda: stage.direct.held >= LIST_BYTES and stage.proxy.writes, "a schema being written")
+    return client
+
+
+async def unread_pongs(stage: Stage) -> AsyncClient:
+    client = await stage.connected(SLOW_READER_RCVBUF)
+    session = stage.session_of(client)
+    while session.reading:
+        client.send_now(PING * 16)
+        await asyncio.sleep(0)
+    return client
+
+
+async def was_reset(client: AsyncClient) -> bool:
+    """Read what there is; tell whether it ends with an RST, after which no kernel keeps what was unsent."""
+    try:
+        await client.receive(100 * MIB)
+    except Closed as closed:
+        return isinstance(closed.__cause__, ConnectionResetError)
+    return False
+
+
+async def test_the_proxys_own_clock_closes_a_stalled_reader_and_its_memory_serves_the_next() -> None:
+    async with staged(topicListWriteStallTimeoutMillis=300, **TIGHT) as stage:
+        await direct_taken(stage)
+        waiting = await waiting_for_direct(stage)
+        await stage.until(lambda: stage.caused(STALLED) == 1, "the stalled reader closed")
+        assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+class TestStalledReaders:
+    @pytest.mark.parametrize("unread", [direct_taken, unread_schema, unread_pongs])
+    async def test_who_takes_nothing_is_closed_whatever_waits_for_it(
+        self, monkeypatch: pytest.MonkeyPatch, unread: Callable[[Stage], Awaitable[AsyncClient]]
+    ) -> None:
+        async with timeless(monkeypatch) as (stage, seconds):
+            neighbour, client = await stage.connected(), await unread(stage)
+            await seconds.pass_by(20)
+            assert stage.caused(STALLED) == 0
+            assert stage.proxy.counters.stalled_readers == 1
+            await seconds.pass_by(1)
+            assert stage.caused(STALLED) == 1
+            await stage.until(lambda: not stage.direct.held, "its memory free")
+            assert stage.proxy.counters.evicted_bytes > 0
+            assert await was_reset(client)
+            await neighbour.ping()
+
+    async def test_0_is_never(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with timeless(monkeypatch, topicListWriteStallTimeoutMillis=0) as (stage, seconds):
+            client = await direct_taken(stage)
+            await seconds.pass_by(1000)
+            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+    async def test_both_limits_change_while_clients_are_being_written_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with timeless(monkeypatch) as (stage, seconds):
+            await direct_taken(stage)
+            await seconds.pass_by(10)
+            stage.proxy.writes.limits = WriteLimits(stall_seconds=5.0, min_bytes_per_second=0)
+            await seconds.pass_by(1)
+            assert stage.caused(STALLED) == 1
+
+    async def test_a_relayed_client_may_stand_still_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with timeless(monkeypatch) as (stage, seconds):
+            stage.broker.script.after_handshake = AfterHandshake.FLOOD
+            await stage.relayed(SLOW_READER_RCVBUF)
+            await stage.until(lambda: any(s.unsent_bytes for s in stage.broker.connections), "a relay that stands")
+            await seconds.pass_by(100)
+            assert len(stage.proxy.sessions) == 1
+            assert len(stage.proxy.writes) == 0
+
+    async def test_a_client_that_takes_all_is_not_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with timeless(monkeypatch) as (stage, seconds):
+            client = await stage.connected()
+            for number in range(5):
+                await client.topics(namespace(number))
+                await client.ping()
+            await seconds.pass_by(1)
+            assert len(stage.proxy.writes) == 0
+            assert stage.session_of(client).output.progress is None
+
+
+class TestSlowReaders:
+    async def test_a_slow_but_steady_reader_gets_its_list_while_nobody_waits(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with timeless(monkeypatch, **TIGHT) as (stage, seconds):
+            client = await direct_taken(stage)
+            size = int.from_bytes(await client.receive(4), "big")
+            for _ in range(200):
+                await client.receive(2 * KIB)
+                await seconds.pass_by(1)
+            await client.receive(size - 200 * 2 * KIB)
+            await stage.until(lambda: stage.outcome("answered") == 1, "the list answered")
+
+    async def test_a_slow_reader_goes_when_another_waits_and_that_one_is_served(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with timeless(monkeypatch, **TIGHT) as (stage, seconds):
+            slow = await direct_taken(stage)
+            waiting = await waiting_for_direct(stage)
+            while not stage.caused(TOO_SLOW):
+                await slow.receive(2 * KIB)
+                await seconds.pass_by(1)
+            assert stage.direct.queue_size == 0
+            assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+            assert stage.caused(STALLED) == 0
+
+    async def test_0_is_never(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with timeless(monkeypatch, topicListWriteMinBytesPerSecond=0, **TIGHT) as (stage, seconds):
+            slow = await direct_taken(stage)
+            waiting = await waiting_for_direct(stage)
+            for _ in range(100):
+                await slow.receive(2 * KIB)
+                await seconds.pass_by(1)
+            assert stage.caused(TOO_SLOW) == 0
+            waiting.close()
+
+    @pytest.mark.parametrize("rcvbuf", [4 * KIB, 128 * KIB, MIB])
+    async def test_a_steady_reader_lives_through_the_steps_of_its_window(
+        self, monkeypatch: pytest.MonkeyPatch, rcvbuf: int
+    ) -> None:
+        """The kernel takes bytes in steps of 100 KB and the window opens in steps, too: for seconds nothing moves."""
+        async with timeless(monkeypatch, store=GeneratedTopics(20, 90_000, 100), **LONG_LIST) as (stage, seconds):
+            client = await stage.connected(rcvbuf)
+            await client.ask_topics(namespace(0))
+            await stage.until(lambda: stage.direct.held > 5 * MIB, "a body being written")
+            waiting = await stage.connected()
+            await waiting.ask_topics(namespace(1))
+            await stage.until(lambda: stage.direct.queue_size == 1, "another that waits")
+            for _ in range(80):
+                await client.receive(40 * KIB)
+                await seconds.pass_by(1)
+            assert (stage.caused(TOO_SLOW), stage.caused(STALLED)) == (0, 0)
+            assert stage.direct.queue_size == 1
+            # What it reads of a large receive buffer may now show so seldom that it counts as stalled.
+            while not stage.caused(TOO_SLOW) + stage.caused(STALLED):
+                await client.receive(8 * KIB)
+                await seconds.pass_by(1)
+            assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == 90_000
+
+
+class TestSendBuffers:
+    def send_buffer_of(self, session: ClientConnection | Relay) -> int:
+        transport = (session.client if isinstance(session, Relay) else session).transport
+        assert transport is not None
+        size = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        assert isinstance(size, int)
+        return size
+
+    async def test_lookup_sockets_have_the_configured_buffer_and_relayed_ones_the_kernels(self) -> None:
+        async with staged(clientSocketSendBufferBytes=50_000) as stage:
+            client = await stage.connected()
+            assert self.send_buffer_of(stage.session_of(client)) == 2 * 50_000
+            await stage.relayed()
+            relays = [session for session in stage.proxy.sessions._addresses if isinstance(session, Relay)]
+            assert self.send_buffer_of(relays[0]) != 2 * 50_000
+
+    async def test_the_gauge_is_what_lookup_sockets_may_fill_now(self) -> None:
+        async with staged(clientSocketSendBufferBytes=50_000) as stage:
+            clients = [await stage.connected() for _ in range(3)]
+            await stage.relayed()
+            counters = stage.proxy.counters
+            assert counters.client_send_buffer_bytes == 3 * 100_000
+            clients[0].close()
+            await stage.until(lambda: counters.client_send_buffer_bytes == 2 * 100_000, "one less")
+            await stage.settle()
+            assert counters.client_send_buffer_bytes == 0
+
+    async def test_0_leaves_the_buffer_to_the_kernel_and_counts_what_it_may_grow_to(self) -> None:
+        async with staged(clientSocketSendBufferBytes=0) as stage:
+            await stage.connected()
+            assert stage.proxy.counters.client_send_buffer_bytes >= int(TCP_WMEM.read_text().split()[2])
