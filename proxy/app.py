@@ -41,6 +41,7 @@ from proxy.target import BrokerAddress, TargetValidator, resolve
 from proxy.tasks import TaskScope
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
+from proxy.turns import Turns
 from proxy.version import VERSION
 from proxy.watch_limits import WatchLimits
 from proxy.web import Readiness, WebPort, start_web
@@ -71,6 +72,7 @@ class Proxy:
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)
+        self.turns = Turns(loop, perf_counter)
         self._charging = Charging(config.topic_list_fairness)
         self.sessions = Sessions(loop, self.counters, log, _session_limits(config))
         self._options = _socket_options(config)
@@ -175,6 +177,7 @@ class Proxy:
             sessions=self.sessions,
             server_version=versions.server_version,
             writes=self.writes,
+            turns=self.turns,
             send_buffers=SendBuffers(counters),
         )
 
@@ -197,7 +200,7 @@ class Proxy:
             broker=self._broker,
             lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
             topic_lists=TopicListService(
-                loop, self.limiter, questions, self.pump, sizes, self._charging, counters, refusals
+                loop, self.limiter, questions, self.pump, self.turns, sizes, self._charging, counters, refusals
             ),
             schemas=SchemaService(loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds),
         )

@@ -31,6 +31,7 @@ from proxy.relay import Relay
 from proxy.send_buffers import SendBuffers
 from proxy.tasks import TaskScope
 from proxy.transport import Endpoint, SharedReadBuffer, peer_name
+from proxy.turns import Turns
 from proxy.write_watch import WriteWatch
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
@@ -40,6 +41,9 @@ UNBOOKED_FRAME_BYTES: Final = 4096
 LARGE_FRAME_COPIES: Final = 3
 LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, CommandType.GET_OR_CREATE_SCHEMA})
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
+# Where a command's type stands in a frame, behind two lengths and the tag of its field.
+_TYPE_AT: Final = 9
+_TYPE_TAG: Final = 0x08
 
 
 class Hold(IntFlag):
@@ -49,6 +53,7 @@ class Hold(IntFlag):
     OUTPUT = 2
     LARGE_FRAME = 4
     CONNECTING = 8
+    TURN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class ClientServices:
     sessions: SessionRegistry
     server_version: str
     writes: WriteWatch
+    turns: Turns
     send_buffers: SendBuffers
 
 
@@ -103,6 +109,7 @@ class ClientConnection(Endpoint):
     __slots__ = (
         "_awaits_pong",
         "_decoder",
+        "_deferred",
         "_frame_clock",
         "_heard",
         "_holds",
@@ -127,6 +134,7 @@ class ClientConnection(Endpoint):
         self._scope = TaskScope(self.crashed)
         self._holds = Hold(0)
         self._processing = False
+        self._deferred = False
         self._awaits_pong = False
         self._heard = False
         self._large_permit: Permit | None = None
@@ -198,8 +206,27 @@ class ClientConnection(Endpoint):
         self._services.counters.binary_bytes += count
         self._awaits_pong = False
         self._heard = True
+        deferrable = count > _TYPE_AT and not self._decoder.stored_bytes and self._begins_with_a_list_request()
         self._decoder.receive_data(self._shared.large[:count])
-        self._process()
+        if self._deferred:
+            # One read is kept until its turn, not two.
+            self._hold(Hold.TURN)
+        elif deferrable and self._services.turns.enough():
+            self._deferred = True
+            self._services.turns.later(self._process_in_turn)
+        else:
+            self._process()
+
+    def _begins_with_a_list_request(self) -> bool:
+        place = self._shared.large
+        return place[_TYPE_AT] == CommandType.GET_TOPICS_OF_NAMESPACE and place[_TYPE_AT - 1] == _TYPE_TAG
+
+    def _process_in_turn(self) -> None:
+        self._deferred = False
+        if self._holds & Hold.TURN:
+            self._unhold(Hold.TURN)
+        else:
+            self._process()
 
     def resume_writing(self) -> None:
         """Let the output know that all has left."""

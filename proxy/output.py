@@ -12,7 +12,7 @@ from typing import Any, Final
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.errors import DisconnectCause
-from proxy.pump import PagedBody, Pump
+from proxy.pump import Body, Pump
 from proxy.transport import Endpoint
 from proxy.write_watch import WriteProgress, WriteWatch
 
@@ -162,8 +162,8 @@ class Output:
         async with self._writing:
             await self._send_body(self._write_pieces(prefix, pieces, on_left))
 
-    async def send_paged(self, prefix: bytes, body: PagedBody, pump: Pump) -> None:
-        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; as `send_body` else."""
+    async def send_pumped(self, prefix: bytes, body: Body, pump: Pump) -> None:
+        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`."""
         if self._writing is None:
             self._writing = asyncio.Lock()
         async with self._writing:

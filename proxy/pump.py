@@ -1,64 +1,35 @@
-"""Write one body to many sockets, a few milliseconds at a time, so that no storm keeps the event loop to itself.
+"""Write large bodies to sockets, a few milliseconds at a time, so that no storm keeps the event loop to itself.
 
-The body lies in a file in memory and the kernel sends from there: what waits in a thousand send buffers are references
-to its pages, not copies of it, and nothing of it waits in this process. Sockets take turns; one that takes no more
-is left alone until the kernel says that it does. A transport would write to every socket that has room in one turn of
-the loop: with thousands of readers that is a fifth of a second in which nobody gets a PONG.
+A transport would write to every socket that has room in one turn of the loop: with thousands of readers that is a fifth
+of a second in which nobody gets a PONG. Here sockets take turns; one that takes no more is left alone until the kernel
+says that it does. Nothing of a body waits in the transports: what the kernel has not taken stays where it is.
 """
 
 import asyncio
-import os
 import select
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.transport import Endpoint
 
 # One turn of the loop writes for so long, and then looks at everything else.
 TURN_SECONDS: Final = 0.004
-STEP_BYTES: Final = 256 * 1024
-# What a turn starts besides writing (to wake a member costs a step of its task, in the loop's next turn).
-CALLS_A_TURN: Final = 64
 _EVENTS_A_TURN: Final = 1024
-# A prefix alone in a segment would cost about as much as 64 KiB do: it goes with the first bytes of the body.
-HEAD_BYTES: Final = 4096
+_NOTHING: Final = memoryview(b"")
 
 
-class PagedBody:
-    """Hold bytes in an anonymous file: written once, then sent any number of times, never changed.
+class Body(Protocol):
+    """Bytes that a socket is to get behind a prefix (`proxy.list_bodies`)."""
 
-    Pages that were sent may be referred to by the kernel after `close`; they are its own until the last reader has
-    them. Raises OSError if there is no descriptor for it.
-    """
+    size: int
 
-    __slots__ = ("_fd", "size")
+    def write(self, fd: int, prefix: memoryview, position: int) -> tuple[int, int]:
+        """Write once, the rest of the prefix first; returns what was taken and what was offered.
 
-    def __init__(self) -> None:
-        self._fd = os.memfd_create("topic-list", os.MFD_CLOEXEC)
-        self.size = 0
-
-    def append(self, piece: memoryview) -> None:
-        """Copy `piece` to the end."""
-        while len(piece):
-            written = os.write(self._fd, piece)
-            self.size += written
-            piece = piece[written:]
-
-    def send(self, fd: int, offset: int, count: int) -> int:
-        """Send up to `count` bytes from `offset` and return how many the socket took; raises OSError."""
-        return os.sendfile(fd, self._fd, offset, count)
-
-    def head(self, count: int) -> bytes:
-        """Read the first bytes, to send them together with a prefix."""
-        return os.pread(self._fd, count, 0)
-
-    def close(self) -> None:
-        """Give the file up; a second call does nothing."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        `position` is that of the next byte of the body, below 0 as long as there is a prefix. Raises OSError.
+        """
 
 
 class _Write:
@@ -71,7 +42,7 @@ class _Write:
         loop: asyncio.AbstractEventLoop,
         endpoint: Endpoint,
         prefix: bytes,
-        body: PagedBody,
+        body: Body,
         on_moved: Callable[[int], None],
     ) -> None:
         self.endpoint = endpoint
@@ -85,20 +56,15 @@ class _Write:
 
     def step(self) -> bool:
         """Write once; tells whether the socket took all it was given. Raises OSError."""
-        if self.position < 0:
-            pieces = memoryview(self.prefix)[self.position :], self.body.head(HEAD_BYTES)
-            asked = sum(map(len, pieces))
-            sent = os.writev(self.fd, pieces)
-        else:
-            asked = min(STEP_BYTES, self.body.size - self.position)
-            sent = self.body.send(self.fd, self.position, asked)
-        self.position += sent
-        self.on_moved(sent)
-        return sent == asked
+        prefix = memoryview(self.prefix)[self.position :] if self.position < 0 else _NOTHING
+        taken, offered = self.body.write(self.fd, prefix, self.position)
+        self.position += taken
+        self.on_moved(taken)
+        return taken == offered
 
 
 class Pump:
-    """Write bodies to sockets in turns; also gives others a turn (`call`)."""
+    """Write bodies to sockets in turns."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
         self._loop = loop
@@ -106,19 +72,13 @@ class Pump:
         self._epoll = select.epoll()
         self._waiting: dict[int, _Write] = {}
         self._ready: deque[_Write] = deque()
-        self._calls: deque[Callable[[], None]] = deque()
         self._scheduled = False
         loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._ready) + len(self._calls)
+        return len(self._waiting) + len(self._ready)
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Call `function` soon: few in one turn of the loop, in order."""
-        self._calls.append(function)
-        self._schedule()
-
-    async def send(self, endpoint: Endpoint, prefix: bytes, body: PagedBody, on_moved: Callable[[int], None]) -> None:
+    async def send(self, endpoint: Endpoint, prefix: bytes, body: Body, on_moved: Callable[[int], None]) -> None:
         """Write `prefix` and `body` to a socket nobody else writes to meanwhile.
 
         `on_moved` hears of the bytes as the kernel takes them. Raises ConnectionClosed.
@@ -151,16 +111,13 @@ class Pump:
 
     def _turn(self) -> None:
         self._scheduled = False
-        ready, calls = self._ready, self._calls
-        try:
-            for _ in range(min(len(calls), CALLS_A_TURN)):
-                calls.popleft()()
-            end = self._now() + TURN_SECONDS
-            while ready and self._now() < end:
-                self._step(ready.popleft())
-        finally:
-            if ready or calls:
-                self._schedule()
+        ready, end = self._ready, self._now() + TURN_SECONDS
+        while ready:
+            self._step(ready.popleft())
+            if self._now() >= end:
+                break
+        if ready:
+            self._schedule()
 
     def _step(self, write: _Write) -> None:
         if write.done.done():

@@ -31,6 +31,7 @@ from proxy.request_checks import check_get_topics
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
+from proxy.turns import Turns
 
 OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled", "asked_again")
 
@@ -44,6 +45,7 @@ class TopicListService:
         limiter: AsyncDualMemoryLimiter,
         questions: ListQuestions,
         pump: Pump,
+        turns: Turns,
         sizes: ListSizes,
         charging: Charging,
         counters: Counters,
@@ -53,6 +55,7 @@ class TopicListService:
         self._limiter = limiter
         self._questions = questions
         self._pump = pump
+        self._turns = turns
         self._sizes = sizes
         self._counters = counters
         self._refusals = refusals
@@ -146,7 +149,7 @@ class TopicListService:
         except Exception as error:
             failure = GroupFailure(error, group.stopped_at())
             for member in group.members:
-                self._pump.call(partial(member.settle, failure))
+                self._turns.later(partial(member.settle, failure))
         finally:
             self._groups.ended(group)
 
@@ -188,7 +191,7 @@ class TopicListService:
             group.payer.settle(group.answer)
             return
         for member in group.members:
-            self._pump.call(partial(member.settle, group.answer))
+            self._turns.later(partial(member.settle, group.answer))
 
     def _note(self, group: ListGroup, answer: TopicListAnswer) -> None:
         self._counters.list_name_bytes += answer.scanner.name_bytes
@@ -204,5 +207,5 @@ class TopicListService:
             if failure is None:
                 takers.append(member)
             else:
-                self._pump.call(partial(member.settle, failure))
+                self._turns.later(partial(member.settle, failure))
         return takers

@@ -140,6 +140,7 @@ class Stage:
             "watched sockets": len(self.proxy.hangup),
             "groups of lists": len(self.proxy._services.requests.topic_lists._groups),
             "bodies being sent": len(self.proxy.pump),
+            "put off": len(self.proxy.turns),
         }
 
     def settled(self) -> bool:
