@@ -1,9 +1,11 @@
-"""Put the proxy together, run it, and take it down: the only file that constructs limiter, metrics and server."""
+"""Put the proxy together and take it down: the only file that constructs limiter, metrics and server.
+
+The `apply_*` methods put a changed configuration in force, one part each; `proxy.reload` knows which key needs which.
+"""
 
 import asyncio
-import gc
-import resource
-import signal
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +20,7 @@ from proxy.budget import worst_case_bytes
 from proxy.client_connection import ClientConnection, ClientLimits, ClientServices
 from proxy.client_requests import RequestServices
 from proxy.config import Config
+from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import Dialer, SocketOptions
 from proxy.direct_mode import DirectMode, Versions
@@ -34,8 +37,11 @@ from proxy.server import Listener
 from proxy.sessions import SessionLimits, Sessions
 from proxy.target import BrokerAddress, TargetValidator, resolve
 from proxy.tasks import TaskScope
+from proxy.top.document import TopSources, top_document
+from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES, TopicListLimits, TopicListService
 from proxy.transport import SharedReadBuffer
+from proxy.usage import UsageBook
 from proxy.version import VERSION
 from proxy.web import Readiness, WebPort, start_web
 
@@ -49,14 +55,20 @@ class Proxy:
 
     def __init__(self, config: Config, log: Logger) -> None:
         loop = asyncio.get_running_loop()
-        self._config = config
+        self.config = config
+        self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
+        self.usage = UsageBook(loop)
+        self.refusals = RefusalLog(log, loop)
+        self._rates = Rates()
+        self._sizes = ListSizes(_first_estimate(config))
         self.readiness = Readiness()
         self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
+        self._metric_sources = self._sources()
         self._slabs = SlabPool(_spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
@@ -71,9 +83,10 @@ class Proxy:
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
+        self._request_dialer = Dialer(loop, request_options, connect_seconds)
         self.pool = BrokerPool(
             loop,
-            Dialer(loop, request_options, connect_seconds),
+            self._request_dialer,
             self._resolve,
             self.shared,
             self.hangup,
@@ -85,9 +98,12 @@ class Proxy:
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
+        self._control: ControlSocket | None = None
         self.port = 0
         self.counters.broker_connection_states = self.pool.states
         self.counters.budget_bytes = worst_case_bytes(config)
+        self.counters.config_applied_at = time.time()
+        self._started_at = loop.time()
 
     @property
     def web_port(self) -> int:
@@ -96,12 +112,14 @@ class Proxy:
 
     async def start(self) -> None:
         """Listen on both ports; raises OSError if one of them cannot be had."""
-        config = self._config
+        config = self.config
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
         self._scope.start(self._tick())
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
-        self._web = await start_web(config, self._metrics().render, self.readiness)
+        self._control = await open_control(self._loop, config.control_socket_path, self.port, self._shown, self._log)
+        metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
+        self._web = await start_web(config, metrics.render, self.readiness)
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 
@@ -109,14 +127,20 @@ class Proxy:
         """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
         self.readiness.draining = True
         await self._listener.close()
-        await self.sessions.drain(self._config.shutdown_drain_millis / 1000)
+        await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self.pool.close()
+        self.close_control()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
             await self._web.close()
         self.limiter.close()
         self.hangup.close()
+
+    def close_control(self) -> None:
+        """Remove the control socket, also after a start or a drain that was cut short."""
+        if self._control is not None:
+            self._control.close()
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
         # The operator's own broker needs no permission; a redirect may lead only where clients may go.
@@ -129,12 +153,91 @@ class Proxy:
             self.sessions.tick(now)
             self.pool.tick(now)
             self._slabs.trim()
+            self._rates.tick(now, self.counters.list_outcomes)
+
+    def _shown(self) -> Mapping[str, object]:
+        """Give what `pulsar-proxy top` shows."""
+        return top_document(
+            TopSources(
+                config=self.config,
+                restart_needed=self.restart_needed,
+                metrics=self._metric_sources,
+                sessions=self.sessions,
+                usage=self.usage,
+                refusals=self.refusals,
+                rates=self._rates,
+                draining=self.readiness.draining,
+                uptime_seconds=self._loop.time() - self._started_at,
+                port=self.port,
+            )
+        )
+
+    # --- live changes (`proxy.reload` says which key needs which) -----------------------------------
+
+    def take_config(self, config: Config, restart_needed: Sequence[str]) -> None:
+        """Keep the configuration in force, and the keys whose new value waits for a restart."""
+        self.config = config
+        self.restart_needed = tuple(restart_needed)
+        self.counters.config_applied_at = time.time()
+
+    def apply_limiter(self, config: Config) -> None:
+        """Change limits, queues and timeouts of both memories; what is held stays held."""
+        heap, direct = self.limiter.heap, self.limiter.direct
+        heap.set_max_queue(config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size)
+        direct.set_max_queue(config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size)
+        heap.set_timeout(config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000)
+        direct.set_timeout(config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis / 1000)
+        heap.set_limit(config.heap_limit_bytes)
+        direct.set_limit(config.direct_limit_bytes)
+        self._slabs.set_spare(_spare_slabs(config))
+
+    def apply_topic_lists(self, config: Config) -> None:
+        """Change times and sizes of topic lists."""
+        self._sizes.initial_bytes = _first_estimate(config)
+        self._services.requests.topic_lists.apply(_topic_list_limits(config))
+
+    def apply_requests(self, config: Config) -> None:
+        """Change times and number of all other requests."""
+        seconds = config.topic_list_request_timeout_millis / 1000
+        self._services.requests.lookups.apply(config.max_concurrent_lookup_requests, seconds)
+        self._services.requests.schemas.apply(seconds)
+
+    def apply_clients(self, config: Config) -> None:
+        """Change what a client may do, how many there may be, and their clocks."""
+        self._services.limits = _client_limits(config)
+        self._services.direct_mode.apply(config.broker_proxy_read_timeout_ms / 1000)
+        self.sessions.apply(_session_limits(config))
+
+    def apply_broker_pool(self, config: Config) -> None:
+        """Change number and clocks of request connections, and the time of every new connection to a broker."""
+        for dialer in (self._dialer, self._request_dialer):
+            dialer.timeout_seconds = config.broker_proxy_connect_timeout_ms / 1000
+        self.pool.apply(_pool_limits(config))
+
+    def apply_targets(self, config: Config) -> None:
+        """Change which addresses clients may reach from now on."""
+        self._validator.apply(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_proxy_allowed_target_ports,
+        )
+
+    def apply_budget(self, config: Config) -> None:
+        """Add the worst case up anew."""
+        self.counters.budget_bytes = worst_case_bytes(config)
+        self._note_budget()
+
+    def apply_log_level(self, config: Config) -> None:
+        """Write lines of another level from now on."""
+        self._log.set_level(config.log_level)
+
+    # --- parts --------------------------------------------------------------------------------------
 
     def _new_client(self, address: str) -> ClientConnection:
         return ClientConnection(self._services, address)
 
     def _client_services(self) -> ClientServices:
-        config, loop, counters = self._config, self._loop, self.counters
+        config, loop, counters = self.config, self._loop, self.counters
         versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
         return ClientServices(
             loop=loop,
@@ -160,8 +263,8 @@ class Proxy:
         )
 
     def _request_services(self) -> RequestServices:
-        config, loop, counters = self._config, self._loop, self.counters
-        refusals = RefusalLog(self._log, loop)
+        config, loop, counters = self.config, self._loop, self.counters
+        refusals = self.refusals
         request_seconds = config.topic_list_request_timeout_millis / 1000
         lookups = AsyncSemaphore(
             "lookups",
@@ -170,12 +273,7 @@ class Proxy:
             timeout_seconds=0,
             clock=loop,
         )
-        limits = TopicListLimits(
-            request_seconds,
-            config.topic_list_answer_limit_bytes,
-            config.topic_list_max_outstanding_per_broker,
-        )
-        sizes = ListSizes(config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES)
+        limits, sizes = _topic_list_limits(config), self._sizes
         return RequestServices(
             loop=loop,
             counters=counters,
@@ -185,11 +283,8 @@ class Proxy:
             schemas=SchemaService(loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds),
         )
 
-    def _metrics(self) -> ProxyMetrics:
-        sources = MetricSources(
-            self.counters, self.limiter.heap, self.limiter.direct, self.heap_waits, self.direct_waits
-        )
-        return ProxyMetrics(self._config.cluster_name, sources)
+    def _sources(self) -> MetricSources:
+        return MetricSources(self.counters, self.limiter.heap, self.limiter.direct, self.heap_waits, self.direct_waits)
 
     def _note_budget(self) -> None:
         budget, container = self.counters.budget_bytes, container_limit_bytes()
@@ -206,41 +301,6 @@ class Proxy:
         self._log.error("unexpected error", where=where, detail=repr(error), exc_info=error)
 
 
-async def run(config: Config, log: Logger) -> None:
-    """Run a proxy until SIGTERM or SIGINT; a second signal ends the drain at once."""
-    _raise_file_limit(log)
-    proxy = Proxy(config, log)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await proxy.start()
-    # What start-up made lives as long as the process: the collector need not look at it in the middle of a storm.
-    gc.collect()
-    gc.freeze()
-    await stopping.wait()
-    log.info("stopping", connections=len(proxy.sessions))
-    stopping.clear()
-    await _stop_or_be_told_again(proxy, stopping)
-    log.info("stopped")
-
-
-async def _stop_or_be_told_again(proxy: Proxy, told_again: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as group:
-        stop = group.create_task(proxy.stop())
-        again = group.create_task(told_again.wait())
-        await asyncio.wait((stop, again), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        again.cancel()
-
-
-def _raise_file_limit(log: Logger) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    log.debug("file descriptors", limit=hard)
-
-
 def _limiter(
     config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
 ) -> AsyncDualMemoryLimiter:
@@ -255,6 +315,18 @@ def _limiter(
         heap_observer=heap,
         direct_observer=direct,
     )
+
+
+def _topic_list_limits(config: Config) -> TopicListLimits:
+    return TopicListLimits(
+        config.topic_list_request_timeout_millis / 1000,
+        config.topic_list_answer_limit_bytes,
+        config.topic_list_max_outstanding_per_broker,
+    )
+
+
+def _first_estimate(config: Config) -> int:
+    return config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES
 
 
 def _spare_slabs(config: Config) -> int:

@@ -9,6 +9,8 @@ from time import monotonic
 
 from proxy.quantiles import SlidingQuantiles
 
+RELOAD_RESULTS = ("applied", "refused", "ignored")
+
 
 class Counters:
     """What the proxy has done since it started; change the attributes directly.
@@ -27,6 +29,8 @@ class Counters:
         "broker_connection_states",
         "broker_open_failures",
         "budget_bytes",
+        "config_applied_at",
+        "config_reloads",
         "disconnects",
         "failed_requests",
         "get_schema_requests",
@@ -80,6 +84,8 @@ class Counters:
         self.refused_requests: dict[str, int] = {}
         self.accept_pauses = 0
         self.budget_bytes = 0
+        self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
+        self.config_applied_at = 0.0
 
     def disconnected(self, cause: str) -> None:
         """Count the end of a connection, client's or broker's."""

@@ -206,6 +206,14 @@ class TopicListService:
             lanes = self._lanes[broker] = BrokerLanes(broker, self._limits, self._limiter.heap, self._loop)
         return lanes
 
+    def apply(self, limits: TopicListLimits) -> None:
+        """Change the limits; call it after the heap limit has changed. Requests under way keep their clock."""
+        self._limits = limits
+        heap = self._limiter.heap.limit
+        for lanes in self._lanes.values():
+            lanes.questions.set_limit(limits.max_outstanding_per_broker)
+            lanes.estimates.set_limit(max(1, heap // 2) if heap > 0 else 0)
+
 
 def _shrink(direct: Permit, left: int) -> None:
     # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
