@@ -117,7 +117,14 @@ class Proxy:
         self._scope.start(self._tick())
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
-        self._control = await open_control(self._loop, config.control_socket_path, self.port, self._shown, self._log)
+        self._control = await open_control(
+            self._loop,
+            config.control_socket_path,
+            self.port,
+            self._shown,
+            self._log,
+            lambda error: self.counters.internal_error(error, "control"),
+        )
         metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
         self._web = await start_web(config, metrics.render, self.readiness)
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)

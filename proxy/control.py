@@ -12,6 +12,7 @@ import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Final, cast
@@ -31,6 +32,7 @@ _LONGEST_PATH_BYTES: Final = 107  # sockaddr_un of Linux, less the 0 at its end
 _PRIVATE: Final = 0o700
 
 Show = Callable[[], Mapping[str, object]]
+Report = Callable[[BaseException], None]
 
 
 def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterator[Path]:
@@ -69,11 +71,12 @@ class ControlSocket:
 
 
 async def open_control(
-    loop: asyncio.AbstractEventLoop, setting: str, port: int, show: Show, log: Logger
+    loop: asyncio.AbstractEventLoop, setting: str, port: int, show: Show, log: Logger, report: Report
 ) -> ControlSocket | None:
     """Listen where `controlSocketPath` says; None if it says `none`, or if none of the default places can be used.
 
-    Raises OSError naming the key if the path it sets cannot be used, or if another proxy is listening there.
+    `report` hears of it when `show` fails. Raises OSError naming the key if the path it sets cannot be used, or if
+    another proxy is listening there.
     """
     problem: OSError | None = None
     for path in control_paths(setting, port, os.environ):
@@ -87,17 +90,13 @@ async def open_control(
             problem = error
             continue
         log.info("listening for control", path=str(path))
-        return await _serve(loop, listening, path, show)
+        exchanges: set[_Exchange] = set()
+        server = await loop.create_unix_server(partial(_Exchange, loop, show, report, exchanges), sock=listening)
+        return ControlSocket(server, path, exchanges)
     if problem is not None:
         # Nobody asked for it by name: a container without a writable directory is no reason not to serve.
         log.warning("no control socket", detail=str(problem.strerror))
     return None
-
-
-async def _serve(loop: asyncio.AbstractEventLoop, listening: socket.socket, path: Path, show: Show) -> ControlSocket:
-    exchanges: set[_Exchange] = set()
-    server = await loop.create_unix_server(lambda: _Exchange(loop, show, exchanges), sock=listening)
-    return ControlSocket(server, path, exchanges)
 
 
 class _Taken(OSError):
@@ -171,9 +170,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
 class _Exchange(asyncio.Protocol):
     """One request and its answer; whatever the other side does, it is over after `EXCHANGE_SECONDS`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, show: Show, exchanges: "set[_Exchange]") -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, show: Show, report: Report, exchanges: "set[_Exchange]"
+    ) -> None:
         self._loop = loop
         self._show = show
+        self._report = report
         self._exchanges = exchanges
         self._request = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -224,9 +226,9 @@ class _Exchange(asyncio.Protocol):
         try:
             shown = self._show()
         except Exception as error:
-            # The proxy's work must not end because its numbers could not be shown.
-            self._reply({"error": f"internal error: {error!r}"[:LONGEST_REQUEST_BYTES]})
-            raise
+            self._report(error)
+            self._reply({"error": "internal error, see the proxy's log"})
+            return
         self._reply({"top": shown})
 
     def _reply(self, answer: Mapping[str, object]) -> None:

@@ -21,6 +21,7 @@ LoadConfig = Callable[[], Config]
 Part = Callable[[Proxy, Config], None]
 
 READ_SECONDS: Final = 10.0
+REFUSED: Final = "configuration refused, the old one stays in force"
 _LIMITER: Final[tuple[Part, ...]] = (Proxy.apply_limiter,)
 # The largest answer follows the smaller limit, half the heap limit may wait on one broker.
 _MEMORY: Final[tuple[Part, ...]] = (Proxy.apply_limiter, Proxy.apply_topic_lists, Proxy.apply_budget)
@@ -136,9 +137,11 @@ class Reloader:
         except ConfigError as error:
             reloads["refused"] += 1
             self._refuse(error)
-        except ConfigUnreadable as error:
+        except Exception as error:
             reloads["refused"] += 1
-            self._log.error("configuration refused, the old one stays in force", detail=str(error))
+            self._log.error(REFUSED, detail=str(error))
+            if not isinstance(error, ConfigUnreadable):
+                self._proxy.counters.internal_error(error, "reload")
         else:
             reloads["applied"] += 1
             for warning in newer.warnings:
@@ -155,7 +158,7 @@ class Reloader:
                 got=problem.got,
                 expected=problem.expected,
             )
-        self._log.error("configuration refused, the old one stays in force", detail=f"{len(error.problems)} faults")
+        self._log.error(REFUSED, detail=f"faults: {len(error.problems)}")
 
     def _stopping(self) -> bool:
         if not self._proxy.readiness.draining:

@@ -21,7 +21,8 @@ from proxy.top.screen import render
 
 FAILED: Final = 1
 BAD_CONFIG: Final = 2
-PLAIN_COLUMNS: Final = 160
+# Where there is no terminal: wide enough for a refusal with its holders.
+PLAIN_SIZE: Final = (240, 50)
 # Home, and after the lines: erase what an earlier, longer screen left. Clearing first would flicker.
 _HOME: Final = "\x1b[H"
 _ERASE_LINE: Final = "\x1b[K"
@@ -73,7 +74,7 @@ def _show_json(document: Mapping[str, Any]) -> None:
 
 
 def _show_plain(document: Mapping[str, Any]) -> None:
-    print("\n".join(render(document, PLAIN_COLUMNS)), flush=True)
+    print("\n".join(render(document, shutil.get_terminal_size(PLAIN_SIZE).columns)), flush=True)
 
 
 def _show_screen(document: Mapping[str, Any]) -> None:
