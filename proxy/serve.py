@@ -1,18 +1,23 @@
 """Run a proxy as a process: its signals, from the start to the end of the drain.
 
-SIGTERM or SIGINT drains, a second one ends the drain at once, SIGHUP reads the configuration again. A signal is an
-event here, never an exception in the middle of something.
+SIGTERM or SIGINT drains, a second one ends the drain at once, SIGHUP reads the configuration again; but a proxy whose
+terminal is gone leaves, as one would expect of what was started by hand. A signal is an event here, never an exception
+in the middle of something.
 """
 
 import asyncio
 import gc
+import os
 import resource
 import signal
+from typing import Final
 
 from proxy.app import Proxy
 from proxy.config import Config
 from proxy.log import Logger
 from proxy.reload import LoadConfig, Reloader
+
+STANDARD_ERROR: Final = 2
 
 
 async def run(config: Config, log: Logger, load: LoadConfig) -> None:
@@ -27,7 +32,16 @@ async def run(config: Config, log: Logger, load: LoadConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    on_terminal = os.isatty(STANDARD_ERROR)
+
+    def hung_up() -> None:
+        if on_terminal and not os.isatty(STANDARD_ERROR):
+            _forget_terminal()
+            stopping.set()
+        else:
+            reloader.ask()
+
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
         await proxy.start()
         # What start-up made lives as long as the process: the collector need not look at it in the middle of a storm.
@@ -43,6 +57,13 @@ async def run(config: Config, log: Logger, load: LoadConfig) -> None:
         proxy.close_control()
         loop.remove_signal_handler(signal.SIGHUP)
         ignore_hangup()
+
+
+def _forget_terminal() -> None:
+    """Write log lines to nowhere: those to a terminal that is gone would raise in the middle of the drain."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, STANDARD_ERROR)
+    os.close(nowhere)
 
 
 def ignore_hangup() -> None:

@@ -8,8 +8,8 @@ and nobody is shown with more than was used. Old use counts for half after each 
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final
+from zlib import crc32
 
 from limiter.clock import Clock
 
@@ -165,5 +165,4 @@ def _label(name: object) -> str:
     if len(text) <= LONGEST_NAME:
         return text
     # Long names with the same beginning stay apart.
-    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=4).hexdigest()
-    return f"{text[:LONGEST_NAME]}...{digest}"
+    return f"{text[:LONGEST_NAME]}...{crc32(text.encode(errors='surrogatepass')):08x}"

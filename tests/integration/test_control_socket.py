@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import stat
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from io import BytesIO
@@ -157,21 +156,22 @@ async def test_a_path_that_cannot_be_had_names_the_key(tmp_path: Path, name: str
 # --- where it is ----------------------------------------------------------------------------------
 
 
-def test_the_default_is_the_users_runtime_directory_then_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/var/tmp")
+def test_the_default_is_the_users_runtime_directory_then_one_of_its_own() -> None:
     own = Path(f"/var/tmp/pulsar-proxy-{os.getuid()}/pulsar-proxy-7001.sock")
-    assert list(control_paths("", PORT, {"XDG_RUNTIME_DIR": "/run/user/7"})) == [
+    temporary = {"TMPDIR": "/var/tmp"}
+    assert list(control_paths("", PORT, {"XDG_RUNTIME_DIR": "/run/user/7", **temporary})) == [
         Path("/run/user/7/pulsar-proxy-7001.sock"),
         own,
     ]
-    assert list(control_paths("", PORT, {"XDG_RUNTIME_DIR": ""})) == [own]
+    assert list(control_paths("", PORT, {"XDG_RUNTIME_DIR": "", **temporary})) == [own]
+    assert list(control_paths("", PORT, {})) == [Path("/tmp") / own.relative_to("/var/tmp")]
     assert list(control_paths("/a/b", PORT, {"XDG_RUNTIME_DIR": "/run/user/7"})) == [Path("/a/b")]
 
 
 async def test_without_a_key_it_is_made_in_a_directory_of_the_users_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "absent"))
     found = await opened("")
     assert found is not None
@@ -183,9 +183,9 @@ async def test_without_a_key_it_is_made_in_a_directory_of_the_users_own(
 async def test_a_directory_that_others_may_write_to_is_no_place_and_no_reason_not_to_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    (own,) = control_paths("", PORT, {})
+    (own,) = control_paths("", PORT, os.environ)
     own.parent.mkdir()
     own.parent.chmod(0o777)
     assert await opened("") is None

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -238,3 +239,34 @@ async def test_a_storm_of_sighups_and_one_in_the_drain_harm_nobody(tmp_path: Pat
         assert await proxy.exit_code() == 0
         with pytest.raises((Closed, ConnectionError)):
             await client.command()
+
+
+async def test_a_proxy_started_in_a_terminal_leaves_with_it(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    config = tmp_path / "proxy.conf"
+    keys = {
+        "servicePort": 0,
+        "webServicePort": 0,
+        "brokerServiceURL": "pulsar://127.0.0.1:1",
+        "controlSocketPath": "none",
+    }
+    config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    command = [sys.executable, "-m", "proxy", "serve", "--config", str(config)]
+    process = await asyncio.create_subprocess_exec(*command, stderr=slave, stdin=slave, start_new_session=True)
+    os.close(slave)
+    try:
+        lines = b""
+        async with asyncio.timeout(20):
+            while b"listening for http" not in lines:
+                lines += await asyncio.to_thread(os.read, master, 4096)
+            # Its terminal, but no controlling one: the signal that the kernel would send comes from here.
+            process.send_signal(signal.SIGHUP)
+            while b"configuration reloaded" not in lines:
+                lines += await asyncio.to_thread(os.read, master, 4096)
+            os.close(master)
+            process.send_signal(signal.SIGHUP)
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -157,7 +157,7 @@ async def test_a_reader_that_has_seen_enough_ends_the_command(tmp_path: Path) ->
     async with running(tmp_path):
         command = [sys.executable, "-m", "proxy", "top", "--json", "--interval", "0.1"]
         read, write = os.pipe()
-        with open(read, "rb") as output:
+        with os.fdopen(read, "rb") as output:
             process = await asyncio.create_subprocess_exec(
                 *command, "--socket", str(tmp_path / "control.sock"),
                 cwd=ROOT, stdout=write, stderr=asyncio.subprocess.PIPE,
