@@ -105,15 +105,16 @@ class Reloader:
         self._load = load
         self._log = log
         self._scope = TaskScope(lambda error: proxy.counters.internal_error(error, "reload"))
-        self._again = False
+        self._asked = False
+        self._running = False
 
     def ask(self) -> None:
         """Read the configuration again soon; ignored when the proxy is stopping."""
         if self._stopping():
             return
-        if len(self._scope):
-            self._again = True
-        else:
+        self._asked = True
+        if not self._running:
+            self._running = True
             self._scope.start(self._work())
 
     async def close(self) -> None:
@@ -122,10 +123,13 @@ class Reloader:
         await self._scope.emptied()
 
     async def _work(self) -> None:
-        await self._reload()
-        while self._again:
-            self._again = False
-            await self._reload()
+        try:
+            while self._asked:
+                self._asked = False
+                await self._reload()
+        finally:
+            # In the step that saw nothing more to do: whoever asks after it starts anew.
+            self._running = False
 
     async def _reload(self) -> None:
         reloads = self._proxy.counters.config_reloads

@@ -63,7 +63,7 @@ class Reloading(NamedTuple):
     async def reload(self) -> None:
         """Reload, and wait for its end."""
         self.reloader.ask()
-        await self.stage.until(lambda: not len(self.reloader._scope), "the end of the reload")
+        await self.stage.until(lambda: not self.reloader._running, "the end of the reload")
 
 
 @asynccontextmanager
@@ -121,7 +121,7 @@ async def test_asked_during_a_reload_it_reads_once_more_behind_it_and_the_last_s
             running.reloader.ask()
         running.sources.keys = {"maxConcurrentLookupRequests": 8}
         running.sources.gate.set()
-        await running.stage.until(lambda: not len(running.reloader._scope), "the end of the reload")
+        await running.stage.until(lambda: not running.reloader._running, "the end of the reload")
         assert running.sources.reads == 2
         assert running.stage.lookups.limit == 8
         assert running.results() == {"applied": 2}
@@ -138,6 +138,7 @@ async def test_clients_are_served_while_the_sources_hang_and_the_reload_is_given
         await client.topics(namespace(0))
         await running.stage.until(lambda: running.results() == {"refused": 1}, "a reload given up")
         assert "not read within" in running.lines(reload.REFUSED)[0]["detail"]
+        monkeypatch.setattr(reload, "READ_SECONDS", 20.0)
         running.sources.gate.set()
         await running.reload()
         assert running.results() == {"refused": 1, "applied": 1}
@@ -178,7 +179,7 @@ async def test_a_proxy_that_stops_ignores_a_reload(moment: str) -> None:
         if moment == "before":
             running.reloader.ask()
         running.sources.gate.set()
-        await running.stage.until(lambda: not len(running.reloader._scope), "the end of the reload")
+        await running.stage.until(lambda: not running.reloader._running, "the end of the reload")
         assert running.results() == {"ignored": 1}
         assert running.stage.lookups.limit == 50_000
 
