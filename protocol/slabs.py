@@ -28,6 +28,11 @@ class SlabPool:
         """Count the bytes of slabs that are kept for reuse."""
         return len(self._free) * SLAB_BYTES
 
+    def set_spare(self, spare: int) -> None:
+        """Change how many free slabs are kept; those beyond are let go."""
+        self._spare = spare
+        del self._free[spare:]
+
     def take(self) -> bytearray:
         """Give a slab with unspecified contents."""
         self._taken = True

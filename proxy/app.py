@@ -1,31 +1,31 @@
-"""Put the proxy together, run it, and take it down: the only file that constructs limiter, metrics and server."""
+"""Put the proxy together and take it down: the only file that constructs limiter, metrics and server.
+
+The `apply_*` methods put a changed configuration in force, one part each; `proxy.reload` knows which key needs which.
+"""
 
 import asyncio
-import gc
-import resource
-import signal
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
-from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
-from protocol import commands
-from protocol.slabs import SLAB_BYTES, SlabPool
-from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.broker_connection import BrokerClocks
-from proxy.broker_pool import BrokerPool, PoolLimits
+from protocol.slabs import SlabPool
+from proxy import limits
+from proxy.broker_pool import BrokerPool
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
-from proxy.client_connection import ClientConnection, ClientLimits, ClientServices
+from proxy.client_connection import ClientConnection, ClientServices
 from proxy.client_requests import RequestServices
 from proxy.config import Config
+from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics
-from proxy.dialer import Dialer, SocketOptions
+from proxy.dialer import Dialer
 from proxy.direct_mode import DirectMode, Versions
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
-from proxy.list_questions import ListQuestions, TopicListLimits
+from proxy.list_questions import ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
 from proxy.lookups import LookupService
@@ -36,20 +36,20 @@ from proxy.refusals import RefusalLog
 from proxy.schemas import SchemaService
 from proxy.send_buffers import SendBuffers
 from proxy.server import Listener
-from proxy.sessions import SessionLimits, Sessions
+from proxy.sessions import Sessions
 from proxy.target import BrokerAddress, TargetValidator, resolve
 from proxy.tasks import TaskScope
+from proxy.top.document import TopSources, top_document
+from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
-from proxy.version import VERSION
-from proxy.watch_limits import WatchLimits
+from proxy.usage import UsageBook
+from proxy.version import NAME, VERSION
 from proxy.web import Readiness, WebPort, start_web
-from proxy.write_watch import WriteLimits, WriteWatch
+from proxy.write_watch import WriteWatch
 
-NAME: Final = f"pulsar-proxy-sidecar-{VERSION}"
 TICK_SECONDS: Final = 1.0
-MOST_SPARE_SLABS: Final = 64
 
 
 class Proxy:
@@ -57,25 +57,30 @@ class Proxy:
 
     def __init__(self, config: Config, log: Logger) -> None:
         loop = asyncio.get_running_loop()
-        self._config = config
+        self.config = config
+        self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
+        self.usage = UsageBook(loop)
+        self.refusals = RefusalLog(log, loop)
+        self._rates = Rates()
+        self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
         self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
-        self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
+        self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
         self.writes = WriteWatch(
-            self.limiter.direct, lambda: self.direct_waits.served_waiters, self.counters, _write_limits(config)
+            self.limiter.direct, lambda: self.direct_waits.served_waiters, self.counters, limits.write_limits(config)
         )
-        self._slabs = SlabPool(_spare_slabs(config))
+        self._slabs = SlabPool(limits.spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)
         self.turns = Turns(loop, perf_counter)
         self._charging = Charging(config.topic_list_fairness)
-        self.sessions = Sessions(loop, self.counters, log, _session_limits(config))
-        self._options = _socket_options(config)
+        self.sessions = Sessions(loop, self.counters, log, limits.session_limits(config))
+        self._options = limits.socket_options(config)
         self._broker = BrokerAddress(*config.broker_address)
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
         self._dialer = Dialer(loop, self._options, connect_seconds)
@@ -85,24 +90,29 @@ class Proxy:
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
+        self._request_dialer = Dialer(loop, request_options, connect_seconds)
         self.pool = BrokerPool(
             loop,
-            Dialer(loop, request_options, connect_seconds),
+            self._request_dialer,
             self._resolve,
             self.shared,
             self.hangup,
             self.counters,
             log,
-            _pool_limits(config),
+            limits.pool_limits(config),
         )
-        self.watch_limits = _watch_limits(config, self.limiter.direct, self.counters)
+        self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
+        self._metric_sources = self._sources()
         self._services = self._client_services()
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
+        self._control: ControlSocket | None = None
         self.port = 0
         self.counters.broker_connection_states = self.pool.states
         self.counters.budget_bytes = worst_case_bytes(config)
+        self.counters.config_applied_at = time.time()
+        self._started_at = loop.time()
 
     @property
     def web_port(self) -> int:
@@ -111,12 +121,21 @@ class Proxy:
 
     async def start(self) -> None:
         """Listen on both ports; raises OSError if one of them cannot be had."""
-        config = self._config
+        config = self.config
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
         self._scope.start(self._tick())
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
-        self._web = await start_web(config, self._metrics().render, self.readiness)
+        self._control = await open_control(
+            self._loop,
+            config.control_socket_path,
+            self.port,
+            self._shown,
+            self._log,
+            lambda error: self.counters.internal_error(error, "control"),
+        )
+        metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
+        self._web = await start_web(config, metrics.render, self.readiness)
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 
@@ -124,9 +143,10 @@ class Proxy:
         """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
         self.readiness.draining = True
         await self._listener.close()
-        await self.sessions.drain(self._config.shutdown_drain_millis / 1000)
+        await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
+        self.close_control()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
@@ -134,6 +154,11 @@ class Proxy:
         self.limiter.close()
         self.hangup.close()
         self.pump.close()
+
+    def close_control(self) -> None:
+        """Remove the control socket, also after a start or a drain that was cut short."""
+        if self._control is not None:
+            self._control.close()
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
         # The operator's own broker needs no permission; a redirect may lead only where clients may go.
@@ -147,19 +172,110 @@ class Proxy:
             self.pool.tick(now)
             self._slabs.trim()
             await self.writes.sweep(now)
+            self._rates.tick(now, self.counters.list_outcomes)
+
+    def _shown(self) -> Mapping[str, object]:
+        """Give what `pulsar-proxy top` shows."""
+        return top_document(
+            TopSources(
+                config=self.config,
+                restart_needed=self.restart_needed,
+                metrics=self._metric_sources,
+                sessions=self.sessions,
+                usage=self.usage,
+                refusals=self.refusals,
+                rates=self._rates,
+                draining=self.readiness.draining,
+                uptime_seconds=self._loop.time() - self._started_at,
+                port=self.port,
+            )
+        )
+
+    # --- live changes (`proxy.reload` says which key needs which) -----------------------------------
+
+    def take_config(self, config: Config, restart_needed: Sequence[str]) -> None:
+        """Keep the configuration in force, and the keys whose new value waits for a restart."""
+        self.config = config
+        self.restart_needed = tuple(restart_needed)
+        self.counters.config_applied_at = time.time()
+
+    def apply_limiter(self, config: Config) -> None:
+        """Change limits, queues and timeouts of both memories; what is held stays held."""
+        heap, direct = self.limiter.heap, self.limiter.direct
+        heap.set_max_queue(config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size)
+        direct.set_max_queue(config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size)
+        heap.set_timeout(config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000)
+        direct.set_timeout(config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis / 1000)
+        heap.set_limit(config.heap_limit_bytes)
+        direct.set_limit(config.direct_limit_bytes)
+        self._slabs.set_spare(limits.spare_slabs(config))
+        self._charging.fairness = config.topic_list_fairness
+
+    def apply_writes(self, config: Config) -> None:
+        """Change when clients that do not read are closed."""
+        self.writes.limits = limits.write_limits(config)
+
+    def apply_watches(self, config: Config) -> None:
+        """Change how watch frames on relayed connections are limited."""
+        newer = limits.watch_limits(config, self.limiter.direct, self.counters)
+        self.watch_limits.enabled = newer.enabled
+        self.watch_limits.max_pause_seconds = newer.max_pause_seconds
+        self.watch_limits.longest_hold_seconds = newer.longest_hold_seconds
+
+    def apply_topic_lists(self, config: Config) -> None:
+        """Change times and sizes of topic lists."""
+        self._sizes.initial_bytes = limits.first_estimate(config)
+        self._services.requests.topic_lists.apply(limits.list_limits(config))
+
+    def apply_requests(self, config: Config) -> None:
+        """Change times and number of all other requests."""
+        seconds = config.topic_list_request_timeout_millis / 1000
+        self._services.requests.lookups.apply(config.max_concurrent_lookup_requests, seconds)
+        self._services.requests.schemas.apply(seconds)
+
+    def apply_clients(self, config: Config) -> None:
+        """Change what a client may do, how many there may be, and their clocks."""
+        self._services.limits = limits.client_limits(config)
+        self._services.direct_mode.apply(config.broker_proxy_read_timeout_ms / 1000)
+        self.sessions.apply(limits.session_limits(config))
+
+    def apply_broker_pool(self, config: Config) -> None:
+        """Change number and clocks of request connections, and the time of every new connection to a broker."""
+        for dialer in (self._dialer, self._request_dialer):
+            dialer.timeout_seconds = config.broker_proxy_connect_timeout_ms / 1000
+        self.pool.apply(limits.pool_limits(config))
+
+    def apply_targets(self, config: Config) -> None:
+        """Change which addresses clients may reach from now on."""
+        self._validator.apply(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_proxy_allowed_target_ports,
+        )
+
+    def apply_budget(self, config: Config) -> None:
+        """Add the worst case up anew."""
+        self.counters.budget_bytes = worst_case_bytes(config)
+        self._note_budget()
+
+    def apply_log_level(self, config: Config) -> None:
+        """Write lines of another level from now on."""
+        self._log.set_level(config.log_level)
+
+    # --- parts --------------------------------------------------------------------------------------
 
     def _new_client(self, address: str) -> ClientConnection:
         return ClientConnection(self._services, address)
 
     def _client_services(self) -> ClientServices:
-        config, loop, counters = self._config, self._loop, self.counters
+        config, loop, counters = self.config, self._loop, self.counters
         versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
         return ClientServices(
             loop=loop,
             shared=self.shared,
             hangup=self.hangup,
             counters=counters,
-            limits=_client_limits(config),
+            limits=limits.client_limits(config),
             direct=self.limiter.direct,
             requests=self._request_services(),
             direct_mode=DirectMode(
@@ -182,8 +298,8 @@ class Proxy:
         )
 
     def _request_services(self) -> RequestServices:
-        config, loop, counters = self._config, self._loop, self.counters
-        refusals = RefusalLog(self._log, loop)
+        config, loop, counters = self.config, self._loop, self.counters
+        refusals = self.refusals
         request_seconds = config.topic_list_request_timeout_millis / 1000
         lookups = AsyncSemaphore(
             "lookups",
@@ -192,24 +308,20 @@ class Proxy:
             timeout_seconds=0,
             clock=loop,
         )
-        questions = ListQuestions(loop, self.pool, self.limiter, self._slabs, counters, _list_limits(config))
-        sizes = ListSizes(config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES)
+        questions = ListQuestions(loop, self.pool, self.limiter, self._slabs, counters, limits.list_limits(config))
         return RequestServices(
             loop=loop,
             counters=counters,
             broker=self._broker,
             lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
             topic_lists=TopicListService(
-                loop, self.limiter, questions, self.pump, self.turns, sizes, self._charging, counters, refusals
+                loop, self.limiter, questions, self.pump, self.turns, self._sizes, self._charging, counters, refusals
             ),
             schemas=SchemaService(loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds),
         )
 
-    def _metrics(self) -> ProxyMetrics:
-        sources = MetricSources(
-            self.counters, self.limiter.heap, self.limiter.direct, self.heap_waits, self.direct_waits
-        )
-        return ProxyMetrics(self._config.cluster_name, sources)
+    def _sources(self) -> MetricSources:
+        return MetricSources(self.counters, self.limiter.heap, self.limiter.direct, self.heap_waits, self.direct_waits)
 
     def _note_budget(self) -> None:
         budget, container = self.counters.budget_bytes, container_limit_bytes()
@@ -224,132 +336,3 @@ class Proxy:
 
     def _report(self, error: BaseException, where: str) -> None:
         self._log.error("unexpected error", where=where, detail=repr(error), exc_info=error)
-
-
-async def run(config: Config, log: Logger) -> None:
-    """Run a proxy until SIGTERM or SIGINT; a second signal ends the drain at once."""
-    _raise_file_limit(log)
-    proxy = Proxy(config, log)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await proxy.start()
-    # What start-up made lives as long as the process: the collector need not look at it in the middle of a storm.
-    gc.collect()
-    gc.freeze()
-    await stopping.wait()
-    log.info("stopping", connections=len(proxy.sessions))
-    stopping.clear()
-    await _stop_or_be_told_again(proxy, stopping)
-    log.info("stopped")
-
-
-async def _stop_or_be_told_again(proxy: Proxy, told_again: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as group:
-        stop = group.create_task(proxy.stop())
-        again = group.create_task(told_again.wait())
-        await asyncio.wait((stop, again), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        again.cancel()
-
-
-def _raise_file_limit(log: Logger) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    log.debug("file descriptors", limit=hard)
-
-
-def _limiter(
-    config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
-) -> AsyncDualMemoryLimiter:
-    return AsyncDualMemoryLimiter.create(
-        heap_limit_bytes=config.heap_limit_bytes,
-        heap_max_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
-        heap_timeout_seconds=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000,
-        direct_limit_bytes=config.direct_limit_bytes,
-        direct_max_queue=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,
-        direct_timeout_seconds=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis / 1000,
-        clock=loop,
-        heap_observer=heap,
-        direct_observer=direct,
-    )
-
-
-def _spare_slabs(config: Config) -> int:
-    """Size the pool of free slabs: small beside the limits, so that memory nobody holds stays within their slack."""
-    limits = config.heap_limit_bytes + config.direct_limit_bytes
-    if not (config.heap_limit_bytes and config.direct_limit_bytes):
-        return MOST_SPARE_SLABS
-    return min(MOST_SPARE_SLABS, limits // 32 // SLAB_BYTES)
-
-
-def _session_limits(config: Config) -> SessionLimits:
-    return SessionLimits(
-        total=config.max_concurrent_inbound_connections,
-        per_address=config.max_concurrent_inbound_connections_per_ip,
-        handshake_seconds=config.handshake_timeout_millis / 1000,
-        keep_alive_seconds=config.keep_alive_interval_seconds,
-        read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
-    )
-
-
-def _watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) -> WatchLimits:
-    return WatchLimits(
-        direct,
-        counters,
-        window_bytes=config.relay_buffer_bytes,
-        enabled=config.watch_topic_list_limit_enabled,
-        max_pause_seconds=config.watch_topic_list_max_pause_millis / 1000,
-        longest_hold_seconds=config.topic_list_request_timeout_millis / 1000,
-    )
-
-
-def _write_limits(config: Config) -> WriteLimits:
-    return WriteLimits(
-        stall_seconds=config.topic_list_write_stall_timeout_millis / 1000,
-        min_bytes_per_second=config.topic_list_write_min_bytes_per_second,
-    )
-
-
-def _socket_options(config: Config) -> SocketOptions:
-    return SocketOptions(
-        keep_alive_idle_seconds=config.tcp_keep_alive_idle_seconds,
-        keep_alive_interval_seconds=config.tcp_keep_alive_interval_seconds,
-        keep_alive_probes=config.tcp_keep_alive_probes,
-        user_timeout_millis=config.tcp_user_timeout_millis,
-    )
-
-
-def _pool_limits(config: Config) -> PoolLimits:
-    return PoolLimits(
-        per_key=config.broker_connections_per_key,
-        total=config.broker_connections_total,
-        clocks=BrokerClocks(
-            keep_alive_seconds=config.keep_alive_interval_seconds,
-            answer_timeout_seconds=config.topic_list_broker_answer_timeout_millis / 1000,
-            idle_seconds=config.broker_connection_idle_millis / 1000,
-        ),
-        connect_frame=commands.connect_lookup(NAME),
-    )
-
-
-def _list_limits(config: Config) -> TopicListLimits:
-    return TopicListLimits(
-        request_timeout_seconds=config.topic_list_request_timeout_millis / 1000,
-        max_answer_bytes=config.topic_list_answer_limit_bytes,
-        max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
-        coalescing=config.topic_list_coalescing_enabled,
-    )
-
-
-def _client_limits(config: Config) -> ClientLimits:
-    return ClientLimits(
-        max_frame_bytes=config.max_lookup_frame_bytes,
-        max_message_bytes=config.max_message_size,
-        max_outstanding=config.max_outstanding_requests_per_connection,
-        send_buffer_bytes=config.client_socket_send_buffer_bytes,
-        frame_seconds=config.topic_list_request_timeout_millis / 1000,
-        keep_alive=config.keep_alive_interval_seconds > 0,
-    )

@@ -8,6 +8,7 @@ here any more.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -75,11 +76,11 @@ class BrokerConnection(Endpoint):
         "_connect_frame",
         "_decoder",
         "_diverted",
-        "_next_ping",
         "_next_request_id",
         "_owner",
         "_pause_began",
         "_paused_for",
+        "_pinged_at",
         "_state",
         "last_used",
         "ready",
@@ -110,7 +111,7 @@ class BrokerConnection(Endpoint):
         self._chained = False
         self._state = ConnectionState(Role.BROKER)
         self._awaits_pong = False
-        self._next_ping = loop.time()
+        self._pinged_at = -math.inf
         self.last_used = loop.time()
         self.ready: asyncio.Future[None] = loop.create_future()
 
@@ -221,8 +222,9 @@ class BrokerConnection(Endpoint):
             self.abort(DisconnectCause.BROKER_SILENT)
         elif oldest is None and now - self.last_used > clocks.idle_seconds:
             self.close(DisconnectCause.IDLE)
-        elif clocks.keep_alive_seconds and now >= self._next_ping:
-            self._next_ping = now + clocks.keep_alive_seconds
+        elif clocks.keep_alive_seconds and now - self._pinged_at >= clocks.keep_alive_seconds:
+            # Not the next time is kept but the last: the interval may change in between.
+            self._pinged_at = now
             self._ping()
 
     def _ping(self) -> None:

@@ -103,6 +103,14 @@ class BrokerPool:
         asked = len(self._keys) - paused - idle
         return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
 
+    def apply(self, limits: PoolLimits) -> None:
+        """Change the limits: raised, who waits may open connections; lowered, those too many get no new question and
+        are closed when they have none left.
+        """
+        self._limits = limits
+        self._close_surplus()
+        self._open_for_waiters()
+
     async def connection(self, key: PoolKey) -> BrokerConnection:
         """Give a connection that takes a question now; whoever gets it must ask before the next await.
 
@@ -119,6 +127,7 @@ class BrokerPool:
         """Let every connection look at the clock."""
         for connection in list(self._keys):
             connection.tick(now, self._limits.clocks)
+        self._close_surplus()
 
     async def close(self) -> None:
         """Close every connection."""
@@ -163,7 +172,8 @@ class BrokerPool:
     # --- decisions --------------------------------------------------------------------------------
 
     def _pick(self, key: PoolKey) -> BrokerConnection | None:
-        usable = [connection for connection in self._connections.get(key, ()) if connection.usable]
+        allowed = self._connections.get(key, [])[: self._limits.per_key]
+        usable = [connection for connection in allowed if connection.usable]
         if not usable:
             return None
         best = min(usable, key=lambda connection: connection.outstanding)
@@ -192,6 +202,17 @@ class BrokerPool:
             return False
         min(idle, key=lambda connection: connection.last_used).close(DisconnectCause.IDLE)
         return True
+
+    def _close_surplus(self) -> None:
+        """Close what a lowered limit leaves over, once nobody asks there any more."""
+        for connections in list(self._connections.values()):
+            for connection in connections[self._limits.per_key :]:
+                if not connection.outstanding:
+                    connection.close(DisconnectCause.IDLE)
+        # Those being closed are in the books until they are gone: they must not be made up for by closing more.
+        surplus = sum(connection.open for connection in self._keys) - self._limits.total
+        while surplus > 0 and self._close_an_idle_one():
+            surplus -= 1
 
     def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
         """Use a place that has become free; not for the key that just failed, whose clients would dial in a circle."""

@@ -1,5 +1,5 @@
-"""The command line: `serve`, `demo`, `check-config`, `print-config`. Exit code 2 stands for a configuration that is
-wrong.
+"""The command line: `serve`, `top`, `demo`, `check-config`, `print-config`. Exit code 2 stands for a configuration that
+is wrong.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from proxy.version import VERSION
 
 BAD_CONFIG = 2
 FAILED = 1
+TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,11 +43,32 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
             help="override one key; may be repeated",
         )
         command.set_defaults(run=run)
+    _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
     demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
     if with_demo:
         _add_demo_arguments(demo)
     demo.set_defaults(run=_demo)
     return parser
+
+
+def _add_top(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
+    where.add_argument("--config", metavar="FILE", help="its proxy.conf: where the socket is (with the environment)")
+    parser.add_argument("--once", action="store_true", help="show once and end")
+    parser.add_argument("--json", action="store_true", help="one JSON document a line instead of a screen")
+    parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default 1)")
+    parser.set_defaults(run=_top)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected seconds from 0.1 to 3600")
+    return seconds
 
 
 def _load(options: argparse.Namespace) -> Config:
@@ -79,16 +101,17 @@ def _serve(options: argparse.Namespace) -> int:
         return _report(error)
     import uvloop
 
-    from proxy.app import run
     from proxy.log import adopt_stdlib_logging, open_log
+    from proxy.serve import ignore_hangup, run
 
+    ignore_hangup()
     log = open_log(config.log_level, config.log_format)
     adopt_stdlib_logging(log)
     for warning in config.warnings:
         log.warning("configuration", detail=str(warning))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(config, log))
+            runner.run(run(config, log, lambda: _load(options)))
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED
@@ -114,6 +137,12 @@ def _print_config(options: argparse.Namespace) -> int:
     for key, value, origin in config.items():
         print(f"{key.name}={value}  # {origin}")
     return 0
+
+
+def _top(options: argparse.Namespace) -> int:
+    from proxy.top.command import run_top
+
+    return run_top(options, os.environ)
 
 
 def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:

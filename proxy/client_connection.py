@@ -84,9 +84,9 @@ class SessionRegistry(Protocol):
         """Hear that a relayed client is gone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClientServices:
-    """Everything that client connections share."""
+    """Everything that client connections share; `limits` is replaced when the configuration changes."""
 
     loop: asyncio.AbstractEventLoop
     shared: SharedReadBuffer
@@ -187,6 +187,15 @@ class ClientConnection(Endpoint):
             self._awaits_pong = True
             if self._services.limits.keep_alive:
                 self.output.send(commands.PING_FRAME)
+
+    def limits_changed(self) -> None:
+        """Hear that the limits may be others: read on if they allow it, and measure silence afresh.
+
+        Otherwise a PING of just now would have to be answered before the next turn of a shorter interval.
+        """
+        self._awaits_pong = False
+        self._heard = True
+        self._fewer_requests()
 
     # --- socket -----------------------------------------------------------------------------------
 
@@ -479,7 +488,9 @@ class ClientConnection(Endpoint):
             self._hold(Hold.OUTSTANDING)
 
     def _fewer_requests(self) -> None:
-        self._unhold(Hold.OUTSTANDING)
+        # A lowered limit may be below what is outstanding still.
+        if self._requests.outstanding < self._services.limits.max_outstanding:
+            self._unhold(Hold.OUTSTANDING)
 
 
 _SERVE: Final[dict[int, Callable[[ClientConnection, pb.BaseCommand], None]]] = {

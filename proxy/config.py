@@ -121,6 +121,22 @@ class Config(ConfigKeys):
                 loader.take_known(_Setting(name, text, "live", _LIVE))
         return self._build(loader)
 
+    def differences(self, newer: Self) -> Iterator[Key[Any]]:
+        """Yield the keys whose values differ."""
+        return (key for key in self.keys() if getattr(self, key.attribute) != getattr(newer, key.attribute))
+
+    def adopt(self, newer: Self) -> Self:
+        """Give the dynamic keys of `newer` beside the other keys of this one: what a reload puts in force.
+
+        Raises `ConfigError` if the two do not go together.
+        """
+        loader = _Loader(type(self))
+        for key in self.keys():
+            setting = (newer if key.dynamic else self)._settings.get(key.name)
+            if setting is not None:
+                loader.take(setting)
+        return self._build(loader)
+
     @classmethod
     def _build(cls, loader: "_Loader") -> Self:
         values = loader.values()

@@ -10,6 +10,8 @@ from time import monotonic
 
 from proxy.quantiles import SlidingQuantiles
 
+RELOAD_RESULTS = ("applied", "refused", "ignored")
+
 
 class WatchOvershoot(StrEnum):
     """Why a topic-list watcher's frame passed without memory, or no longer under it."""
@@ -55,6 +57,8 @@ class Counters:
         "broker_open_failures",
         "budget_bytes",
         "client_send_buffer_bytes",
+        "config_applied_at",
+        "config_reloads",
         "disconnects",
         "evicted_bytes",
         "failed_requests",
@@ -123,6 +127,8 @@ class Counters:
         self.writers_kernel_bytes = 0
         self.stalled_readers = 0
         self.evicted_bytes = 0
+        self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
+        self.config_applied_at = 0.0
 
     def disconnected(self, cause: str) -> None:
         """Count the end of a connection, client's or broker's."""

@@ -92,6 +92,10 @@ class DirectMode:
             raise DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.BROKER_UNREACHABLE) from error
         return await self._await_connected(handshake, target)
 
+    def apply(self, read_timeout_seconds: float) -> None:
+        """Change the read timeout of relays made from now on."""
+        self._read_timeout_seconds = read_timeout_seconds
+
     def join(self, on_end: Callable[[Relay, DisconnectCause], None], *, key: Hashable = None) -> Relay:
         """Make the relay that will own both sockets; memory for its watch frames is asked for in the name of `key`."""
         common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)

@@ -47,6 +47,13 @@ class LookupService:
         self._counters = counters
         self._timeout_seconds = timeout_seconds
 
+    def apply(self, concurrency: int, timeout_seconds: float) -> None:
+        """Change the limits for requests from now on; lowered below what is in work, newcomers are refused until it has
+        ended.
+        """
+        self._concurrency.set_limit(concurrency)
+        self._timeout_seconds = timeout_seconds
+
     def try_begin(self) -> Slot | None:
         """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
         permit = self._concurrency.try_acquire(1)

@@ -166,6 +166,10 @@ class Relay:
         """Tell whether a drain has to wait: a relayed client is always in the middle of something."""
         return True
 
+    def set_read_timeout(self, seconds: float) -> None:
+        """Change the read timeout; the silence so far counts."""
+        self._read_timeout_seconds = seconds
+
     def tick(self, now: float) -> None:
         """End a pair in which no byte has moved for the read timeout."""
         self._flush_counters()

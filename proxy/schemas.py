@@ -40,6 +40,10 @@ class SchemaService:
         self._refusals = refusals
         self._timeout_seconds = timeout_seconds
 
+    def apply(self, timeout_seconds: float) -> None:
+        """Change the time of requests from now on."""
+        self._timeout_seconds = timeout_seconds
+
     async def serve(self, client: Requester, broker: BrokerAddress, request: pb.CommandGetSchema, slot: Slot) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         try:

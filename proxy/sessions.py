@@ -40,6 +40,9 @@ class _Wheel:
         self._next = 0
         self._now = 0
 
+    def __len__(self) -> int:
+        return len(self._spoke_of)
+
     def add(self, session: Session) -> None:
         self._next = (self._next + 1) % len(self._spokes)
         self._spokes[self._next][session] = None
@@ -50,9 +53,24 @@ class _Wheel:
         if spoke is not None:
             del self._spokes[spoke][session]
 
+    def resized(self, period: int) -> "_Wheel":
+        """Give all members to a wheel of another period, whose first turn is theirs in the order they came."""
+        if max(1, period) == len(self._spokes):
+            return self
+        wheel = _Wheel(period)
+        for session in self._spoke_of:
+            wheel.add(session)
+        return wheel
+
     def turn(self) -> list[Session]:
         self._now = (self._now + 1) % len(self._spokes)
         return list(self._spokes[self._now])
+
+
+def _periods(limits: SessionLimits) -> tuple[int, int]:
+    """Compute in how many seconds each client, and each relay, has its turn."""
+    looks = max(1, int(limits.read_timeout_seconds / 4))
+    return limits.keep_alive_seconds or 2 * looks, looks
 
 
 class Sessions:
@@ -66,15 +84,32 @@ class Sessions:
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
         self._handshaking: dict[ClientConnection, float] = {}
-        looks = max(1, int(limits.read_timeout_seconds / 4))
-        self._clients = _Wheel(limits.keep_alive_seconds or 2 * looks)
-        self._relays = _Wheel(looks)
+        client_period, relay_period = _periods(limits)
+        self._clients = _Wheel(client_period)
+        self._relays = _Wheel(relay_period)
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
 
     def __len__(self) -> int:
         return len(self._addresses)
+
+    @property
+    def relays(self) -> int:
+        """Count the clients that are relayed."""
+        return len(self._relays)
+
+    def apply(self, limits: SessionLimits) -> None:
+        """Change limits and clocks for all, those connected included; nobody is closed for being one too many."""
+        self._limits = limits
+        client_period, relay_period = _periods(limits)
+        self._clients = self._clients.resized(client_period)
+        self._relays = self._relays.resized(relay_period)
+        for session in list(self._addresses):
+            if isinstance(session, Relay):
+                session.set_read_timeout(limits.read_timeout_seconds)
+            else:
+                session.limits_changed()
 
     def refusal(self, address: str) -> str | None:
         """Say why a client from `address` may not be accepted now, or None."""
@@ -92,7 +127,7 @@ class Sessions:
         """Count a client that was accepted; its CONNECT must follow soon."""
         self._counters.new_connections += 1
         self._enroll(session, session.client_address)
-        self._handshaking[session] = self._loop.time() + self._limits.handshake_seconds
+        self._handshaking[session] = self._loop.time()
 
     # --- what connections report ------------------------------------------------------------------
 
@@ -131,8 +166,8 @@ class Sessions:
 
     def _overdue(self, now: float) -> Iterator[ClientConnection]:
         # All have the same time, so the first that still has some ends the search.
-        for session, deadline in self._handshaking.items():
-            if deadline > now:
+        for session, accepted in self._handshaking.items():
+            if accepted + self._limits.handshake_seconds > now:
                 return
             yield session
 

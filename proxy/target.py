@@ -57,9 +57,13 @@ class TargetValidator:
     """Check targets against `brokerProxyAllowedTargetPorts`, `...HostNames` and `...IPAddresses`."""
 
     def __init__(self, host_names: Iterable[str], ip_addresses: Iterable[str], ports: Iterable[str]) -> None:
+        self.apply(host_names, ip_addresses, ports)
+
+    def apply(self, host_names: Iterable[str], ip_addresses: Iterable[str], ports: Iterable[str]) -> None:
+        """Check by these lists from now on; who is connected already stays."""
         self._host_names = [re.compile(fnmatch.translate(name.strip().lower())) for name in host_names if name.strip()]
         self._any_address = False
-        self._networks = []
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         for text in ip_addresses:
             if text.strip() == "*":
                 self._any_address = True

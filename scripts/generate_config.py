@@ -55,7 +55,7 @@ def facts(key: Key[Any]) -> list[str]:
         listed.append(f"unit: {key.unit}")
     if key.required:
         listed.append("required")
-    listed.append("may change without a restart once reloading is there" if key.dynamic else "a change needs a restart")
+    listed.append("SIGHUP changes it" if key.dynamic else "a change needs a restart")
     return listed
 
 
@@ -69,7 +69,8 @@ def reference() -> str:
         "(`<key>` or `PULSAR_PREFIX_<key>`; the prefixed name wins), flags. The file has the syntax of Java",
         "properties, as the Java proxy's has. A blank number keeps its default.",
         "",
-        "*Live* marks keys that will change without a restart once reloading is there; today every change needs one.",
+        "*Live* marks keys that SIGHUP changes without a restart; what that means below what is held is in",
+        "[operations](../operations.md#change-limits-while-it-runs).",
     ]
     for section, keys in sections():
         lines += [

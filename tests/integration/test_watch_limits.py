@@ -385,7 +385,7 @@ async def test_watch_frames_are_on_the_metrics_page() -> None:
         assert len(await pair.client.receive(len(LIST + UPDATE))) == len(LIST + UPDATE)
         samples = {
             (sample.name.removeprefix("pulsar_proxy_watch_"), *sample.labels.values()): sample.value
-            for family in text_string_to_metric_families(pair.stage.proxy._metrics().render().decode())
+            for family in text_string_to_metric_families(rendered(pair.stage).decode())
             for sample in family.samples
             if sample.value and sample.name.startswith("pulsar_proxy_watch_")
         }

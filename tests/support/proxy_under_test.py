@@ -38,6 +38,7 @@ _DEFAULTS: Final = {
     "clientSocketSendBufferBytes": "16384",
     "shutdownDrainMillis": "200",
     "keepAliveIntervalSeconds": "3600",
+    "controlSocketPath": "none",
 }
 
 

@@ -134,3 +134,14 @@ class TestPool:
         fill(body, pattern(SLAB_BYTES))
         use_up(body)
         assert body.slices() == []
+
+
+def test_a_lowered_number_of_spare_slabs_lets_the_others_go() -> None:
+    pool = SlabPool(spare=4)
+    slabs = [pool.take() for _ in range(4)]
+    for slab in slabs:
+        pool.give(slab)
+    pool.set_spare(1)
+    assert pool.free_bytes == SLAB_BYTES
+    pool.give(slabs[0])
+    assert pool.free_bytes == SLAB_BYTES

@@ -300,6 +300,30 @@ class TestReplace:
             del config.service_port
 
 
+class TestAdopt:
+    def test_dynamic_keys_are_taken_and_the_others_stay(self) -> None:
+        config = Config.load(overrides=BROKER | {"servicePort": "7001", "logLevel": "debug"})
+        newer = Config.load(overrides=BROKER | {"servicePort": "7002", "keepAliveIntervalSeconds": "5"})
+        adopted = config.adopt(newer)
+        assert (adopted.service_port, adopted.log_level, adopted.keep_alive_interval_seconds) == (7001, "info", 5)
+        assert {key.name for key in config.differences(newer)} == {
+            "servicePort",
+            "logLevel",
+            "keepAliveIntervalSeconds",
+        }
+        assert [key.name for key in adopted.differences(newer)] == ["servicePort"]
+
+    def test_origins_follow_the_values(self) -> None:
+        newer = Config.load(None, {"logLevel": "error"}, BROKER)
+        adopted = Config.load(overrides=BROKER | {"clusterName": "x"}).adopt(newer)
+        assert (adopted.origin("logLevel"), adopted.origin("clusterName")) == ("env", "flag")
+
+    def test_warnings_are_those_of_what_is_in_force(self) -> None:
+        newer = Config.load(overrides=BROKER | {"maxTopicListInFlightHeapMemSizeMB": "0"})
+        adopted = Config.load(overrides=BROKER).adopt(newer)
+        assert [warning.key for warning in adopted.warnings] == ["maxTopicListInFlightHeapMemSizeMB"]
+
+
 def test_choices_are_read_in_any_case() -> None:
     assert choice("json", "console").parse("JSON") == "json"
 

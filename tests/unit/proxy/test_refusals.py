@@ -13,7 +13,7 @@ from limiter.errors import (
 from limiter.semaphore import AsyncSemaphore
 from proxy.config import Config
 from proxy.log import open_log
-from proxy.refusals import RefusalLog, Stage
+from proxy.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
 from tests.support.clock import ManualClock
 
 
@@ -24,11 +24,11 @@ class Book:
         self.clock = ManualClock()
         self.heap = AsyncSemaphore("heap", 1000, max_queue=5, timeout_seconds=1.0, clock=self.clock)
         self._file = io.BytesIO()
-        self._log = RefusalLog(open_log("info", "json", self._file), self.clock)
+        self.log = RefusalLog(open_log("info", "json", self._file), self.clock, now=lambda: 1.5)
 
     def refuse(self, error: Exception | None = None, stage: Stage = Stage.HEAP) -> None:
         given = error if error is not None else PermitAcquireTimeout("heap", 1000, 900, 300, 2)
-        self._log.note(given, stage, self.heap, "192.0.2.1:5000", "public/default")
+        self.log.note(given, stage, self.heap, "192.0.2.1:5000", "public/default")
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -105,3 +105,42 @@ def test_a_full_queue_and_a_full_memory_are_changed_by_different_keys(stage: Sta
 def test_clients_are_told_the_proposals_words() -> None:
     assert Stage.HEAP.refusal == "Failed due to heap memory limit exceeded"
     assert Stage.DIRECT.refusal == "Failed due to direct memory limit exceeded"
+
+
+def test_the_last_refusals_are_kept_with_all_that_an_operator_asks_for() -> None:
+    book = Book()
+    permits = [book.heap.try_acquire(size, key=key) for key, size in (("a", 100), ("b", 500))]
+    for _ in range(3):
+        book.refuse()
+    last = book.log.recent[-1]
+    assert (last.time, last.stage, last.client, last.subject) == (1.5, "heap", "192.0.2.1:5000", "public/default")
+    assert (last.asked, last.held, last.limit, last.queued) == (300, 600, 1000, 0)
+    assert last.change == "maxTopicListInFlightHeapMemSizeMB"
+    assert last.top_holders == (("b", 500), ("a", 100))
+    assert len(book.log.recent) == 3
+    assert all(permit is not None for permit in permits)
+
+
+def test_no_storm_and_no_client_can_make_the_kept_refusals_large() -> None:
+    book = Book()
+    permit = book.heap.try_acquire(1, key="k" * 100_000)
+    for number in range(1000):
+        book.log.note(TimeoutError(), Stage.BROKER, book.heap, "c" * 100_000, f"{number}/" + "n" * 100_000)
+    assert len(book.log.recent) == MOST_RECENT
+    assert book.log.recent[-1].subject.startswith("999/")
+    for refusal in book.log.recent:
+        texts = (refusal.client, refusal.subject, refusal.top_holders[0][0])
+        assert max(map(len, texts)) == LONGEST_TEXT
+        assert refusal.asked is None
+    assert permit is not None
+
+
+def test_a_storm_asks_for_the_top_holders_once_a_second() -> None:
+    book = Book()
+    book.refuse()
+    permit = book.heap.try_acquire(7, key="new")
+    book.refuse()
+    book.clock.advance(1.0)
+    book.refuse()
+    assert [refusal.top_holders for refusal in book.log.recent] == [(), (), (("new", 7),)]
+    assert permit is not None

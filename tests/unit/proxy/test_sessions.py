@@ -25,10 +25,14 @@ class FakeClient:
         self.name = f"{address}:5000"
         self.busy = busy
         self.ticks: list[float] = []
+        self.limit_changes = 0
         self.end: str | None = None
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)
+
+    def limits_changed(self) -> None:
+        self.limit_changes += 1
 
     def close(self, cause: DisconnectCause) -> None:
         self._ended("closed", cause)
@@ -45,15 +49,19 @@ class FakeClient:
 class FakeRelay(Relay):
     """A relay without sockets."""
 
-    __slots__ = ("_book", "end", "ticks")
+    __slots__ = ("_book", "end", "read_timeouts", "ticks")
 
     def __init__(self, book: "Book") -> None:
         self._book = book
         self.ticks: list[float] = []
+        self.read_timeouts: list[float] = []
         self.end: str | None = None
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)
+
+    def set_read_timeout(self, seconds: float) -> None:
+        self.read_timeouts.append(seconds)
 
     def close(self, cause: DisconnectCause) -> None:
         raise AssertionError("a relay is busy and never closed by a drain")
@@ -246,6 +254,67 @@ class TestKeepAlive:
             book.done(client)
             for second in range(8):
                 book.sessions.tick(book.loop.time() + second)
+            assert len(client.ticks) == 2
+
+        run_virtual(main())
+
+
+class TestChangedLimits:
+    def test_lowered_below_those_connected_nobody_is_closed_and_newcomers_are_refused(self) -> None:
+        async def main() -> None:
+            book = Book(total=3)
+            clients = [book.add(f"192.0.2.{number}") for number in range(3)]
+            book.sessions.apply(SessionLimits(1, 0, HANDSHAKE_SECONDS, 30, 75.0))
+            assert [client.end for client in clients] == [None] * 3
+            for client in clients[:2]:
+                assert "(1, maxConcurrentInboundConnections)" in str(book.sessions.refusal("192.0.2.9"))
+                client.close(DisconnectCause.CLIENT_CLOSED)
+            assert book.sessions.refusal("192.0.2.9") is not None
+            clients[2].close(DisconnectCause.CLIENT_CLOSED)
+            assert book.sessions.refusal("192.0.2.9") is None
+
+        run_virtual(main())
+
+    def test_a_shorter_handshake_holds_for_those_who_are_in_it(self) -> None:
+        async def main() -> None:
+            book = Book()
+            early = book.add()
+            await asyncio.sleep(4.0)
+            late = book.add()
+            book.sessions.apply(SessionLimits(0, 0, 3.0, 30, 75.0))
+            book.sessions.tick(book.loop.time())
+            assert (early.end, late.end) == ("aborted: handshake_timeout", None)
+            book.sessions.tick(book.loop.time() + 3.0)
+            assert late.end == "aborted: handshake_timeout"
+
+        run_virtual(main())
+
+    def test_a_shorter_interval_gives_each_client_one_turn_in_it(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=3600)
+            clients = [book.add() for _ in range(20)]
+            relays = [book.relay(client) for client in clients[:3]]
+            for client in clients[3:]:
+                book.done(client)
+            clients[5].close(DisconnectCause.CLIENT_CLOSED)
+            book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 5, 20.0))
+            for second in range(5):
+                book.sessions.tick(book.loop.time() + second)
+            assert [len(client.ticks) for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
+            assert [client.limit_changes for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
+            assert [(len(relay.ticks), relay.read_timeouts) for relay in relays] == [(1, [20.0])] * 3
+            assert book.sessions.relays == 3
+
+        run_virtual(main())
+
+    def test_an_unchanged_interval_keeps_everybodys_turn(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=4)
+            client = book.add()
+            book.done(client)
+            for second in range(8):
+                book.sessions.tick(book.loop.time() + second)
+                book.sessions.apply(SessionLimits(second, 0, HANDSHAKE_SECONDS, 4, 75.0))
             assert len(client.ticks) == 2
 
         run_virtual(main())

@@ -187,3 +187,18 @@ class TestResolving:
     def test_a_host_that_can_be_none_is_refused(self, loop_factory: LoopFactory, host: str) -> None:
         with pytest.raises(TargetRefused):
             self.resolved(loop_factory, host)
+
+
+def test_other_lists_hold_from_the_next_target_on() -> None:
+    async def main() -> None:
+        validator = TargetValidator(["*"], ["*"], ["*"])
+        target = BrokerAddress("127.0.0.1", 6650)
+        assert await validator.resolve(target) == ["127.0.0.1"]
+        for lists in (([], ["*"], ["*"]), (["*"], ["10.0.0.0/8"], ["*"]), (["*"], ["*"], ["6651"])):
+            validator.apply(*lists)
+            with pytest.raises(TargetRefused):
+                await validator.resolve(target)
+        validator.apply(["127.*"], ["127.0.0.0/8"], ["6650"])
+        assert await validator.resolve(target) == ["127.0.0.1"]
+
+    asyncio.run(main())

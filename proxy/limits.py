@@ -1,0 +1,130 @@
+"""Read the limits of each part of the proxy out of the configuration, at the start and after a reload."""
+
+import asyncio
+from typing import Final
+
+from limiter.dual import AsyncDualMemoryLimiter
+from limiter.semaphore import AsyncSemaphore
+from protocol import commands
+from protocol.slabs import SLAB_BYTES
+from protocol.topic_list import ANSWER_OVERHEAD_BYTES
+from proxy.broker_connection import BrokerClocks
+from proxy.broker_pool import PoolLimits
+from proxy.client_connection import ClientLimits
+from proxy.config import Config
+from proxy.counters import Counters, LimiterMetrics
+from proxy.dialer import SocketOptions
+from proxy.list_questions import TopicListLimits
+from proxy.sessions import SessionLimits
+from proxy.version import NAME
+from proxy.watch_limits import WatchLimits
+from proxy.write_watch import WriteLimits
+
+MOST_SPARE_SLABS: Final = 64
+
+
+def limiter(
+    config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
+) -> AsyncDualMemoryLimiter:
+    """Make the limiter of both memories."""
+    return AsyncDualMemoryLimiter.create(
+        heap_limit_bytes=config.heap_limit_bytes,
+        heap_max_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
+        heap_timeout_seconds=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000,
+        direct_limit_bytes=config.direct_limit_bytes,
+        direct_max_queue=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,
+        direct_timeout_seconds=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis / 1000,
+        clock=loop,
+        heap_observer=heap,
+        direct_observer=direct,
+    )
+
+
+def first_estimate(config: Config) -> int:
+    """Compute the heap permit of a list whose size is not known, in bytes."""
+    return config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES
+
+
+def spare_slabs(config: Config) -> int:
+    """Size the pool of free slabs: small beside the limits, so that memory nobody holds stays within their slack."""
+    memory = config.heap_limit_bytes + config.direct_limit_bytes
+    if not (config.heap_limit_bytes and config.direct_limit_bytes):
+        return MOST_SPARE_SLABS
+    return min(MOST_SPARE_SLABS, memory // 32 // SLAB_BYTES)
+
+
+def session_limits(config: Config) -> SessionLimits:
+    """Read how many clients there may be, and their clocks."""
+    return SessionLimits(
+        total=config.max_concurrent_inbound_connections,
+        per_address=config.max_concurrent_inbound_connections_per_ip,
+        handshake_seconds=config.handshake_timeout_millis / 1000,
+        keep_alive_seconds=config.keep_alive_interval_seconds,
+        read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
+    )
+
+
+def watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) -> WatchLimits:
+    """Make the limits of watch frames on relayed connections."""
+    return WatchLimits(
+        direct,
+        counters,
+        window_bytes=config.relay_buffer_bytes,
+        enabled=config.watch_topic_list_limit_enabled,
+        max_pause_seconds=config.watch_topic_list_max_pause_millis / 1000,
+        longest_hold_seconds=config.topic_list_request_timeout_millis / 1000,
+    )
+
+
+def write_limits(config: Config) -> WriteLimits:
+    """Read when a client is closed for not reading."""
+    return WriteLimits(
+        stall_seconds=config.topic_list_write_stall_timeout_millis / 1000,
+        min_bytes_per_second=config.topic_list_write_min_bytes_per_second,
+    )
+
+
+def socket_options(config: Config) -> SocketOptions:
+    """Read the options of every socket."""
+    return SocketOptions(
+        keep_alive_idle_seconds=config.tcp_keep_alive_idle_seconds,
+        keep_alive_interval_seconds=config.tcp_keep_alive_interval_seconds,
+        keep_alive_probes=config.tcp_keep_alive_probes,
+        user_timeout_millis=config.tcp_user_timeout_millis,
+    )
+
+
+def pool_limits(config: Config) -> PoolLimits:
+    """Read how many request connections there may be, their clocks and their CONNECT."""
+    return PoolLimits(
+        per_key=config.broker_connections_per_key,
+        total=config.broker_connections_total,
+        clocks=BrokerClocks(
+            keep_alive_seconds=config.keep_alive_interval_seconds,
+            answer_timeout_seconds=config.topic_list_broker_answer_timeout_millis / 1000,
+            idle_seconds=config.broker_connection_idle_millis / 1000,
+        ),
+        connect_frame=commands.connect_lookup(NAME),
+    )
+
+
+def list_limits(config: Config) -> TopicListLimits:
+    """Read the times and sizes of topic lists."""
+    return TopicListLimits(
+        request_timeout_seconds=config.topic_list_request_timeout_millis / 1000,
+        max_answer_bytes=config.topic_list_answer_limit_bytes,
+        max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
+        coalescing=config.topic_list_coalescing_enabled,
+    )
+
+
+def client_limits(config: Config) -> ClientLimits:
+    """Read what one client may do."""
+    return ClientLimits(
+        max_frame_bytes=config.max_lookup_frame_bytes,
+        max_message_bytes=config.max_message_size,
+        max_outstanding=config.max_outstanding_requests_per_connection,
+        send_buffer_bytes=config.client_socket_send_buffer_bytes,
+        frame_seconds=config.topic_list_request_timeout_millis / 1000,
+        keep_alive=config.keep_alive_interval_seconds > 0,
+    )

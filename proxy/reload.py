@@ -1,0 +1,210 @@
+"""Read the configuration again while the proxy runs, and put in force what may change (SIGHUP).
+
+Rule: all or nothing. A configuration with one fault changes nothing, and every fault is in the log with file, line and
+key. Each dynamic key is in `APPLIED_BY` with the parts that take it; the whole change is one step of the event loop, so
+no request sees half of it. Keys that need a restart keep the value in force until then.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from proxy.app import Proxy
+from proxy.config import Config, ConfigError
+from proxy.config_key import Key
+from proxy.errors import ProxyError
+from proxy.log import Logger
+from proxy.tasks import TaskScope
+
+LoadConfig = Callable[[], Config]
+Part = Callable[[Proxy, Config], None]
+
+READ_SECONDS: Final = 10.0
+REFUSED: Final = "configuration refused, the old one stays in force"
+_LIMITER: Final[tuple[Part, ...]] = (Proxy.apply_limiter,)
+# The largest answer follows the smaller limit, half the heap limit may wait on one broker.
+_MEMORY: Final[tuple[Part, ...]] = (Proxy.apply_limiter, Proxy.apply_topic_lists, Proxy.apply_budget)
+_BROKERS: Final[tuple[Part, ...]] = (Proxy.apply_broker_pool,)
+_TARGETS: Final[tuple[Part, ...]] = (Proxy.apply_targets,)
+
+# Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
+APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
+    "logLevel": (Proxy.apply_log_level,),
+    "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
+    "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": _LIMITER,
+    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": _LIMITER,
+    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
+    "topicListRequestTimeoutMillis": (
+        Proxy.apply_topic_lists, Proxy.apply_requests, Proxy.apply_clients, Proxy.apply_watches
+    ),
+    "topicListInitialHeapPermitBytes": (Proxy.apply_topic_lists,),
+    "topicListMaxAnswerBytes": (Proxy.apply_topic_lists, Proxy.apply_budget),
+    "topicListMaxOutstandingPerBroker": (Proxy.apply_topic_lists,),
+    "topicListCoalescingEnabled": (Proxy.apply_topic_lists,),
+    "topicListFairness": (Proxy.apply_limiter, Proxy.apply_topic_lists),
+    "topicListMaxMemoryPercentPerKey": (Proxy.apply_limiter, Proxy.apply_topic_lists),
+    "topicListWriteStallTimeoutMillis": (Proxy.apply_writes,),
+    "topicListWriteMinBytesPerSecond": (Proxy.apply_writes,),
+    "watchTopicListLimitEnabled": (Proxy.apply_watches,),
+    "watchTopicListMaxPauseMillis": (Proxy.apply_watches,),
+    "maxConcurrentLookupRequests": (Proxy.apply_requests, Proxy.apply_budget),
+    "maxConcurrentInboundConnections": (Proxy.apply_clients, Proxy.apply_budget),
+    "maxConcurrentInboundConnectionsPerIp": (Proxy.apply_clients,),
+    "maxOutstandingRequestsPerConnection": (Proxy.apply_clients,),
+    "handshakeTimeoutMillis": (Proxy.apply_clients,),
+    "clientSocketSendBufferBytes": (Proxy.apply_clients, Proxy.apply_budget),
+    "keepAliveIntervalSeconds": (Proxy.apply_clients, Proxy.apply_broker_pool),
+    "brokerProxyReadTimeoutMs": (Proxy.apply_clients,),
+    "brokerProxyConnectTimeoutMs": _BROKERS,
+    "topicListBrokerAnswerTimeoutMillis": _BROKERS,
+    "brokerConnectionsPerKey": _BROKERS,
+    "brokerConnectionsTotal": (Proxy.apply_broker_pool, Proxy.apply_budget),
+    "brokerConnectionIdleMillis": _BROKERS,
+    "brokerProxyAllowedHostNames": _TARGETS,
+    "brokerProxyAllowedIPAddresses": _TARGETS,
+    "brokerProxyAllowedTargetPorts": _TARGETS,
+    # Read when it is needed, from the configuration in force.
+    "shutdownDrainMillis": (),
+}
+
+
+def apply(proxy: Proxy, newer: Config, log: Logger) -> None:
+    """Put the dynamic keys of `newer` in force and log every difference; raises ConfigError and changes nothing then.
+
+    A part that fails is an internal error; the others are applied all the same.
+    """
+    old = proxy.config
+    differing = list(old.differences(newer))
+    config = old.adopt(newer)
+    proxy.take_config(config, [key.name for key in differing if not key.dynamic])
+    changed = [key for key in differing if key.dynamic]
+    for part in _parts(changed):
+        try:
+            part(proxy, config)
+        except Exception as error:
+            proxy.counters.internal_error(error, "reload")
+    for key in changed:
+        log.info("configuration changed", key=key.name, old=_shown(key, old), new=_shown(key, config))
+    for key in differing:
+        if not key.dynamic:
+            log.warning("a change needs a restart", key=key.name, old=_shown(key, old), new=_shown(key, newer))
+
+
+def _parts(changed: Iterable[Key[Any]]) -> list[Part]:
+    names = {key.name for key in changed}
+    return list(dict.fromkeys(part for name, parts in APPLIED_BY.items() if name in names for part in parts))
+
+
+def _shown(key: Key[Any], config: Config) -> str:
+    return key.shown(getattr(config, key.attribute))
+
+
+class ConfigUnreadable(ProxyError):
+    """The sources of the configuration were not read in time."""
+
+
+class Reloader:
+    """Reload when asked, one reload at a time; asked during one, read once more behind it."""
+
+    def __init__(self, proxy: Proxy, load: LoadConfig, log: Logger) -> None:
+        self._proxy = proxy
+        self._load = load
+        self._log = log
+        self._scope = TaskScope(lambda error: proxy.counters.internal_error(error, "reload"))
+        self._asked = False
+        self._running = False
+
+    def ask(self) -> None:
+        """Read the configuration again soon; ignored when the proxy is stopping."""
+        if self._stopping():
+            return
+        self._asked = True
+        if not self._running:
+            self._running = True
+            self._scope.start(self._work())
+
+    async def close(self) -> None:
+        """Give up a reload under way."""
+        self._scope.cancel()
+        await self._scope.emptied()
+
+    async def _work(self) -> None:
+        try:
+            while self._asked:
+                self._asked = False
+                await self._reload()
+        finally:
+            # In the step that saw nothing more to do: whoever asks after it starts anew.
+            self._running = False
+
+    async def _reload(self) -> None:
+        reloads = self._proxy.counters.config_reloads
+        try:
+            newer = await self._read()
+            if self._stopping():
+                return
+            apply(self._proxy, newer, self._log)
+        except ConfigError as error:
+            reloads["refused"] += 1
+            self._refuse(error)
+        except Exception as error:
+            reloads["refused"] += 1
+            self._log.error(REFUSED, detail=str(error))
+            if not isinstance(error, ConfigUnreadable):
+                self._proxy.counters.internal_error(error, "reload")
+        else:
+            reloads["applied"] += 1
+            for warning in newer.warnings:
+                self._log.warning("configuration", detail=str(warning))
+            self._log.info("configuration reloaded", keys=list(self._proxy.restart_needed))
+
+    def _refuse(self, error: ConfigError) -> None:
+        for problem in error.problems:
+            self._log.error(
+                "configuration fault",
+                file=problem.file,
+                line=problem.line,
+                key=problem.key,
+                got=problem.got,
+                expected=problem.expected,
+            )
+        self._log.error(REFUSED, detail=f"faults: {len(error.problems)}")
+
+    def _stopping(self) -> bool:
+        if not self._proxy.readiness.draining:
+            return False
+        self._proxy.counters.config_reloads["ignored"] += 1
+        self._log.warning("reload ignored: the proxy is stopping")
+        return True
+
+    async def _read(self) -> Config:
+        """Read the sources off the loop, and not for ever: a file may be on a disk that hangs."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[Config] = loop.create_future()
+
+        def finish(config: Config | None, error: Exception | None) -> None:
+            if found.done():
+                return
+            if config is not None:
+                found.set_result(config)
+            elif error is not None:
+                found.set_exception(error)
+
+        def read() -> None:
+            try:
+                result: tuple[Config | None, Exception | None] = (self._load(), None)
+            except Exception as error:
+                result = (None, error)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finish, *result)
+
+        # A thread of its own that nobody waits for: one of a pool would hold up the end of the process.
+        threading.Thread(target=read, name="reload", daemon=True).start()
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await found
+        except TimeoutError:
+            raise ConfigUnreadable(f"not read within {READ_SECONDS:g} s") from None

@@ -1,0 +1,52 @@
+"""Ask a running proxy for the document of `pulsar-proxy top`, over its control socket."""
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.control import VERSION
+
+PATIENCE_SECONDS: Final = 5.0
+_KEY: Final = "controlSocketPath"
+
+
+class NoAnswer(Exception):
+    """No proxy answers; the text says which paths were tried and which key leads to another."""
+
+
+def ask_top(paths: Sequence[Path]) -> Mapping[str, Any]:
+    """Give the document of the first of `paths` that a proxy listens on; raises NoAnswer."""
+    problems = []
+    for path in paths:
+        try:
+            return _document(_exchange(path))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            problems.append(f"{path} ({reason.lower()})")
+    tried = ", ".join(problems) if problems else "none: the configuration turns the socket off"
+    raise NoAnswer(f"no proxy answers; tried: {tried}; see {_KEY}, or give --socket")
+
+
+def _exchange(path: Path) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(PATIENCE_SECONDS)
+        asking.connect(os.fspath(path))
+        asking.sendall(b'{"show": "top"}\n')
+        pieces = []
+        while piece := asking.recv(65536):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _document(answer: bytes) -> Mapping[str, Any]:
+    if not answer.endswith(b"\n"):
+        raise ValueError("it ended the connection without an answer: too many are asking, or it is stopping")
+    read = json.loads(answer)
+    if not isinstance(read, dict) or read.get("version") != VERSION:
+        raise ValueError(f"it speaks another version, expected {VERSION}")
+    if not isinstance(read.get("top"), dict):
+        raise ValueError(f"it answers {str(read.get('error'))!r}")
+    return dict(read["top"])

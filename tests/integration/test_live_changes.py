@@ -1,0 +1,367 @@
+"""A changed configuration while clients are connected: every key acts, and has a meaning below what is held."""
+
+import asyncio
+import io
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.topic_list import ANSWER_OVERHEAD_BYTES
+from proxy.config import Config
+from proxy.log import open_log
+from proxy.reload import APPLIED_BY, apply
+from tests.support.async_client import lookup_frame
+from tests.support.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    SLOW_READER_RCVBUF,
+    TIGHT,
+    TOPIC,
+    TOPICS,
+    Stage,
+    direct_taken,
+    jammed,
+    namespace,
+    staged,
+    waiting_for_direct,
+)
+
+LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
+DYNAMIC: Final = [key.name for key in Config.keys() if key.dynamic]  # noqa: SIM118
+# Keys of parts that are not wired to a reload yet; whoever wires one adds its effect below and takes it from here.
+def change(stage: Stage, **keys: object) -> None:
+    """Put a configuration in force that differs in `keys`."""
+    newer = stage.proxy.config.replace({name: str(value) for name, value in keys.items()})
+    apply(stage.proxy, newer, open_log("error", "json", io.BytesIO()))
+
+
+# --- every key ------------------------------------------------------------------------------------
+
+
+class Effect(NamedTuple):
+    """What a key is changed to, where that shows, and what must be seen there then."""
+
+    text: str
+    seen: Callable[[Stage], object]
+    expected: object
+
+
+def _lanes(stage: Stage) -> Any:
+    (lanes,) = stage.proxy._services.requests.topic_lists._questions._lanes.values()
+    return lanes
+
+
+def _pool(stage: Stage) -> Any:
+    return stage.proxy.pool._limits
+
+
+def _connect_seconds(stage: Stage) -> object:
+    return stage.proxy.pool._dialer.timeout_seconds, stage.proxy._services.direct_mode._dialer.timeout_seconds
+
+
+def _request_seconds(stage: Stage) -> object:
+    requests = stage.proxy._services.requests
+    return (
+        requests.topic_lists._questions.limits.request_timeout_seconds,
+        requests.lookups._timeout_seconds,
+        requests.schemas._timeout_seconds,
+        stage.proxy._services.limits.frame_seconds,
+    )
+
+
+def _read_seconds(stage: Stage) -> object:
+    relays = [relay._read_timeout_seconds for relay in stage.proxy.sessions._relays._spoke_of]  # type: ignore[union-attr]
+    return stage.proxy._services.direct_mode._read_timeout_seconds, relays
+
+
+EFFECTS: Final[dict[str, Effect]] = {
+    "brokerProxyConnectTimeoutMs": Effect("2500", _connect_seconds, (2.5, 2.5)),
+    "brokerProxyReadTimeoutMs": Effect("90000", _read_seconds, (90.0, [90.0])),
+    "brokerProxyAllowedHostNames": Effect(
+        "a.example", lambda s: bool(s.proxy._validator._host_names[0].fullmatch("127.0.0.1")), False
+    ),
+    "brokerProxyAllowedIPAddresses": Effect("10.0.0.0/8", lambda s: s.proxy._validator._any_address, False),
+    "brokerProxyAllowedTargetPorts": Effect("6650", lambda s: s.proxy._validator._any_port, False),
+    "maxConcurrentInboundConnections": Effect("1", lambda s: s.proxy.sessions.refusal("192.0.2.1") is None, False),
+    "maxConcurrentInboundConnectionsPerIp": Effect("1", lambda s: s.proxy.sessions.refusal("127.0.0.1") is None, False),
+    "maxConcurrentLookupRequests": Effect("7", lambda s: s.lookups.limit, 7),
+    "maxOutstandingRequestsPerConnection": Effect("7", lambda s: s.proxy._services.limits.max_outstanding, 7),
+    "handshakeTimeoutMillis": Effect("1500", lambda s: s.proxy.sessions._limits.handshake_seconds, 1.5),
+    "keepAliveIntervalSeconds": Effect(
+        "0",
+        lambda s: (
+            s.proxy.sessions._limits.keep_alive_seconds,
+            s.proxy._services.limits.keep_alive,
+            _pool(s).clocks.keep_alive_seconds,
+        ),
+        (0, False, 0),
+    ),
+    "maxTopicListInFlightHeapMemSizeMB": Effect(
+        "8", lambda s: (s.heap.limit, _lanes(s).estimates.limit), (8 * MIB, 4 * MIB)
+    ),
+    "maxTopicListInFlightDirectMemSizeMB": Effect(
+        "8",
+        lambda s: (s.direct.limit, s.proxy._services.requests.topic_lists._questions.limits.max_answer_bytes),
+        (8 * MIB, 8 * MIB),
+    ),
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": Effect("5", lambda s: s.heap.timeout_seconds, 0.005),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": Effect(
+        "5", lambda s: s.direct.timeout_seconds, 0.005
+    ),
+    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": Effect("5", lambda s: s.heap.max_queue, 5),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": Effect("5", lambda s: s.direct.max_queue, 5),
+    "topicListRequestTimeoutMillis": Effect("9000", _request_seconds, (9.0,) * 4),
+    "topicListInitialHeapPermitBytes": Effect(
+        "5000", lambda s: s.proxy._services.requests.topic_lists._sizes.initial_bytes, 5000 + ANSWER_OVERHEAD_BYTES
+    ),
+    "topicListMaxAnswerBytes": Effect(
+        "5000", lambda s: s.proxy._services.requests.topic_lists._questions.limits.max_answer_bytes, 5000
+    ),
+    "topicListCoalescingEnabled": Effect(
+        "false", lambda s: s.proxy._services.requests.topic_lists._questions.limits.coalescing, False
+    ),
+    "topicListFairness": Effect("tenant", _sharing, ("tenant", [(True, 100)] * 4)),
+    "topicListMaxMemoryPercentPerKey": Effect("30", _sharing, ("fifo", [(False, 30)] * 4)),
+    "topicListWriteStallTimeoutMillis": Effect("7000", lambda s: s.proxy.writes.limits.stall_seconds, 7.0),
+    "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
+    "watchTopicListLimitEnabled": Effect("false", lambda s: s.proxy.watch_limits.enabled, False),
+    "watchTopicListMaxPauseMillis": Effect("70", lambda s: s.proxy.watch_limits.max_pause_seconds, 0.07),
+    "topicListMaxOutstandingPerBroker": Effect("3", lambda s: _lanes(s).questions.limit, 3),
+    "topicListBrokerAnswerTimeoutMillis": Effect("900", lambda s: _pool(s).clocks.answer_timeout_seconds, 0.9),
+    "brokerConnectionsPerKey": Effect("5", lambda s: _pool(s).per_key, 5),
+    "brokerConnectionsTotal": Effect("9", lambda s: _pool(s).total, 9),
+    "brokerConnectionIdleMillis": Effect("900000", lambda s: _pool(s).clocks.idle_seconds, 900.0),
+    "clientSocketSendBufferBytes": Effect("32768", lambda s: s.proxy._services.limits.send_buffer_bytes, 32768),
+    "shutdownDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_drain_millis, 100),
+    "logLevel": Effect("warning", lambda s: s.proxy._log.level, "warning"),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_each_dynamic_key_has_an_entry_and_an_effect_here(name: str) -> None:
+    assert name in APPLIED_BY
+    assert name in EFFECTS
+
+
+def test_no_other_key_has_an_entry() -> None:
+    assert set(APPLIED_BY) <= set(DYNAMIC)
+    assert set(EFFECTS) <= set(DYNAMIC)
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+async def test_a_changed_key_takes_effect(name: str) -> None:
+    effect = EFFECTS[name]
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        await stage.relayed()
+        assert effect.seen(stage) != effect.expected
+        change(stage, **{name: effect.text})
+        assert effect.seen(stage) == effect.expected
+        assert stage.proxy.counters.internal_errors == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["maxTopicListInFlightHeapMemSizeMB", "brokerConnectionsTotal", "maxConcurrentLookupRequests"]
+)
+async def test_the_budget_follows_the_limits(name: str) -> None:
+    async with staged() as stage:
+        before = stage.proxy.counters.budget_bytes
+        change(stage, **{name: 4})
+        assert stage.proxy.counters.budget_bytes < before
+
+
+# --- lowered below what is held -------------------------------------------------------------------
+
+
+async def test_a_memory_limit_lowered_below_what_is_held_takes_nothing_back_and_newcomers_wait() -> None:
+    async with staged() as stage:
+        readers = [await direct_taken(stage)]
+        readers.append(await stage.connected(SLOW_READER_RCVBUF))
+        await readers[1].ask_topics(namespace(1))
+        await stage.until(lambda: stage.direct.held >= 2 * LIST_BYTES - 200_000, "two bodies being written")
+        held = stage.direct.held
+        change(stage, maxTopicListInFlightDirectMemSizeMB=1)
+        assert stage.direct.held == held > stage.direct.limit
+        newcomer = await waiting_for_direct(stage, 2)
+        for reader in readers:
+            assert len((await reader.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert len((await newcomer.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_a_raised_memory_limit_serves_those_who_wait_at_once() -> None:
+    async with staged(**TIGHT) as stage:
+        jam = await jammed(stage)
+        change(stage, maxTopicListInFlightHeapMemSizeMB=20, maxTopicListInFlightDirectMemSizeMB=20)
+        for waiting in (jam.b, jam.c, jam.d):
+            assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_a_lowered_queue_keeps_those_who_stand_in_it_and_refuses_the_next() -> None:
+    async with staged(maxTopicListInFlightDirectMemSizeMB=1) as stage:
+        reader = await direct_taken(stage)
+        waiting = [await waiting_for_direct(stage, number) for number in (1, 2)]
+        change(stage, maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize=1)
+        assert (await (await stage.connected()).refused_topics(namespace(3))).error == ServerError.TooManyRequests
+        for client in (reader, *waiting):
+            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_requests_in_work_above_a_lowered_number_end_well_and_newcomers_are_refused_meanwhile() -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        client = await stage.connected()
+        await client.send(b"".join(lookup_frame(number, TOPIC) for number in (1, 2, 3)))
+        await stage.until(lambda: stage.lookups.held == 3, "three lookups")
+        change(stage, maxConcurrentLookupRequests=2)
+        await client.send(lookup_frame(4, TOPIC))
+        answer = (await client.answer()).lookupTopicResponse
+        assert (answer.request_id, answer.error) == (4, ServerError.TooManyRequests)
+        gate.set()
+        ended = {(await client.answer()).lookupTopicResponse.request_id for _ in range(3)}
+        assert ended == {1, 2, 3}
+        assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+async def test_a_client_above_a_lowered_number_of_requests_is_read_again_when_it_is_below() -> None:
+    async with staged(maxOutstandingRequestsPerConnection=6) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        client = await stage.connected()
+        await client.send(b"".join(lookup_frame(number, TOPIC) for number in range(1, 13)))
+        session = stage.session_of(client)
+        await stage.until(lambda: session._requests.outstanding == 6, "six requests")
+        change(stage, maxOutstandingRequestsPerConnection=2)
+        most: list[int] = []
+        serve = session._requests.serve
+
+        def watched(*arguments: Any) -> bool:
+            most.append(session._requests.outstanding)
+            return serve(*arguments)
+
+        watch = pytest.MonkeyPatch()
+        watch.setattr(type(session._requests), "serve", lambda _, *arguments: watched(*arguments))
+        try:
+            gate.set()
+            assert len([await client.answer() for _ in range(12)]) == 12
+        finally:
+            watch.undo()
+        assert len(most) == 6
+        assert max(most) == 1
+
+
+async def test_a_client_that_may_have_more_requests_is_read_on_at_once() -> None:
+    async with staged(maxOutstandingRequestsPerConnection=1) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        client = await stage.connected()
+        await client.send(b"".join(lookup_frame(number, TOPIC) for number in (1, 2, 3)))
+        session = stage.session_of(client)
+        await stage.until(lambda: session._requests.outstanding == 1 and not session.reading, "one request")
+        change(stage, maxOutstandingRequestsPerConnection=3)
+        await stage.until(lambda: session._requests.outstanding == 3, "three requests")
+        gate.set()
+        assert len([await client.answer() for _ in range(3)]) == 3
+
+
+async def test_a_broker_connection_too_many_gets_no_question_and_is_closed_when_it_has_none() -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(LISTS)
+        clients = [await stage.connected() for _ in range(2)]
+        for number, client in enumerate(clients):
+            await client.ask_topics(namespace(number))
+            await stage.until(lambda: stage.outstanding == number + 1, "a question")  # noqa: B023
+        # The second question opens the second connection.
+        await stage.until(lambda: len(stage.proxy.pool._keys) == 2, "two connections")
+        first, second = next(iter(stage.proxy.pool._connections.values()))
+        third = await stage.connected()
+        await third.ask_topics(namespace(2))
+        await stage.until(lambda: second.outstanding == 1, "a question on the second connection")
+        change(stage, brokerConnectionsPerKey=1)
+        fourth = await stage.connected()
+        await fourth.ask_topics(namespace(3))
+        await stage.until(lambda: first.outstanding == 3, "a question on the first connection")
+        assert second.outstanding == 1
+        gate.set()
+        for client in (*clients, third, fourth):
+            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+        await stage.until(lambda: list(stage.proxy.pool._keys) == [first], "one connection left")
+
+
+async def test_idle_broker_connections_above_a_lowered_total_are_closed_and_no_more_than_those() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        await client.lookup(TOPIC)
+        assert len(stage.proxy.pool._keys) == 2
+        change(stage, brokerConnectionsTotal=1, brokerConnectionsPerKey=1)
+        await stage.until(lambda: stage.caused("idle") == 1, "one closed")
+        await stage.until(lambda: len(stage.proxy.pool._keys) == 1, "one left")
+        for _ in range(3):
+            stage.proxy.pool.tick(asyncio.get_running_loop().time())
+        assert stage.caused("idle") == 1
+
+
+async def test_who_waits_for_a_broker_connection_gets_one_when_more_are_allowed() -> None:
+    async with staged(brokerConnectionsTotal=1, brokerConnectionsPerKey=1) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client, other = await stage.connected(), await stage.connected()
+        await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.outstanding == 1, "a question")
+        await other.send(lookup_frame(1, TOPIC))
+        await stage.until(lambda: stage.books()["waiting for a broker connection"] == 1, "one that waits")
+        change(stage, brokerConnectionsTotal=2)
+        assert (await other.answer()).type == pb.BaseCommand.LOOKUP_RESPONSE
+        gate.set()
+        await client.answer()
+
+
+# --- clocks and lists -----------------------------------------------------------------------------
+
+
+async def test_a_shorter_keep_alive_reaches_clients_and_brokers_that_were_there_before() -> None:
+    # The clock of these tests ticks every 20 ms: an interval of 20 is 0.4 s.
+    async with staged(keepAliveIntervalSeconds=3600) as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        pings = stage.broker.record.received[CommandType.PING]
+        change(stage, keepAliveIntervalSeconds=1)
+        assert (await client.command()).type == pb.BaseCommand.PING
+        await stage.until(lambda: stage.broker.record.received[CommandType.PING] > pings, "a PING to the broker")
+
+
+async def test_a_client_pinged_just_before_the_interval_shrinks_has_a_whole_one_to_answer() -> None:
+    async with staged(keepAliveIntervalSeconds=3600) as stage:
+        client = await stage.connected()
+        session = stage.session_of(client)
+        for _ in range(2):
+            session.tick(0.0)
+        assert (await client.command()).type == pb.BaseCommand.PING
+        change(stage, keepAliveIntervalSeconds=3599)
+        session.tick(0.0)
+        assert session.cause is None
+        await client.ping()
+
+
+async def test_a_target_no_longer_allowed_keeps_its_relay_and_gets_no_new_one() -> None:
+    async with staged() as stage:
+        relayed = await stage.relayed()
+        change(stage, brokerProxyAllowedHostNames="a.example")
+        refused = await stage.client()
+        with pytest.raises(AssertionError, match="brokerProxyAllowedHostNames"):
+            await refused.connect(target=f"127.0.0.1:{stage.broker.port}")
+        await relayed.ping()
+
+
+async def test_a_request_that_has_arrived_keeps_its_clock() -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(LISTS)
+        early, late = await stage.connected(), await stage.connected()
+        await early.ask_topics(namespace(0))
+        await stage.until(lambda: stage.outstanding == 1, "a question")
+        change(stage, topicListRequestTimeoutMillis=50)
+        assert (await late.refused_topics(namespace(1))).error == ServerError.TooManyRequests
+        gate.set()
+        assert len((await early.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS

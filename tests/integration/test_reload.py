@@ -1,0 +1,273 @@
+"""The reload itself: all or nothing, one at a time, never in the way, and by a real SIGHUP."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from protocol.command_type import CommandType
+from proxy import reload
+from proxy.config import Config
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import GeneratedTopics
+from proxy.log import open_log
+from proxy.reload import APPLIED_BY, Reloader, apply
+from tests.support.async_client import Closed, eventually
+from tests.support.proxy_under_test import Stage, config_for, namespace, staged
+from tests.support.running_proxy import Running, child_proxy
+
+LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
+
+
+class Sources:
+    """What a reload finds: a configuration or an exception, and a gate in front of it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.keys: dict[str, object] = {}
+        self.error: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.reads = 0
+
+    def __call__(self) -> Config:
+        self.reads += 1
+        assert self.gate.wait(20)
+        if self.error is not None:
+            raise self.error
+        return config_for(self._stage.proxy.config.broker_service_url, **self.keys)
+
+
+class Reloading(NamedTuple):
+    stage: Stage
+    sources: Sources
+    reloader: Reloader
+    log: io.BytesIO
+
+    def results(self) -> dict[str, int]:
+        return {name: count for name, count in self.stage.proxy.counters.config_reloads.items() if count}
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+    async def reload(self) -> None:
+        """Reload, and wait for its end."""
+        self.reloader.ask()
+        await self.stage.until(lambda: not self.reloader._running, "the end of the reload")
+
+
+@asynccontextmanager
+async def reloading() -> AsyncIterator[Reloading]:
+    async with staged() as stage:
+        log, sources = io.BytesIO(), Sources(stage)
+        reloader = Reloader(stage.proxy, sources, open_log("info", "json", log))
+        yield Reloading(stage, sources, reloader, log)
+        sources.gate.set()
+        await reloader.close()
+
+
+async def test_each_change_is_a_line_and_so_is_each_key_that_needs_a_restart() -> None:
+    async with reloading() as running:
+        running.sources.keys = {"maxConcurrentLookupRequests": 7, "acceptBacklog": 9, "clusterName": "other"}
+        await running.reload()
+        (changed,) = running.lines("configuration changed")
+        assert (changed["key"], changed["old"], changed["new"]) == ("maxConcurrentLookupRequests", "50000", "7")
+        static = [(line["key"], line["old"], line["new"]) for line in running.lines("a change needs a restart")]
+        assert static == [("clusterName", "test", "other"), ("acceptBacklog", "4096", "9")]
+        proxy = running.stage.proxy
+        assert (proxy.config.accept_backlog, proxy.config.max_concurrent_lookup_requests) == (4096, 7)
+        assert list(proxy.restart_needed) == ["clusterName", "acceptBacklog"]
+        running.sources.keys = {}
+        await running.reload()
+        assert not proxy.restart_needed
+        assert running.results() == {"applied": 2}
+
+
+async def test_a_fault_keeps_the_old_configuration_wholly_and_each_is_a_line() -> None:
+    async with reloading() as running:
+        before = running.stage.proxy.config
+        running.sources.keys = {"maxConcurrentLookupRequests": 7, "logLevel": "loud", "acceptBacklog": -1}
+        applied_at = running.stage.proxy.counters.config_applied_at
+        await running.reload()
+        faults = {(line["key"], line["got"]) for line in running.lines("configuration fault")}
+        assert faults == {("logLevel", "'loud'"), ("acceptBacklog", "'-1'")}
+        assert running.stage.proxy.config is before
+        assert running.stage.lookups.limit == 50_000
+        assert running.results() == {"refused": 1}
+        assert running.stage.proxy.counters.config_applied_at == applied_at
+        running.sources.keys = {"maxConcurrentLookupRequests": 7}
+        await running.reload()
+        assert running.stage.lookups.limit == 7
+        assert running.results() == {"refused": 1, "applied": 1}
+
+
+async def test_asked_during_a_reload_it_reads_once_more_behind_it_and_the_last_state_is_in_force() -> None:
+    async with reloading() as running:
+        running.sources.gate.clear()
+        running.sources.keys = {"maxConcurrentLookupRequests": 7}
+        running.reloader.ask()
+        await running.stage.until(lambda: running.sources.reads == 1, "a read")
+        for _ in range(10):
+            running.reloader.ask()
+        running.sources.keys = {"maxConcurrentLookupRequests": 8}
+        running.sources.gate.set()
+        await running.stage.until(lambda: not running.reloader._running, "the end of the reload")
+        assert running.sources.reads == 2
+        assert running.stage.lookups.limit == 8
+        assert running.results() == {"applied": 2}
+
+
+async def test_clients_are_served_while_the_sources_hang_and_the_reload_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reload, "READ_SECONDS", 0.1)
+    async with reloading() as running:
+        running.sources.gate.clear()
+        running.reloader.ask()
+        client = await running.stage.connected()
+        await client.topics(namespace(0))
+        await running.stage.until(lambda: running.results() == {"refused": 1}, "a reload given up")
+        assert "not read within" in running.lines(reload.REFUSED)[0]["detail"]
+        monkeypatch.setattr(reload, "READ_SECONDS", 20.0)
+        running.sources.gate.set()
+        await running.reload()
+        assert running.results() == {"refused": 1, "applied": 1}
+
+
+async def test_a_reload_that_crashes_is_counted_and_the_next_one_works() -> None:
+    async with reloading() as running:
+        running.sources.error = RuntimeError("no")
+        await running.reload()
+        assert running.results() == {"refused": 1}
+        running.sources.error = None
+        await running.reload()
+        assert running.results() == {"refused": 1, "applied": 1}
+        running.stage.expected_internal_errors = {"reload": 1}
+
+
+async def test_a_part_that_fails_keeps_no_other_from_its_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no")
+
+    async with staged() as stage:
+        monkeypatch.setitem(APPLIED_BY, "logLevel", (broken,))
+        newer = stage.proxy.config.replace({"logLevel": "debug", "maxConcurrentLookupRequests": "7"})
+        apply(stage.proxy, newer, open_log("error", "json", io.BytesIO()))
+        assert stage.lookups.limit == 7
+        stage.expected_internal_errors = {"reload": 1}
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+async def test_a_proxy_that_stops_ignores_a_reload(moment: str) -> None:
+    async with reloading() as running:
+        running.sources.keys = {"maxConcurrentLookupRequests": 7}
+        running.sources.gate.clear()
+        if moment == "during":
+            running.reloader.ask()
+            await running.stage.until(lambda: running.sources.reads == 1, "a read")
+        running.stage.proxy.readiness.draining = True
+        if moment == "before":
+            running.reloader.ask()
+        running.sources.gate.set()
+        await running.stage.until(lambda: not running.reloader._running, "the end of the reload")
+        assert running.results() == {"ignored": 1}
+        assert running.stage.lookups.limit == 50_000
+
+
+# --- a proxy of its own ---------------------------------------------------------------------------
+
+
+def set_keys(proxy: Running, **keys: object) -> None:
+    """Write `keys` behind what is in the file: the last line of a key wins."""
+    with proxy.config.open("a") as file:
+        file.writelines(f"{key}={value}\n" for key, value in keys.items())
+
+
+async def hang_up(proxy: Running, event: str) -> list[dict[str, Any]]:
+    """Send SIGHUP, wait for one more line of `event`, and give all of them."""
+    before = len(proxy.lines(event))
+    os.kill(proxy.child.pid, signal.SIGHUP)
+    await eventually(lambda: len(proxy.lines(event)) > before, event)
+    return proxy.lines(event)
+
+
+async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path: Path) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
+        client = await proxy.connected()
+        set_keys(proxy, maxTopicListInFlightHeapMemSizeMB=7, webServicePort=1)
+        await hang_up(proxy, "configuration reloaded")
+        metrics = (await proxy.get("/metrics")).decode()
+        assert 'topic_list_heap_memory_limit_bytes{cluster="test"} 7.340032e+06' in metrics
+        assert 'config_reloads_total{cluster="test",result="applied"} 1.0' in metrics
+        assert [line["key"] for line in proxy.lines("a change needs a restart")] == ["webServicePort"]
+        set_keys(proxy, maxTopicListInFlightHeapMemSizeMB=9, logLevel="loud")
+        await hang_up(proxy, reload.REFUSED)
+        (fault,) = proxy.lines("configuration fault")
+        assert (fault["file"], fault["key"], fault["got"]) == (str(proxy.config), "logLevel", "'loud'")
+        assert fault["line"] == len(proxy.config.read_text().splitlines())
+        metrics = (await proxy.get("/metrics")).decode()
+        assert 'topic_list_heap_memory_limit_bytes{cluster="test"} 7.340032e+06' in metrics
+        assert 'config_reloads_total{cluster="test",result="refused"} 1.0' in metrics
+        assert len((await client.topics("demo/ns-0")).topics) == 100
+
+
+async def test_a_storm_of_sighups_and_one_in_the_drain_harm_nobody(tmp_path: Path) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
+        client = await proxy.connected()
+        for number in range(50):
+            set_keys(proxy, maxConcurrentLookupRequests=100 + number)
+            os.kill(proxy.child.pid, signal.SIGHUP)
+        await client.topics("demo/ns-0")
+        await eventually(lambda: any(line["new"] == "149" for line in proxy.lines("configuration changed")), "the last")
+        gate = broker.script.hold(LISTS)
+        request = asyncio.gather(client.topics("demo/ns-0"))
+        async with asyncio.timeout(20):
+            await broker.record.seen(LISTS, 2)
+        await proxy.draining()
+        await hang_up(proxy, "reload ignored: the proxy is stopping")
+        gate.set()
+        assert len((await request)[0].topics) == 100
+        assert await proxy.exit_code() == 0
+        with pytest.raises((Closed, ConnectionError)):
+            await client.command()
+
+
+async def test_a_proxy_started_in_a_terminal_leaves_with_it(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    config = tmp_path / "proxy.conf"
+    keys = {
+        "servicePort": 0,
+        "webServicePort": 0,
+        "brokerServiceURL": "pulsar://127.0.0.1:1",
+        "controlSocketPath": "none",
+    }
+    config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    command = [sys.executable, "-m", "proxy", "serve", "--config", str(config)]
+    process = await asyncio.create_subprocess_exec(*command, stderr=slave, stdin=slave, start_new_session=True)
+    os.close(slave)
+    try:
+        lines = b""
+        async with asyncio.timeout(20):
+            while b"listening for http" not in lines:
+                lines += await asyncio.to_thread(os.read, master, 4096)
+            # Its terminal, but no controlling one: the signal that the kernel would send comes from here.
+            process.send_signal(signal.SIGHUP)
+            while b"configuration reloaded" not in lines:
+                lines += await asyncio.to_thread(os.read, master, 4096)
+            os.close(master)
+            process.send_signal(signal.SIGHUP)
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,230 @@
+"""The screen of `pulsar-proxy top`, its rates, and the loop around it."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.top import command
+from proxy.top.ask import NoAnswer
+from proxy.top.rates import LOOKS, Rates
+from proxy.top.screen import render
+
+MIB = 1024 * 1024
+BOOKS = {
+    "held_bytes": 50 * MIB,
+    "limit_bytes": 100 * MIB,
+    "peak_held_bytes": 99 * MIB,
+    "queue_size": 312,
+    "queue_max_size": 10_000,
+    "growers_waiting": 2,
+    "overshoots": 1,
+    "timed_out": 3,
+    "queue_full": 4,
+    "cancelled": 5,
+    "wait_p50_ms": 12.0,
+    "wait_p99_ms": None,
+}
+
+
+def document(**changes: object) -> dict[str, Any]:
+    """Make a document as a proxy does."""
+    refusal = {
+        "time": 0.0, "stage": "heap", "client": "192.0.2.1:5000", "subject": "t/b", "limiter": "heap", "asked": MIB,
+        "held": 100 * MIB, "limit": 100 * MIB, "queued": 7, "change": "maxTopicListInFlightHeapMemSizeMB",
+        "reason": "Failed", "top_holders": [["t/a", 30 * MIB]],
+    }  # fmt: skip
+    usage = {"name": "t/a", "byte_seconds": 12.5 * MIB, "sent_bytes": 310.0 * MIB, "refused": 2.0}
+    return {
+        "proxy": {
+            "version": "1.2", "pid": 47, "cluster": "c", "address": "0.0.0.0:6650", "state": "serving",
+            "uptime_seconds": 90_061.0, "time": 0.0,
+        },
+        "memory": {
+            "resident_bytes": 84 * MIB, "peak_bytes": None, "budget_bytes": 612 * MIB, "container_limit_bytes": None,
+        },
+        "limiters": {"heap": dict(BOOKS), "direct": {**BOOKS, "limit_bytes": 0, "queue_max_size": 0}},
+        "clients": {"lookup_mode": 812, "relayed": 120, "accepted": 1000, "rejected": 6},
+        "broker_connections": {"connecting": 0, "idle": 2, "asked": 4, "paused": 1},
+        "lists": {"asked": 1204, "outcomes": {"answered": 1190, "failed": 0}, "per_second": {"answered": 34.21}},
+        "slow_readers_closed": {"write_stalled": 3},
+        "watches": {"pauses": 9.0},
+        "usage": {"half_life_seconds": 60.0, "namespaces": [usage], "principals": [{**usage, "name": "alice"}]},
+        "refusals": [refusal],
+        "config": {"topicListFairness": "fifo", "maxTopicListInFlightHeapMemSizeMB": "100"},
+        "restart_needed": ["servicePort"],
+        **changes,
+    }  # fmt: skip
+
+
+def screen(**changes: object) -> str:
+    return "\n".join(render(document(**changes), 200))
+
+
+# --- the screen -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pid 47  0.0.0.0:6650  cluster c  serving  up 1d 1h 1m",
+        "84.0 MiB resident, peak ?, budget 612.0 MiB, container no limit",
+        "812 in lookup mode, 120 relayed; accepted 1000, rejected 6",
+        "connecting 0, idle 2, asked 4, paused 1",
+        "heap     [##########..........] 50.0 MiB of 100.0 MiB, peak 99.0 MiB",
+        "direct   [....................] 50.0 MiB of no limit",
+        "queue 312/10000, growing 2, wait p50 12.0 ms p99 -; timed out 3, queue full 4, overshoots 1",
+        "asked 1204; answered 1190 (34.2/s)",
+        "readers closed: write_stalled 3",
+        "watches  pauses 9",
+        "heap 192.0.2.1:5000 t/b: asked 1.0 MiB, held 100.0 MiB of 100.0 MiB, queue 7;"
+        " change maxTopicListInFlightHeapMemSizeMB; holders t/a 30.0 MiB",
+        "topicListFairness=fifo, maxTopicListInFlightHeapMemSizeMB=100",
+        "restart  needed for servicePort",
+    ],
+)
+def test_the_screen_says(text: str) -> None:
+    assert text in screen()
+
+
+def test_namespaces_and_principals_stand_with_what_they_used() -> None:
+    rows = [line.split() for line in screen().splitlines() if line.startswith(("t/a", "alice"))]
+    assert rows == [[name, "12.5", "310.0", "2"] for name in ("t/a", "alice")]
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    assert max(map(len, render(document(), 40))) == 40
+
+
+def test_nothing_that_a_client_named_reaches_the_terminal_unprintable() -> None:
+    evil = "\x1b]0;owned\x07\u202e\n\r\x9b2J"
+    changed = document()
+    changed["usage"]["namespaces"][0]["name"] = evil
+    changed["refusals"][0]["subject"] = evil * 50
+    changed["refusals"][0]["top_holders"] = [[evil, 1]]
+    changed["config"]["topicListFairness"] = evil
+    assert all(line.isprintable() for line in render(changed, 200))
+
+
+def test_an_idle_proxy_has_a_screen_too() -> None:
+    usage = {"half_life_seconds": 60.0, "namespaces": [], "principals": []}
+    shown = screen(refusals=[], watches={}, restart_needed=[], usage=usage, future="unknown")
+    assert "no refusals" in shown
+    assert "watches" not in shown
+    assert "restart" not in shown
+
+
+# --- rates ----------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_that_of_the_last_ten_looks() -> None:
+    rates = Rates()
+    assert rates.per_second() == {}
+    rates.tick(0.0, {"answered": 5})
+    assert rates.per_second() == {}
+    rates.tick(2.0, {"answered": 9, "failed": 3})
+    assert rates.per_second() == {"answered": 2.0, "failed": 1.5}
+    for look in range(LOOKS):
+        rates.tick(100.0 + look, {"answered": 100 + 7 * look})
+    assert rates.per_second() == {"answered": 7.0}
+
+
+def test_a_clock_that_stands_still_gives_no_rate() -> None:
+    rates = Rates()
+    for _ in range(2):
+        rates.tick(1.0, {"answered": 1})
+    assert rates.per_second() == {}
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+Outcome = Mapping[str, Any] | BaseException
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[Sequence[Path]]:
+    """Have the proxy answer so, one after the other; gives the paths that were asked."""
+    left, seen = iter(outcomes), []
+
+    def ask(paths: Sequence[Path]) -> Mapping[str, Any]:
+        seen.append(paths)
+        outcome = next(left)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(command, "ask_top", ask)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    return seen
+
+
+def options(**given: object) -> argparse.Namespace:
+    return argparse.Namespace(**{"socket": "/s", "config": None, "once": False, "json": False, "interval": 1.0} | given)
+
+
+def test_a_terminal_is_redrawn_in_place_until_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked(monkeypatch, document(), document(), KeyboardInterrupt())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "8")
+    assert command.run_top(options(), {}) == 0
+    first, second = capsys.readouterr().out.split("\x1b[H")[1:]
+    assert first.count("\n") == 7
+    assert max(len(line) for line in first.replace("\x1b[K", "").split("\n")) <= 60
+    assert (first.endswith("\x1b[J"), second.rstrip("\n")) == (True, first)
+
+
+def test_what_is_no_terminal_gets_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked(monkeypatch, document(), document(), KeyboardInterrupt())
+    assert command.run_top(options(), {}) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert out.count("in lookup mode") == 2
+
+
+def test_json_is_one_document_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked(monkeypatch, document(), document(), KeyboardInterrupt())
+    assert command.run_top(options(json=True), {}) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in lines if line] == [document()] * 2
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_proxy_that_does_not_answer_is_one_line_and_exit_code_1(
+    before: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked(monkeypatch, *[document()] * before, NoAnswer("no proxy answers"))
+    assert command.run_top(options(), {}) == 1
+    assert capsys.readouterr().err == "error: no proxy answers\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "expected"),
+    [
+        ({"socket": "/run/s"}, {}, ["/run/s"]),
+        ({"socket": None}, {"controlSocketPath": "/env/s"}, ["/env/s"]),
+        ({"socket": None}, {"controlSocketPath": "none"}, []),
+        ({"socket": None}, {"XDG_RUNTIME_DIR": "/x", "servicePort": "7001"}, ["/x/pulsar-proxy-7001.sock"]),
+    ],
+)
+def test_the_socket_is_found_as_the_proxy_finds_it(
+    given: dict[str, object], environ: dict[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = asked(monkeypatch, document())
+    assert command.run_top(options(once=True, **given), environ) == 0
+    assert [str(path) for path in seen[0]][: max(1, len(expected))] == expected
+
+
+def test_a_wrong_configuration_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "proxy.conf").write_text("servicePort=x\n")
+    assert command.run_top(options(socket=None, config=tmp_path / "proxy.conf"), {}) == 2
+    assert "proxy.conf:1: servicePort: got 'x'" in capsys.readouterr().err
