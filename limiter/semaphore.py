@@ -290,8 +290,8 @@ class AsyncSemaphore(Waiting):
             if newcomer is not None and (growth is None or shares.behind(growth.permit.key)):
                 size = ledger.room_for(newcomer.size)
                 if size != MUST_WAIT:
-                    self._deadlines.forget(newcomer)
                     shares.take(newcomer, size)
+                    self._deadlines.forget(newcomer)
                     waited = self._clock.time() - newcomer.queued_at
                     newcomer.set_result(self._book(newcomer.size, size, newcomer.key, waited))
                     continue
