@@ -46,9 +46,9 @@ class Claim:
     def begin(self) -> Hashable:
         """Return the key for a new acquire; raise ValueError if an earlier one still waits or is held."""
         charged = self._charged
-        if isinstance(charged, Newcomer):
+        if isinstance(charged, Newcomer) and charged.queue is None:
             charged = charged.permit()
-        if charged is not None and not charged.released:
+        if isinstance(charged, Newcomer) or (charged is not None and not charged.released):
             raise ValueError(f"expected a claim that is free, got one that is charged for {charged!r}")
         return self._key
 
