@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+import limiter.shares
 from limiter.queue import Newcomer
-from limiter.shares import Ring, Share, Shares
+from limiter.shares import QUANTA_PER_LIMIT, Ring, Share, Shares
 from tests.property.test_semaphore_machine import LIMITS, PICK, Request, SemaphoreMachine
 
 KEYS = st.sampled_from(["a", "b", "c", None])
@@ -20,8 +21,17 @@ BY_KEY, ONE_LINE, NO_ORDER = "by key", "one line", "no order"
 class SharesMachine(SemaphoreMachine):
     """The same semaphore and the same model, with shares."""
 
-    @initialize(limit=LIMITS, max_queue=st.sampled_from([0, 0, 3]), share=st.booleans(), cap=CAPS)
-    def begin(self, limit: int, max_queue: int, share: bool = True, cap: int = 100) -> None:
+    @initialize(
+        limit=LIMITS,
+        max_queue=st.sampled_from([0, 0, 3]),
+        share=st.booleans(),
+        cap=CAPS,
+        quanta=st.sampled_from([1, 3, QUANTA_PER_LIMIT]),
+    )
+    def begin(
+        self, limit: int, max_queue: int, share: bool = True, cap: int = 100, quanta: int = QUANTA_PER_LIMIT
+    ) -> None:
+        limiter.shares.QUANTA_PER_LIMIT = quanta  # the limits here are small
         super().begin(limit=limit, max_queue=max_queue)
         self.cap = cap
         self.limiter.set_sharing(share, cap)
@@ -50,6 +60,12 @@ class SharesMachine(SemaphoreMachine):
             self.order = NO_ORDER  # who was granted before the move, was not overtaken by who moved
         claims[pick % len(claims)].recharge(key)
         self._step(tick)
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            limiter.shares.QUANTA_PER_LIMIT = QUANTA_PER_LIMIT
 
     # Invariants, after every step
 
