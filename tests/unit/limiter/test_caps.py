@@ -78,6 +78,7 @@ async def test_one_that_leaves_a_capped_key_lets_a_smaller_one_of_it_go(limiter:
     await limiter.acquire(40, key="a")
     large = await start(limiter.acquire(30, key="a"))
     small = await start(limiter.acquire(10, key="a"))
+    assert limiter.statistics().keys_capped == 1
     large.cancel()
     assert (await small).size == 10
 
