@@ -7,12 +7,17 @@ Map, from the ground up:
     permit      a booked share
     ledger      who holds how much, what fits, who overshoots
     queue       who waits, in which order
+    shares      in which order, when keys go in turns
     deadlines   until when, with one timer for all
+    claim       who is charged, changeable
+    readings    what anybody may look at
+    waiting     joining a queue, and leaving it without a grant
     semaphore   the decisions: AsyncSemaphore
     dual        heap and direct: AsyncDualMemoryLimiter
     helpers     a permit held around an operation
 """
 
+from limiter.claim import Claim
 from limiter.clock import Clock, Timer
 from limiter.dual import AsyncDualMemoryLimiter, LimitType
 from limiter.errors import (
@@ -33,6 +38,7 @@ from limiter.semaphore import AsyncSemaphore
 __all__ = [
     "AsyncDualMemoryLimiter",
     "AsyncSemaphore",
+    "Claim",
     "Clock",
     "ForeignPermit",
     "LimitType",

@@ -8,6 +8,7 @@ import enum
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
+from limiter.claim import Claim
 from limiter.clock import Clock
 from limiter.errors import ForeignPermit
 from limiter.observer import LimiterObserver
@@ -82,9 +83,10 @@ class AsyncDualMemoryLimiter:
         *,
         key: Hashable = None,
         timeout_seconds: float | None = None,
+        claim: Claim | None = None,
     ) -> Coroutine[Any, Any, Permit]:
         """Acquire `size` bytes of that memory; see `AsyncSemaphore.acquire`."""
-        return self.of(limit_type).acquire(size, key=key, timeout_seconds=timeout_seconds)
+        return self.of(limit_type).acquire(size, key=key, timeout_seconds=timeout_seconds, claim=claim)
 
     def update(self, permit: Permit, size: int, *, timeout_seconds: float | None = None) -> Coroutine[Any, Any, Permit]:
         """Change a permit of either memory to `size` bytes; see `AsyncSemaphore.update`."""
@@ -93,6 +95,11 @@ class AsyncDualMemoryLimiter:
     def release(self, permit: Permit) -> None:
         """Give a permit of either memory back; a second call does nothing."""
         self._owner(permit).release(permit)
+
+    def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
+        """Change how both share; see `AsyncSemaphore.set_sharing`."""
+        self.heap.set_sharing(share_by_key, key_cap_percent)
+        self.direct.set_sharing(share_by_key, key_cap_percent)
 
     def close(self) -> None:
         """Close both; see `AsyncSemaphore.close`."""

@@ -18,13 +18,14 @@ MUST_WAIT = -1
 class Ledger:
     """Say what fits and book it; `limit <= 0` lets everything fit and books all the same."""
 
-    __slots__ = ("held", "holders", "limit", "overshooter", "overshoots", "overshot_from", "peak_held")
+    __slots__ = ("held", "holders", "keyed", "limit", "overshooter", "overshoots", "overshot_from", "peak_held")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
         self.peak_held = 0
         self.holders: dict[Hashable, int] = {}
+        self.keyed = 0  # their sum: the rest of what is held has no key
         self.overshooter: Permit | None = None
         self.overshot_from = 0  # the overshooter's size before it overshot
         self.overshoots = 0
@@ -83,7 +84,21 @@ class Ledger:
         if self.held <= self.limit or (permit is self.overshooter and n <= self.overshot_from):
             self.overshooter = None
 
+    def held_by(self, key: Hashable) -> int:
+        """Return what the permits of `key` hold; all permits without a key are those of None."""
+        return self.held - self.keyed if key is None else self.holders.get(key, 0)
+
+    def recharge(self, permit: Permit, key: Hashable) -> None:
+        """Charge what `permit` holds to another key; `held` stays as it is."""
+        if permit.size:
+            if permit.key is not None:
+                self._charge(permit.key, -permit.size)
+            if key is not None:
+                self._charge(key, permit.size)
+        permit.key = key
+
     def _charge(self, key: Hashable, delta: int) -> None:
+        self.keyed += delta
         holds = self.holders.get(key, 0) + delta
         if holds:
             self.holders[key] = holds

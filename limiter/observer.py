@@ -41,7 +41,11 @@ class LimiterObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimiterStatistics:
-    """The numbers of one moment: up to `max_queue` measures, behind it counters since construction."""
+    """The numbers of one moment: up to `max_queue` measures, behind it counters since construction.
+
+    The last three are measures again, and 0 where nothing is shared by key: keys that wait, those of them that
+    their cap keeps out, and what all keys owe for growth and for large requests.
+    """
 
     name: str
     limit: int
@@ -57,6 +61,9 @@ class LimiterStatistics:
     cancelled: int
     overshoots: int
     observer_errors: int
+    keys_waiting: int = 0
+    keys_capped: int = 0
+    debt: int = 0
 
 
 class Tally:

@@ -1,19 +1,20 @@
 """Own the order of those who wait: the waiters and the queue they stand in; decide no grant, read no clock.
 
 Rule: first in, first out, and anybody may leave from any place in constant time. The semaphore sees `head`,
-`push`, `remove` and `len` only, so that a discipline which shares between keys can take this one's place.
+`push`, `remove`, `drain` and `len` only, so that a discipline which shares between keys (`limiter.shares`) can
+take this one's place.
 """
 
 import asyncio
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
 
 from limiter.errors import PermitAcquireError
 
 if TYPE_CHECKING:
     from limiter.permit import Permit
 
-__all__ = ["Growth", "Newcomer", "Waiter", "WaiterQueue"]
+__all__ = ["Chain", "Growth", "Newcomer", "Waiter", "WaiterQueue"]
 
 _Outcome = asyncio.Future[Union["Permit", PermitAcquireError]]
 
@@ -52,15 +53,21 @@ class Waiter(_Outcome):
 
 
 class Newcomer(Waiter):
-    """One that holds nothing yet."""
+    """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns."""
 
-    __slots__ = ("key",)
+    __slots__ = ("arrival", "key")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
     ) -> None:
         super().__init__(loop, size, queued_at, deadline)
         self.key = key
+        self.arrival = 0
+
+    def permit(self) -> "Permit | None":
+        """Return what it was given, None if nothing (yet)."""
+        outcome = self.result() if self.done() and not self.cancelled() else None
+        return None if isinstance(outcome, PermitAcquireError) else outcome
 
 
 class Growth(Waiter):
@@ -76,42 +83,64 @@ class Growth(Waiter):
         self.previous_size = permit.size
 
 
+class Linked(Protocol):
+    """One that can stand in a chain: the chain it stands in, or None, and its links, which are the chain's own."""
+
+    queue: Any
+    previous: Any
+    next: Any
+
+
+L = TypeVar("L", bound=Linked)
 W = TypeVar("W", bound=Waiter)
 
 
-class WaiterQueue(Generic[W]):
-    """First in, first out; a doubly linked list through the waiters themselves.
+class Chain(Generic[L]):
+    """First in, first out; a doubly linked list through its members themselves."""
 
-    `on_cancel` is called with a waiter that was cancelled while it stood here; it must remove it.
-    """
+    __slots__ = ("_size", "_tail", "head")
 
-    __slots__ = ("_size", "_tail", "head", "on_cancel")
-
-    def __init__(self, on_cancel: Callable[[W], None]) -> None:
-        self.head: W | None = None
-        self.on_cancel = on_cancel
-        self._tail: W | None = None
+    def __init__(self) -> None:
+        self.head: L | None = None
+        self._tail: L | None = None
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def push(self, waiter: W) -> None:
-        """Put `waiter` at the end."""
+    def push(self, member: L) -> None:
+        """Put `member` at the end."""
         tail = self._tail
-        waiter.queue = self
-        waiter.previous = tail
+        member.queue = self
+        member.previous = tail
         if tail is None:
-            self.head = waiter
+            self.head = member
         else:
-            tail.next = waiter
-        self._tail = waiter
+            tail.next = member
+        self._tail = member
         self._size += 1
 
-    def remove(self, waiter: W) -> None:
-        """Take `waiter` out, wherever it stands."""
-        assert waiter.queue is self, "waiter stands in no queue, or in another one"
-        before, after = waiter.previous, waiter.next
+    def insert(self, member: L, after: L | None) -> None:
+        """Put `member` behind `after`, or first."""
+        if after is self._tail:
+            self.push(member)
+            return
+        before = self.head if after is None else after.next
+        assert before is not None, "only the last has nobody behind it"
+        member.queue = self
+        member.previous = after
+        member.next = before
+        before.previous = member
+        if after is None:
+            self.head = member
+        else:
+            after.next = member
+        self._size += 1
+
+    def remove(self, member: L) -> None:
+        """Take `member` out, wherever it stands."""
+        assert member.queue is self, "waiter stands in no queue, or in another one"
+        before, after = member.previous, member.next
         if before is None:
             self.head = after
         else:
@@ -120,5 +149,26 @@ class WaiterQueue(Generic[W]):
             self._tail = before
         else:
             after.previous = before
-        waiter.queue = waiter.previous = waiter.next = None
+        member.queue = member.previous = member.next = None
         self._size -= 1
+
+    def drain(self) -> list[L]:
+        """Take all out and return them in their order."""
+        members = []
+        while (member := self.head) is not None:
+            self.remove(member)
+            members.append(member)
+        return members
+
+
+class WaiterQueue(Chain[W]):
+    """A chain of those who wait.
+
+    `on_cancel` is called with a waiter that was cancelled while it stood here; it must remove it.
+    """
+
+    __slots__ = ("on_cancel",)
+
+    def __init__(self, on_cancel: Callable[[W], None]) -> None:
+        super().__init__()
+        self.on_cancel = on_cancel

@@ -1,9 +1,9 @@
 """Own the weighted asynchronous semaphore of PIP-442: who waits, and who is served next.
 
 Rules:
-- Newcomers are served first in, first out; a head that does not fit holds up those behind it, or large
-  requests would starve. Whoever leaves (served, expired, cancelled), from whatever place, lets the next be
-  looked at.
+- Newcomers are served first in, first out, or in turns by key (`limiter.shares`); a head that does not fit
+  holds up those behind it, or large requests would starve. Whoever leaves (served, expired, cancelled), from
+  whatever place, lets the next be looked at.
 - Book before waking: the one that frees permits books them to the waiter, so nobody can slip in before it
   runs.
 - Growth of a held permit goes before newcomers: it is the only way to get its memory back. One permit at a
@@ -14,49 +14,31 @@ All of it is decided in `_serve` over the `Ledger`, without await or I/O. The mo
 connection and no metrics library; units are the caller's (bytes, in the proxy).
 """
 
-import asyncio
-import heapq
-import sys
 from collections.abc import Hashable
-from operator import itemgetter
 
+from limiter.claim import Claim
 from limiter.clock import Clock
-from limiter.deadlines import Deadlines
-from limiter.errors import (
-    PermitAcquireAlreadyClosed,
-    PermitAcquireCancelled,
-    PermitAcquireError,
-    PermitAcquireQueueFull,
-    PermitAcquireTimeout,
-)
-from limiter.ledger import MUST_WAIT, Ledger
-from limiter.observer import LimiterObserver, LimiterStatistics, Tally
+from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireCancelled
+from limiter.ledger import MUST_WAIT
+from limiter.observer import LimiterObserver
 from limiter.permit import Permit, misuse_of
 from limiter.queue import Growth, Newcomer, Waiter, WaiterQueue
+from limiter.shares import Shares
+from limiter.waiting import Waiting
 
 __all__ = ["AsyncSemaphore"]
 
 
-class AsyncSemaphore:
+class AsyncSemaphore(Waiting):
     """Give permits of any size out of `limit`; `limit <= 0` gives all that is asked for, and keeps the books.
 
     `max_queue` bounds the newcomers that wait (`<= 0`: no bound); growers are not counted, they are bounded
     by the permits held. `timeout_seconds` is for requests that bring none of their own: 0 means now or not at
-    all. Not for use from several threads. Source: PIP-442, AsyncSemaphore.
+    all. `share_by_key` and `key_cap_percent`: see `set_sharing`. Not for use from several threads. Source:
+    PIP-442, AsyncSemaphore.
     """
 
-    __slots__ = (
-        "_clock",
-        "_closed",
-        "_deadlines",
-        "_growers",
-        "_ledger",
-        "_newcomers",
-        "_tally",
-        "max_queue",
-        "name",
-        "timeout_seconds",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -67,47 +49,56 @@ class AsyncSemaphore:
         timeout_seconds: float,
         clock: Clock,
         observer: LimiterObserver | None = None,
+        share_by_key: bool = False,
+        key_cap_percent: int = 100,
     ) -> None:
-        self.name = name
-        self.max_queue = max_queue
-        self.timeout_seconds = timeout_seconds
-        self._clock = clock
-        self._closed = False
-        self._ledger = Ledger(limit)
-        self._tally = Tally(observer)
-        self._newcomers: WaiterQueue[Newcomer] = WaiterQueue(self._leave)
-        self._growers: WaiterQueue[Growth] = WaiterQueue(self._leave)
-        self._deadlines = Deadlines(clock, self._expire)
+        super().__init__(name, limit, max_queue, timeout_seconds, clock, observer)
+        self.set_sharing(share_by_key, key_cap_percent)
 
     # What a caller asks for
 
-    def try_acquire(self, n: int, *, key: Hashable = None) -> Permit | None:
-        """Return a permit of `n` if nobody waits and it fits, else None; `n == 0` always succeeds.
+    def try_acquire(self, n: int, *, key: Hashable = None, claim: Claim | None = None) -> Permit | None:
+        """Return a permit of `n` if nobody who waits goes before it and it fits, else None; 0 always succeeds.
 
-        Raises ValueError for `n < 0`, PermitAcquireAlreadyClosed after `close`.
+        Raises ValueError for `n < 0` and for a claim in use, PermitAcquireAlreadyClosed after `close`.
         """
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
         if self._closed:
             raise self._refusal(PermitAcquireAlreadyClosed, n)
-        if n and self._newcomers.head is not None:
-            return None
+        if claim is not None:
+            key = claim.begin()
+        if n:
+            if self._shares is not None:
+                if not self._shares.admits(key, n):
+                    return None
+            elif self._newcomers.head is not None:
+                return None
         size = self._ledger.room_for(n)
         if size == MUST_WAIT:
             return None
-        return self._book(n, size, key, 0.0)
+        if size and self._shares is not None:
+            self._shares.pay_at_once(key, size)
+        permit = self._book(n, size, key, 0.0)
+        if claim is not None:
+            claim.attach(self, permit)
+        return permit
 
-    async def acquire(self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None) -> Permit:
+    async def acquire(
+        self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None, claim: Claim | None = None
+    ) -> Permit:
         """Return a permit of `n`, waiting in line for `timeout_seconds` (default: the semaphore's).
 
-        The caller owes its release. `key` names who is charged, see `top_holders`. Raises ValueError for `n <
-        0`, PermitAcquireTimeout, PermitAcquireQueueFull, PermitAcquireAlreadyClosed. Who is cancelled holds
-        nothing.
+        The caller owes its release. `key` names who is charged, see `top_holders` and `set_sharing`; a `claim`
+        brings its own, which may change. Raises ValueError for `n < 0` and for a claim in use,
+        PermitAcquireTimeout, PermitAcquireQueueFull, PermitAcquireAlreadyClosed. Who is cancelled holds nothing.
         """
-        permit = self.try_acquire(n, key=key)
+        permit = self.try_acquire(n, key=key, claim=claim)
         if permit is not None:
             return permit
-        waiter = self._queue_newcomer(n, key, timeout_seconds)
+        waiter = self._queue_newcomer(n, key if claim is None else claim.key, timeout_seconds)
+        if claim is not None:
+            claim.attach(self, waiter)
         try:
             outcome = await waiter
         except BaseException:
@@ -115,7 +106,11 @@ class AsyncSemaphore:
             self._abandon(waiter)
             raise
         if isinstance(outcome, Permit):
+            if claim is not None:
+                claim.attach(self, outcome)
             return outcome
+        if claim is not None:
+            claim.attach(self, None)
         try:
             raise outcome
         finally:
@@ -138,6 +133,8 @@ class AsyncSemaphore:
             if not self._ledger.may_grow(permit, n):
                 return False
             self._grow(permit, n, 0.0)
+            if self._shares is not None:
+                self._serve()  # a key in debt, or at its cap now, gives way to others
         elif n < permit.size:
             self._shrink(permit, n)
         permit.requested = n
@@ -182,8 +179,29 @@ class AsyncSemaphore:
         if permit.growth is not None:
             self._end_growth(permit.growth)
         self._ledger.resize(permit, 0)
+        if self._shares is not None:
+            self._shares.freed(permit.key)
         self._tally.note_released()
         self._serve()
+
+    def recharge(self, charged: Newcomer | Permit, key: Hashable) -> None:
+        """Charge another key for one that waits or a permit; nothing for what has ended. See `Claim.recharge`."""
+        if isinstance(charged, Newcomer):
+            if charged.queue is not None:
+                self._move(charged, key)
+                return
+            permit = charged.permit()
+        else:
+            permit = charged
+        if permit is None or permit.released:
+            return
+        old = permit.key
+        self._ledger.recharge(permit, key)
+        if self._shares is not None:
+            self._shares.charge(old, -permit.size)
+            self._shares.charge(key, permit.size)
+            self._shares.freed(old)
+            self._serve()
 
     # What an operator changes
 
@@ -194,6 +212,27 @@ class AsyncSemaphore:
         newcomers wait until enough was released, and growth goes on, one overshoot at a time.
         """
         self._ledger.set_limit(limit)
+        if self._shares is not None:
+            self._shares.limit_changed()
+        self._serve()
+
+    def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
+        """Let newcomers of different keys go in turns, by bytes, or all in one line; live.
+
+        With turns a key is let in only up to `key_cap_percent` of the limit (100: no cap; None is a key like any
+        other). Those who wait stay, in the order in which they came; debts end when sharing does. Raises
+        ValueError for a cap outside 1 to 100. Source: docs/adr/0007.
+        """
+        if not 1 <= key_cap_percent <= 100:
+            raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {key_cap_percent}")
+        if share_by_key and self._shares is not None:
+            self._shares.set_cap(key_cap_percent)
+        elif share_by_key is not (self._shares is not None):
+            waiters = self._newcomers.drain()
+            self._shares = Shares(self._ledger, key_cap_percent, self._leave) if share_by_key else None
+            self._newcomers = WaiterQueue(self._leave) if self._shares is None else self._shares
+            for waiter in waiters:
+                self._newcomers.push(waiter)
         self._serve()
 
     def set_max_queue(self, max_queue: int) -> None:
@@ -210,74 +249,10 @@ class AsyncSemaphore:
         Permits that are held stay valid: they may shrink and must be released. A second call does nothing.
         """
         self._closed = True
-        for queue in (self._growers, self._newcomers):
-            while (waiter := queue.head) is not None:
-                self._unlink(waiter)
-                self._refuse(waiter, PermitAcquireAlreadyClosed)
+        waiters: list[Waiter] = [*self._growers.drain(), *self._newcomers.drain()]
+        for waiter in waiters:
+            self._refuse(waiter, PermitAcquireAlreadyClosed)
         self._deadlines.close()
-
-    # What anybody may look at
-
-    @property
-    def limit(self) -> int:
-        """Return the limit; 0 or less is unlimited."""
-        return self._ledger.limit
-
-    @property
-    def held(self) -> int:
-        """Return the sum of all permits' sizes, in unlimited mode too."""
-        return self._ledger.held
-
-    @property
-    def available(self) -> int:
-        """Return what is free, never below 0; `sys.maxsize` if unlimited."""
-        limit = self._ledger.limit
-        return max(0, limit - self._ledger.held) if limit > 0 else sys.maxsize
-
-    @property
-    def queue_size(self) -> int:
-        """Return how many newcomers wait: what `max_queue` bounds."""
-        return len(self._newcomers)
-
-    @property
-    def growers_waiting(self) -> int:
-        """Return how many held permits wait to grow."""
-        return len(self._growers)
-
-    @property
-    def closed(self) -> bool:
-        """Return whether `close` was called."""
-        return self._closed
-
-    def statistics(self) -> LimiterStatistics:
-        """Return all numbers of this moment."""
-        ledger, tally = self._ledger, self._tally
-        return LimiterStatistics(
-            name=self.name,
-            limit=ledger.limit,
-            held=ledger.held,
-            peak_held=ledger.peak_held,
-            queue_size=len(self._newcomers),
-            growers_waiting=len(self._growers),
-            max_queue=self.max_queue,
-            queued=tally.queued,
-            granted=tally.granted,
-            timed_out=tally.timed_out,
-            rejected=tally.rejected,
-            cancelled=tally.cancelled,
-            overshoots=ledger.overshoots,
-            observer_errors=tally.observer_errors,
-        )
-
-    def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
-        """Return up to `count` keys with what they hold, most first; permits without a key are not in it."""
-        return heapq.nlargest(count, self._ledger.holders.items(), key=itemgetter(1))
-
-    def __repr__(self) -> str:
-        limit = str(self.limit) if self.limit > 0 else "unlimited"
-        closed = " closed" if self._closed else ""
-        waiting = f"queued {len(self._newcomers)}, growing {len(self._growers)}"
-        return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"
 
     # Serving
 
@@ -288,13 +263,13 @@ class AsyncSemaphore:
         a later growth nor a newcomer, and the calls that do not wait need not look at the growers.
         """
         growers, newcomers, ledger = self._growers, self._newcomers, self._ledger
+        if self._shares is not None:
+            self._serve_in_turns(self._shares)
+            return
         while (growth := growers.head) is not None:
             if not ledger.may_grow(growth.permit, growth.size):
                 return
-            self._unlink(growth)
-            # It stays the permit's `growth` until its task takes the grant: a cancel would undo it.
-            self._grow(growth.permit, growth.size, self._clock.time() - growth.queued_at)
-            growth.set_result(growth.permit)
+            self._grant_growth(growth)
         while (newcomer := newcomers.head) is not None:
             size = ledger.room_for(newcomer.size)
             if size == MUST_WAIT:
@@ -303,6 +278,33 @@ class AsyncSemaphore:
             waited = self._clock.time() - newcomer.queued_at
             newcomer.set_result(self._book(newcomer.size, size, newcomer.key, waited))
 
+    def _serve_in_turns(self, shares: Shares) -> None:
+        """Serve as `_serve` does, but by shares: growth of a key in debt lets the next newcomer that fits go first.
+
+        That delays no growth but by the room taken: the first grower goes in the same call, as an overshoot if it
+        must. Each step serves somebody or is the last.
+        """
+        ledger = self._ledger
+        while True:
+            growth, newcomer = self._growers.head, shares.head
+            if newcomer is not None and (growth is None or shares.behind(growth.permit.key)):
+                size = ledger.room_for(newcomer.size)
+                if size != MUST_WAIT:
+                    shares.take(newcomer, size)
+                    self._deadlines.forget(newcomer)
+                    waited = self._clock.time() - newcomer.queued_at
+                    newcomer.set_result(self._book(newcomer.size, size, newcomer.key, waited))
+                    continue
+            if growth is None or not ledger.may_grow(growth.permit, growth.size):
+                return
+            self._grant_growth(growth)
+
+    def _grant_growth(self, growth: Growth) -> None:
+        self._unlink(growth)
+        # It stays the permit's `growth` until its task takes the grant: a cancel would undo it.
+        self._grow(growth.permit, growth.size, self._clock.time() - growth.queued_at)
+        growth.set_result(growth.permit)
+
     def _book(self, requested: int, size: int, key: Hashable, wait_seconds: float) -> Permit:
         permit = Permit(self, requested, key)
         self._ledger.resize(permit, size)
@@ -310,69 +312,18 @@ class AsyncSemaphore:
         return permit
 
     def _grow(self, permit: Permit, n: int, wait_seconds: float) -> None:
+        grown = n - permit.size
         self._ledger.resize(permit, n)
+        if self._shares is not None:
+            self._shares.charge(permit.key, grown)
         self._tally.count_granted(wait_seconds)
         self._tally.note_updated()
 
     def _shrink(self, permit: Permit, n: int) -> None:
         self._ledger.resize(permit, n)
+        if self._shares is not None:
+            self._shares.freed(permit.key)
         self._tally.note_updated()
-        self._serve()
-
-    # Waiting and leaving
-
-    def _queue_newcomer(self, n: int, key: Hashable, timeout_seconds: float | None) -> Newcomer:
-        now, deadline = self._patience(n, timeout_seconds)
-        if len(self._newcomers) >= self.max_queue > 0:
-            self._tally.count_rejected()
-            raise self._refusal(PermitAcquireQueueFull, n)
-        waiter = Newcomer(asyncio.get_running_loop(), n, now, deadline, key)
-        self._newcomers.push(waiter)
-        self._deadlines.watch(waiter)
-        self._tally.count_queued()
-        return waiter
-
-    def _queue_growth(self, permit: Permit, n: int, timeout_seconds: float | None) -> Growth:
-        now, deadline = self._patience(n, timeout_seconds)
-        waiter = permit.growth = Growth(asyncio.get_running_loop(), n, now, deadline, permit)
-        self._growers.push(waiter)
-        self._deadlines.watch(waiter)
-        self._tally.count_queued()
-        return waiter
-
-    def _patience(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
-        """Return now and the deadline; raise PermitAcquireTimeout for who cannot wait at all."""
-        timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
-        if timeout <= 0:
-            self._tally.count_timed_out(0.0)
-            raise self._refusal(PermitAcquireTimeout, n)
-        now = self._clock.time()
-        return now, now + timeout
-
-    def _unlink(self, waiter: Waiter) -> None:
-        assert waiter.queue is not None, "waiter has left already"
-        waiter.queue.remove(waiter)
-        self._deadlines.forget(waiter)
-
-    def _refuse(self, waiter: Waiter, kind: type[PermitAcquireError]) -> None:
-        if isinstance(waiter, Growth):
-            waiter.permit.growth = None
-        waiter.set_result(self._refusal(kind, waiter.size))
-
-    def _expire(self, waiter: Waiter, now: float) -> None:
-        """End a wait whose deadline has passed; `Deadlines` has dropped the waiter before it calls this."""
-        assert waiter.queue is not None, "waiter has left already"
-        waiter.queue.remove(waiter)
-        self._refuse(waiter, PermitAcquireTimeout)
-        self._tally.count_timed_out(now - waiter.queued_at)
-        self._serve()
-
-    def _leave(self, waiter: Waiter) -> None:
-        """Free the place of a waiter in the moment of its cancel, and serve those it held up."""
-        self._unlink(waiter)
-        if isinstance(waiter, Growth):
-            waiter.permit.growth = None
-        self._tally.count_cancelled()
         self._serve()
 
     def _end_growth(self, growth: Growth) -> None:
@@ -390,12 +341,15 @@ class AsyncSemaphore:
         if not isinstance(permit, Permit):
             return
         self._tally.count_cancelled()
-        if not isinstance(waiter, Growth):
-            self.release(permit)
+        unused = permit.size
+        if isinstance(waiter, Growth):
+            permit.growth = None
+            unused -= waiter.previous_size
+        if permit.released:
             return
-        permit.growth = None
-        if not permit.released:
+        if self._shares is not None:
+            self._shares.charge(permit.key, -unused)
+        if isinstance(waiter, Growth):
             self._shrink(permit, waiter.previous_size)
-
-    def _refusal(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:
-        return kind(self.name, self._ledger.limit, self._ledger.held, asked, len(self._newcomers))
+        else:
+            self.release(permit)

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from limiter import (
     AsyncSemaphore,
+    Claim,
     Permit,
     PermitAcquireAlreadyClosed,
     PermitAcquireCancelled,
@@ -42,7 +43,7 @@ class Request:
     timeout: float
     holder: "Holder | None" = None  # the one that grows; None for an acquire
     started_at: float | None = None
-    key: str = ""
+    claim: Claim | None = None
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Holder:
     permit: Permit
     size: int
     growth: Request | None = field(default=None, repr=False)
+    claim: Claim | None = None
 
 
 class SemaphoreMachine(RuleBasedStateMachine):
@@ -71,21 +73,22 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     # Rules
 
-    @rule(n=SIZES, timeout=TIMEOUTS, key=st.sampled_from(["a", "b"]), tick=st.booleans())
-    def acquire(self, n: int, timeout: float | None, key: str, tick: bool) -> None:
-        coroutine = self.limiter.acquire(n, key=key, timeout_seconds=timeout)
-        self._start(coroutine, n, timeout, None, key)
+    @rule(n=SIZES, timeout=TIMEOUTS, key=st.sampled_from(["a", "b", None]), tick=st.booleans())
+    def acquire(self, n: int, timeout: float | None, key: str | None, tick: bool) -> None:
+        claim = Claim(key)
+        coroutine = self.limiter.acquire(n, timeout_seconds=timeout, claim=claim)
+        self._start(coroutine, n, timeout, claim=claim)
         self._step(tick)
 
-    @rule(n=SIZES)
-    def try_acquire(self, n: int) -> None:
-        waiting = self.limiter.queue_size + self.limiter.growers_waiting
+    @rule(n=SIZES, key=st.sampled_from(["a", "b", None]))
+    def try_acquire(self, n: int, key: str | None) -> None:
+        may = self.may_be_let_in_at_once(n, key)
         try:
-            permit = self.limiter.try_acquire(n)
+            permit = self.limiter.try_acquire(n, key=key)
         except PermitAcquireAlreadyClosed:
             assert self.limiter.closed
             return
-        assert permit is not None if n == 0 else permit is None or waiting == 0
+        assert (permit is not None) is may
         if permit is not None:
             self.holders.append(Holder(permit, permit.size))
 
@@ -103,7 +106,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
         holder = self.holders[pick % len(self.holders)]
         if holder.growth is None:
             coroutine = self.limiter.update(holder.permit, n, timeout_seconds=timeout)
-            holder.growth = self._start(coroutine, n, timeout, holder)
+            holder.growth = self._start(coroutine, n, timeout, holder=holder)
         self._step(tick)
 
     @precondition(lambda self: self.holders)
@@ -277,7 +280,20 @@ class SemaphoreMachine(RuleBasedStateMachine):
         assert self.requests == [], f"stuck: {self.limiter!r}"
         assert self.holders == []
 
+    # What shares by key have other answers for
+
+    def may_be_let_in_at_once(self, n: int, key: str | None) -> bool:
+        return n == 0 or (self.limiter.queue_size == 0 and self._fits(n))
+
+    def line_of(self, request: Request) -> object:
+        """Return what those have in common who must not overtake each other."""
+        return "growers" if request.holder is not None else "newcomers"
+
     # Helpers
+
+    def _fits(self, n: int) -> bool:
+        limit, held = self.limiter.limit, self.limiter.held
+        return limit <= 0 or held + n <= limit or (n > limit and held == 0)
 
     def _excess(self) -> int:
         """Return what the one overshoot under way holds above its size before."""
@@ -289,11 +305,12 @@ class SemaphoreMachine(RuleBasedStateMachine):
         coroutine: Coroutine[Any, Any, Permit],
         size: int,
         timeout: float | None,
-        holder: Holder | None,
-        key: str = "",
+        *,
+        holder: Holder | None = None,
+        claim: Claim | None = None,
     ) -> Request:
         limit = self.limiter.timeout_seconds if timeout is None else timeout
-        request = Request(self.loop.create_task(coroutine), size, limit, holder, key=key)
+        request = Request(self.loop.create_task(coroutine), size, limit, holder, claim=claim)
         self.requests.append(request)
         return request
 
@@ -310,12 +327,13 @@ class SemaphoreMachine(RuleBasedStateMachine):
     def _collect(self) -> None:
         """Note who got what, and that nobody was overtaken."""
         waiting = [request for request in self.requests if not request.task.done()]
-        newcomer_waits = False
+        lines_that_wait = set()
         for request in self.requests:
+            line = self.line_of(request)
             if not request.task.done():
-                newcomer_waits = newcomer_waits or request.holder is None
+                lines_that_wait.add(line)
             elif self._outcome_of(request) and request.holder is None and request.size > 0:
-                assert not newcomer_waits, "a newcomer was overtaken"
+                assert line not in lines_that_wait, "a newcomer was overtaken"
         self.requests = waiting
 
     def _outcome_of(self, request: Request) -> bool:
@@ -335,10 +353,11 @@ class SemaphoreMachine(RuleBasedStateMachine):
             holder.size = request.size
             return True
         assert permit.requested == request.size
-        assert permit.key == request.key
+        assert request.claim is not None
+        assert permit.key == request.claim.key
         assert permit.size == request.size or 0 < permit.size < request.size
         assert permit.size <= self.largest_limit, "not clamped"
-        self.holders.append(Holder(permit, permit.size))
+        self.holders.append(Holder(permit, permit.size, claim=request.claim))
         return True
 
     def _judge(self, request: Request, error: BaseException) -> None:

@@ -11,6 +11,12 @@ from tests.support.clock import ManualClock
 T = TypeVar("T")
 
 
+class Policy:
+    """What `semaphore` makes where a test does not say: both, one after the other (see conftest)."""
+
+    share_by_key = False
+
+
 def semaphore(
     limit: int,
     clock: ManualClock,
@@ -18,9 +24,18 @@ def semaphore(
     max_queue: int = 0,
     timeout_seconds: float = 25.0,
     observer: LimiterObserver | None = None,
+    share_by_key: bool | None = None,
+    key_cap_percent: int = 100,
 ) -> AsyncSemaphore:
     return AsyncSemaphore(
-        "heap", limit, max_queue=max_queue, timeout_seconds=timeout_seconds, clock=clock, observer=observer
+        "heap",
+        limit,
+        max_queue=max_queue,
+        timeout_seconds=timeout_seconds,
+        clock=clock,
+        observer=observer,
+        share_by_key=Policy.share_by_key if share_by_key is None else share_by_key,
+        key_cap_percent=key_cap_percent,
     )
 
 

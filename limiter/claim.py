@@ -1,0 +1,58 @@
+"""Own the claim: who is charged for an acquire, while it waits and while its permit is held; decide nothing.
+
+Only the semaphore that was asked with a claim attaches anything to it.
+"""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from limiter.permit import Permit
+from limiter.queue import Newcomer
+
+if TYPE_CHECKING:
+    from limiter.semaphore import AsyncSemaphore
+
+__all__ = ["Claim"]
+
+
+class Claim:
+    """Hand it to one `acquire` or `try_acquire`, and later change who is charged with `recharge`."""
+
+    __slots__ = ("_charged", "_key", "_owner")
+
+    def __init__(self, key: Hashable = None) -> None:
+        self._key = key
+        self._owner: AsyncSemaphore | None = None
+        self._charged: Newcomer | Permit | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Return who is charged now, or will be."""
+        return self._key
+
+    def recharge(self, key: Hashable) -> None:
+        """Charge `key` from now on.
+
+        One that waits keeps its place in the order of arrival, among those of the new key; what a permit holds
+        counts as the new key's, and what it cost is the new key's debt. Works before the acquire, too, and does
+        nothing but change `key` once it has failed or its permit was released.
+        """
+        if key == self._key:
+            return
+        self._key = key
+        if self._charged is not None and self._owner is not None:
+            self._owner.recharge(self._charged, key)
+
+    def begin(self) -> Hashable:
+        """Return the key for a new acquire; raise ValueError if an earlier one still waits or is held."""
+        charged = self._charged
+        if isinstance(charged, Newcomer) and charged.queue is None:
+            charged = charged.permit()
+        if isinstance(charged, Newcomer) or (charged is not None and not charged.released):
+            raise ValueError(f"expected a claim that is free, got one that is charged for {charged!r}")
+        return self._key
+
+    def attach(self, owner: "AsyncSemaphore", charged: Newcomer | Permit | None) -> None:
+        """Remember what is charged, None after a failure; called by the semaphore only."""
+        self._owner = owner
+        self._charged = charged

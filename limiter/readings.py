@@ -1,0 +1,117 @@
+"""Own what anybody may look at in a semaphore; change nothing but the order that sharing keeps up to date.
+
+`AsyncSemaphore` is made of these fields and writes them; here they are only read.
+"""
+
+import heapq
+import sys
+from collections.abc import Hashable
+from operator import itemgetter
+
+from limiter.clock import Clock
+from limiter.deadlines import Deadlines
+from limiter.ledger import Ledger
+from limiter.observer import LimiterStatistics, Tally
+from limiter.queue import Growth, Newcomer, WaiterQueue
+from limiter.shares import Shares
+
+__all__ = ["Readings"]
+
+
+class Readings:
+    """The state of a semaphore, seen from outside."""
+
+    __slots__ = (
+        "_clock",
+        "_closed",
+        "_deadlines",
+        "_growers",
+        "_ledger",
+        "_newcomers",
+        "_shares",
+        "_tally",
+        "max_queue",
+        "name",
+        "timeout_seconds",
+    )
+
+    name: str
+    max_queue: int
+    timeout_seconds: float
+    _clock: Clock
+    _closed: bool
+    _ledger: Ledger
+    _tally: Tally
+    _newcomers: WaiterQueue[Newcomer] | Shares
+    _shares: Shares | None  # the newcomers, if they share
+    _growers: WaiterQueue[Growth]
+    _deadlines: Deadlines
+
+    @property
+    def limit(self) -> int:
+        """Return the limit; 0 or less is unlimited."""
+        return self._ledger.limit
+
+    @property
+    def held(self) -> int:
+        """Return the sum of all permits' sizes, in unlimited mode too."""
+        return self._ledger.held
+
+    @property
+    def available(self) -> int:
+        """Return what is free, never below 0; `sys.maxsize` if unlimited."""
+        limit = self._ledger.limit
+        return max(0, limit - self._ledger.held) if limit > 0 else sys.maxsize
+
+    @property
+    def queue_size(self) -> int:
+        """Return how many newcomers wait: what `max_queue` bounds."""
+        return len(self._newcomers)
+
+    @property
+    def growers_waiting(self) -> int:
+        """Return how many held permits wait to grow."""
+        return len(self._growers)
+
+    @property
+    def share_by_key(self) -> bool:
+        """Return whether newcomers are served in turns by key, and not in one line."""
+        return self._shares is not None
+
+    @property
+    def closed(self) -> bool:
+        """Return whether `close` was called."""
+        return self._closed
+
+    def statistics(self) -> LimiterStatistics:
+        """Return all numbers of this moment."""
+        ledger, tally, shares = self._ledger, self._tally, self._shares
+        return LimiterStatistics(
+            name=self.name,
+            limit=ledger.limit,
+            held=ledger.held,
+            peak_held=ledger.peak_held,
+            queue_size=len(self._newcomers),
+            growers_waiting=len(self._growers),
+            max_queue=self.max_queue,
+            queued=tally.queued,
+            granted=tally.granted,
+            timed_out=tally.timed_out,
+            rejected=tally.rejected,
+            cancelled=tally.cancelled,
+            overshoots=ledger.overshoots,
+            observer_errors=tally.observer_errors,
+            keys_waiting=0 if shares is None else shares.keys_waiting,
+            keys_capped=0 if shares is None else shares.keys_capped,
+            debt=0 if shares is None else shares.debt(),
+        )
+
+    def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
+        """Return up to `count` keys with what they hold, most first; permits without a key are not in it."""
+        return heapq.nlargest(count, self._ledger.holders.items(), key=itemgetter(1))
+
+    def __repr__(self) -> str:
+        limit = str(self.limit) if self.limit > 0 else "unlimited"
+        closed = " closed" if self._closed else ""
+        waiting = f"queued {len(self._newcomers)}, growing {len(self._growers)}"
+        return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"

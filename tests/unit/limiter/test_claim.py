@@ -1,0 +1,169 @@
+"""Test claims: who is charged changes while one waits and while its permit is held."""
+
+import asyncio
+import gc
+
+import pytest
+
+from limiter import AsyncSemaphore, Claim, PermitAcquireTimeout
+from tests.support.clock import ManualClock
+from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
+
+POLICIES = pytest.mark.parametrize("share_by_key", [False, True])
+
+
+@POLICIES
+async def test_claim_names_who_is_charged_and_changes_it(clock: ManualClock, share_by_key: bool) -> None:
+    limiter = semaphore(10, clock, share_by_key=share_by_key)
+    claim = Claim("a")
+    permit = await limiter.acquire(4, claim=claim)
+    assert limiter.top_holders(9) == [("a", 4)]
+    claim.recharge("b")
+    await permit.update(6)
+    assert (limiter.top_holders(9), limiter.held, claim.key) == ([("b", 6)], 6, "b")
+    claim.recharge(None)
+    assert (limiter.top_holders(9), limiter.held) == ([], 6)
+    permit.release()
+    claim.recharge("c")
+    assert books_are_zero(limiter)
+
+
+@POLICIES
+async def test_recharge_before_the_grant_is_taken_charges_the_new_key(clock: ManualClock, share_by_key: bool) -> None:
+    limiter = semaphore(10, clock, share_by_key=share_by_key)
+    held = await limiter.acquire(10)
+    claim = Claim("a")
+    waiting = await start(limiter.acquire(4, claim=claim))
+    claim.recharge("b")
+    held.release()
+    claim.recharge("c")
+    assert limiter.top_holders(9) == [("c", 4)]
+    (await waiting).release()
+    assert books_are_zero(limiter)
+
+
+@POLICIES
+async def test_recharge_survives_a_growth_that_waits(clock: ManualClock, share_by_key: bool) -> None:
+    limiter = semaphore(10, clock, share_by_key=share_by_key)
+    claim = Claim("a")
+    first, second = await limiter.acquire(5), await limiter.acquire(5, claim=claim)
+    await first.update(6)
+    growing = await start(second.update(8))
+    claim.recharge("b")
+    first.release()
+    await growing
+    assert limiter.top_holders(9) == [("b", 8)]
+    second.release()
+    assert books_are_zero(limiter)
+
+
+async def test_moved_waiter_stands_among_those_of_the_new_key_by_arrival(clock: ManualClock) -> None:
+    for position in range(6):
+        limiter = semaphore(1, clock, share_by_key=True)
+        held = await limiter.acquire(1)
+        order: list[int] = []
+
+        async def one(number: int, claim: Claim, limiter: AsyncSemaphore = limiter, order: list[int] = order) -> None:
+            async with await limiter.acquire(1, claim=claim):
+                order.append(number)
+
+        claims = [Claim("mover" if number == position else "group") for number in range(6)]
+        for number, claim in enumerate(claims):
+            await start(one(number, claim))
+        claims[position].recharge("group")
+        assert limiter.statistics().keys_waiting == 1
+        held.release()
+        await settle()
+        await settle()
+        assert order == sorted(order)
+        assert len(order) == 6
+        assert books_are_zero(limiter)
+
+
+async def test_recharge_lets_go_who_was_capped_and_who_stood_behind(clock: ManualClock) -> None:
+    limiter = semaphore(100, clock, share_by_key=True, key_cap_percent=50)
+    await limiter.acquire(45, key="a")
+    claim = Claim("a")
+    moved = await start(limiter.acquire(10, claim=claim))
+    behind = await start(limiter.acquire(5, key="a"))
+    claim.recharge("b")
+    await settle()
+    assert (moved.done(), behind.done()) == (True, True)
+
+
+async def test_recharge_of_a_permit_makes_room_under_the_cap_of_the_old_key(clock: ManualClock) -> None:
+    limiter = semaphore(100, clock, share_by_key=True, key_cap_percent=50)
+    claim = Claim("a")
+    await limiter.acquire(50, claim=claim)
+    waiting = await start(limiter.acquire(10, key="a"))
+    claim.recharge("b")
+    assert (await waiting).size == 10
+    assert limiter.try_acquire(1, key="b") is None
+
+
+async def test_debt_moves_with_the_permit(clock: ManualClock) -> None:
+    limiter = semaphore(100, clock, share_by_key=True)
+    claim = Claim("a")
+    await limiter.acquire(50, key="pool")
+    permit = await limiter.acquire(10, claim=claim)
+    head = await start(limiter.acquire(60, key="head"))
+    of_a, of_b = [await start(limiter.acquire(20, key=key)) for key in ("a", "b")]
+    await permit.update(50)
+    claim.recharge("b")
+    head.cancel()
+    await permit.update(30)
+    await settle()
+    assert (of_a.done(), of_b.done()) == (True, False)
+
+
+async def test_moved_waiter_keeps_its_deadline_and_its_place_in_the_count(clock: ManualClock) -> None:
+    limiter = semaphore(10, clock, share_by_key=True, max_queue=1)
+    held = await limiter.acquire(10)
+    claim = Claim("a")
+    waiting = await start(limiter.acquire(4, claim=claim, timeout_seconds=3.0))
+    claim.recharge("b")
+    assert limiter.queue_size == 1
+    clock.advance(3.0)
+    with pytest.raises(PermitAcquireTimeout):
+        await waiting
+    claim.recharge("c")
+    held.release()
+    assert books_are_zero(limiter)
+
+
+@POLICIES
+async def test_claim_serves_one_acquire_at_a_time(clock: ManualClock, share_by_key: bool) -> None:
+    limiter = semaphore(10, clock, share_by_key=share_by_key)
+    claim = Claim("a")
+    permit = await limiter.acquire(10, claim=claim)
+    with pytest.raises(ValueError, match="expected a claim that is free"):
+        limiter.try_acquire(1, claim=claim)
+    permit.release()
+    again = limiter.try_acquire(10, claim=claim)
+    assert again is not None
+    other = Claim("b")
+    waiting = await start(limiter.acquire(1, claim=other))
+    with pytest.raises(ValueError, match="expected a claim that is free"):
+        await limiter.acquire(1, claim=other)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    again.release()
+    assert limiter.try_acquire(1, claim=other) is not None
+
+
+async def test_claim_of_a_failed_acquire_leaves_no_cycle(clock: ManualClock) -> None:
+    limiter = semaphore(10, clock, share_by_key=True)
+    held = await limiter.acquire(10)
+    claim = Claim("a")
+    gc.collect()
+    gc.disable()
+    try:
+        waiting = await start(limiter.acquire(1, claim=claim, timeout_seconds=1.0))
+        clock.advance(1.0)
+        await asyncio.gather(waiting, return_exceptions=True)
+        del waiting
+        assert claim.begin() == "a"
+        held.release()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
