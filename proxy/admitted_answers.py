@@ -5,7 +5,7 @@ asker waits on `turn()`. A client that leaves abandons its question: what then a
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from limiter.permit import Permit
@@ -201,19 +201,22 @@ class SchemaQuestion(AdmittedQuestion[OpaqueAnswer]):
         max_bytes: int,
         on_announced: Callable[[], None],
         direct: AsyncSemaphore,
+        key: Hashable,
     ) -> None:
         super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_announced)
         self._direct = direct
+        self._key = key
         self.permit: Permit | None = None
 
     def try_admit(self, head: FrameHead) -> bool:
         """Take a direct permit if there is one now."""
-        self.permit = self._direct.try_acquire(heap_size(head.rest_bytes))
+        self.permit = self._direct.try_acquire(heap_size(head.rest_bytes), key=self._key)
         return self.permit is not None
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
         """Wait for a direct permit."""
-        self.permit = await self._direct.acquire(heap_size(head.rest_bytes), timeout_seconds=timeout_seconds)
+        cost = heap_size(head.rest_bytes)
+        self.permit = await self._direct.acquire(cost, key=self._key, timeout_seconds=timeout_seconds)
 
     def make(self, head: FrameHead) -> OpaqueAnswer:
         """Make the place for the schema."""

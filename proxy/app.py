@@ -209,6 +209,7 @@ class Proxy:
         heap.set_limit(config.heap_limit_bytes)
         direct.set_limit(config.direct_limit_bytes)
         self._slabs.set_spare(limits.spare_slabs(config))
+        limits.share_memory(self.limiter, config)
         self._charging.fairness = config.topic_list_fairness
 
     def apply_writes(self, config: Config) -> None:
@@ -294,6 +295,7 @@ class Proxy:
             server_version=versions.server_version,
             writes=self.writes,
             turns=self.turns,
+            charging=self._charging,
             send_buffers=SendBuffers(counters),
         )
 
@@ -315,9 +317,20 @@ class Proxy:
             broker=self._broker,
             lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
             topic_lists=TopicListService(
-                loop, self.limiter, questions, self.pump, self.turns, self._sizes, self._charging, counters, refusals
+                loop,
+                self.limiter,
+                questions,
+                self.pump,
+                self.turns,
+                self._sizes,
+                self._charging,
+                counters,
+                refusals,
+                self.usage,
             ),
-            schemas=SchemaService(loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds),
+            schemas=SchemaService(
+                loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds, self._charging
+            ),
         )
 
     def _sources(self) -> MetricSources:

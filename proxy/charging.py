@@ -18,3 +18,10 @@ class Charging:
         if namespace is None or self.fairness == "connection":
             return client.name
         return namespace.partition("/")[0] if self.fairness == "tenant" else namespace
+
+
+def namespace_of(topic: str) -> str | None:
+    """Give `tenant/namespace` of a topic's full name, None for any other."""
+    _, scheme, rest = topic.partition("://")
+    parts = rest.split("/", 2)
+    return f"{parts[0]}/{parts[1]}" if scheme and len(parts) == 3 else None

@@ -21,6 +21,7 @@ from protocol.frames import Frame, FrameHead
 from protocol.framing import FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
+from proxy.charging import Charging
 from proxy.client_requests import REQUESTS, ClientRequests, RequestServices
 from proxy.counters import Counters
 from proxy.direct_mode import DirectMode, DirectRefused
@@ -100,6 +101,7 @@ class ClientServices:
     server_version: str
     writes: WriteWatch
     turns: Turns
+    charging: Charging
     send_buffers: SendBuffers
 
 
@@ -158,6 +160,11 @@ class ClientConnection(Endpoint):
     def gone(self) -> bool:
         """Tell whether the connection has ended."""
         return self.cause is not None
+
+    @property
+    def _charged(self) -> Hashable:
+        """Say who is charged for memory that is about no namespace."""
+        return self._services.charging.key(self, None)
 
     # --- what the sessions need of a client -------------------------------------------------------
 
@@ -374,7 +381,7 @@ class ClientConnection(Endpoint):
             self.output.send(commands.error(self._request_id(head), ServerError.NotAllowedError, message))
         else:
             cost = head.frame_bytes * LARGE_FRAME_COPIES
-            self._large_permit = self._services.direct.try_acquire(cost, key=self.name)
+            self._large_permit = self._services.direct.try_acquire(cost, key=self._charged)
             if self._large_permit is None:
                 self._hold(Hold.LARGE_FRAME)
                 self._scope.start(self._wait_for_large_frame(head, cost))
@@ -390,7 +397,7 @@ class ClientConnection(Endpoint):
 
     async def _wait_for_large_frame(self, head: FrameHead, cost: int) -> None:
         try:
-            self._large_permit = await self._services.direct.acquire(cost, key=self.name)
+            self._large_permit = await self._services.direct.acquire(cost, key=self._charged)
         except PermitAcquireError:
             request_id = self._request_id(head)
             if request_id == commands.REQUEST_ID_NONE:
@@ -463,7 +470,7 @@ class ClientConnection(Endpoint):
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
-        relay = direct_mode.join(self._services.sessions.relay_ended, key=self.name)
+        relay = direct_mode.join(self._services.sessions.relay_ended, key=self._charged)
         self._services.sessions.became_relay(self, relay)
         relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
 

@@ -27,7 +27,7 @@ def limiter(
     config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
 ) -> AsyncDualMemoryLimiter:
     """Make the limiter of both memories."""
-    return AsyncDualMemoryLimiter.create(
+    both = AsyncDualMemoryLimiter.create(
         heap_limit_bytes=config.heap_limit_bytes,
         heap_max_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
         heap_timeout_seconds=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000,
@@ -38,6 +38,13 @@ def limiter(
         heap_observer=heap,
         direct_observer=direct,
     )
+    share_memory(both, config)
+    return both
+
+
+def share_memory(both: AsyncDualMemoryLimiter, config: Config) -> None:
+    """Let keys take turns at both memories, or all stand in one line."""
+    both.set_sharing(config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key)
 
 
 def first_estimate(config: Config) -> int:
@@ -115,6 +122,8 @@ def list_limits(config: Config) -> TopicListLimits:
         max_answer_bytes=config.topic_list_answer_limit_bytes,
         max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
         coalescing=config.topic_list_coalescing_enabled,
+        share_by_key=config.topic_list_fairness != "fifo",
+        key_cap_percent=config.topic_list_max_memory_percent_per_key,
     )
 
 

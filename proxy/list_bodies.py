@@ -31,11 +31,16 @@ class EncodedList:
 
     __slots__ = ("_answer", "_body", "_permit", "_pump")
 
-    def __init__(self, answer: TopicListAnswer, permit: Permit, pump: Pump, body: "Body") -> None:
+    def __init__(self, answer: TopicListAnswer, permit: Permit, pump: Pump, body: Body) -> None:
         self._answer = answer
         self._permit = permit
         self._pump = pump
         self._body = body
+
+    @property
+    def size(self) -> int:
+        """Count the bytes of the list."""
+        return self._body.size
 
     async def write_to(self, client: Requester, request_id: int) -> None:
         """Write the list as the answer to `request_id`; returns when the kernel has all of it."""

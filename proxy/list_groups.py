@@ -23,6 +23,10 @@ from proxy.target import BrokerAddress
 class SharedAnswer(Protocol):
     """An encoded topic list, ready to be written to any number of members (`proxy.list_bodies`)."""
 
+    @property
+    def size(self) -> int:
+        """Count the bytes of the list."""
+
     async def write_to(self, client: Requester, request_id: int) -> None:
         """Write the list as the answer to `request_id`; returns when it has left user space."""
 
@@ -85,7 +89,7 @@ class Member:
 class ListGroup:
     """Requests that share one question and one answer; the first member pays for them, then the next.
 
-    `cancel` ends the group's work; it is called when the last member leaves before there is an answer.
+    When the last member leaves, `cancel` is called if there is no answer yet, else `on_end`.
     """
 
     __slots__ = (
@@ -98,6 +102,7 @@ class ListGroup:
         "claims",
         "key",
         "members",
+        "on_end",
         "predecessor",
         "principal",
         "request",
@@ -126,6 +131,7 @@ class ListGroup:
         self.stopped_at: Callable[[], Stage] = lambda: self.stage
         self.claims: list[Claim] = []
         self.cancel: Callable[[], object] = _nothing
+        self.on_end: Callable[[], object] = _nothing
         self._charge = charge
         self._on_empty = on_empty
 
@@ -158,6 +164,7 @@ class ListGroup:
             self.cancel()
         else:
             self.answer.close()
+            self.on_end()
 
 
 class ListGroups:

@@ -24,12 +24,14 @@ from proxy.target import BrokerAddress
 
 @dataclass(frozen=True, slots=True)
 class TopicListLimits:
-    """The times and sizes of the topic-list path, in seconds and bytes, and whether equal requests share an answer."""
+    """The times and sizes of the topic-list path, in seconds and bytes; who shares answers, and who shares memory."""
 
     request_timeout_seconds: float
     max_answer_bytes: int
     max_outstanding_per_broker: int
-    coalescing: bool = True
+    coalescing: bool
+    share_by_key: bool
+    key_cap_percent: int
 
 
 class BrokerLanes:
@@ -53,6 +55,8 @@ class BrokerLanes:
         """Take over changed limits."""
         self.questions.set_limit(limits.max_outstanding_per_broker)
         self.estimates.set_limit(max(1, heap_limit // 2) if heap_limit > 0 else 0)
+        for semaphore in (self.questions, self.estimates):
+            semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
 
 
 class ListQuestions:
@@ -112,7 +116,7 @@ class ListQuestions:
         self, group: ListGroup, heap: Permit, on_asked: Callable[[], None], on_begun: Callable[[], None]
     ) -> TopicListAnswer:
         group.stage = Stage.BROKER_BUSY
-        slot = await self.lanes(group.broker).questions.acquire(1)
+        slot = await self.lanes(group.broker).questions.acquire(1, claim=group.claim())
         begun = partial(_all, slot.release, on_begun)
         question = TopicListQuestion(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap)
         try:

@@ -38,7 +38,10 @@ APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
     "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
     "topicListRequestTimeoutMillis": (
-        Proxy.apply_topic_lists, Proxy.apply_requests, Proxy.apply_clients, Proxy.apply_watches
+        Proxy.apply_topic_lists,
+        Proxy.apply_requests,
+        Proxy.apply_clients,
+        Proxy.apply_watches,
     ),
     "topicListInitialHeapPermitBytes": (Proxy.apply_topic_lists,),
     "topicListMaxAnswerBytes": (Proxy.apply_topic_lists, Proxy.apply_budget),

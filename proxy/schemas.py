@@ -10,6 +10,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from proxy.admitted_answers import SchemaQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.charging import Charging, namespace_of
 from proxy.counters import Counters
 from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.refusals import RefusalLog, Stage
@@ -31,6 +32,7 @@ class SchemaService:
         counters: Counters,
         refusals: RefusalLog,
         timeout_seconds: float,
+        charging: Charging,
     ) -> None:
         self._loop = loop
         self._pool = pool
@@ -39,6 +41,7 @@ class SchemaService:
         self._counters = counters
         self._refusals = refusals
         self._timeout_seconds = timeout_seconds
+        self._charging = charging
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""
@@ -69,7 +72,8 @@ class SchemaService:
     ) -> None:
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
         limiter, slabs = self._limiter, self._slabs
-        question = SchemaQuestion(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct)
+        key = self._charging.key(client, namespace_of(request.topic))
+        question = SchemaQuestion(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key)
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.get_schema_request(request, request_id))
         try:

@@ -32,6 +32,7 @@ from proxy.requester import Requester
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.turns import Turns
+from proxy.usage import UsageBook
 
 OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled", "asked_again")
 
@@ -50,6 +51,7 @@ class TopicListService:
         charging: Charging,
         counters: Counters,
         refusals: RefusalLog,
+        usage: UsageBook,
     ) -> None:
         self._loop = loop
         self._limiter = limiter
@@ -59,6 +61,7 @@ class TopicListService:
         self._sizes = sizes
         self._counters = counters
         self._refusals = refusals
+        self._usage = usage
         self._groups = ListGroups(loop, charging.key)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
@@ -112,6 +115,7 @@ class TopicListService:
                     # From here the client's own reading decides: a body under way is never cut by the clock.
                     clock.reschedule(None)
                     await answer.write_to(client, request.request_id)
+                    self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
                     return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
@@ -136,6 +140,7 @@ class TopicListService:
             failure, outcome = RequestFailed(ServerError.TooManyRequests, stage.refusal), stage.outcome
             semaphore = self._limiter.direct if stage is Stage.DIRECT else self._limiter.heap
             self._refusals.note(error, stage, semaphore, client.name, request.namespace)
+            self._usage.refused(request.namespace, client.principal)
         elif not isinstance(error, ProxyError):
             self._counters.internal_error(error, "topic list")
         self._counters.list_ended(outcome)
@@ -159,10 +164,14 @@ class TopicListService:
             group.predecessor = None
         estimate = self._sizes.estimate(group.request)
         group.stage = Stage.BROKER_BUSY
-        with await self._questions.lanes(group.broker).estimates.acquire(estimate) as gate:
+        with await self._questions.lanes(group.broker).estimates.acquire(estimate, claim=group.claim()) as gate:
             group.stage = Stage.HEAP
-            with await self._limiter.heap.acquire(estimate, key=group.claim().key) as heap:
-                await self._answer(group, heap, gate)
+            with await self._limiter.heap.acquire(estimate, claim=group.claim()) as heap:
+                began = self._loop.time()
+                try:
+                    await self._answer(group, heap, gate)
+                finally:
+                    self._charge(group, began, heap.requested)
 
     async def _answer(self, group: ListGroup, heap: Permit, gate: Permit) -> None:
         def begun() -> None:
@@ -179,7 +188,8 @@ class TopicListService:
         await await_a_reader(takers)
         group.stage = Stage.DIRECT
         size = answer.encoded_size(group.payer.request_id)
-        direct = await self._limiter.direct.acquire(size, key=group.claim().key)
+        direct = await self._limiter.direct.acquire(size, claim=group.claim())
+        group.on_end = partial(self._charge, group, self._loop.time(), size)
         try:
             group.answer = await encode(answer, len(takers), direct, self._pump)
         except BaseException:
@@ -192,6 +202,11 @@ class TopicListService:
             return
         for member in group.members:
             self._turns.later(partial(member.settle, group.answer))
+
+    def _charge(self, group: ListGroup, began: float, held_bytes: int) -> None:
+        """Count memory that was held since `began` for the namespace, and for who asked first."""
+        byte_seconds = held_bytes * (self._loop.time() - began)
+        self._usage.charge(group.request.namespace, group.principal, byte_seconds=byte_seconds, sent_bytes=0)
 
     def _note(self, group: ListGroup, answer: TopicListAnswer) -> None:
         self._counters.list_name_bytes += answer.scanner.name_bytes

@@ -32,6 +32,8 @@ from tests.support.proxy_under_test import (
 
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
 DYNAMIC: Final = [key.name for key in Config.keys() if key.dynamic]  # noqa: SIM118
+
+
 # Keys of parts that are not wired to a reload yet; whoever wires one adds its effect below and takes it from here.
 def change(stage: Stage, **keys: object) -> None:
     """Put a configuration in force that differs in `keys`."""
@@ -53,6 +55,12 @@ class Effect(NamedTuple):
 def _lanes(stage: Stage) -> Any:
     (lanes,) = stage.proxy._services.requests.topic_lists._questions._lanes.values()
     return lanes
+
+
+def _sharing(stage: Stage) -> object:
+    lanes = _lanes(stage)
+    shared = [each.share_by_key for each in (stage.heap, stage.direct, lanes.questions, lanes.estimates)]
+    return stage.proxy._charging.fairness, shared
 
 
 def _pool(stage: Stage) -> Any:
@@ -124,8 +132,10 @@ EFFECTS: Final[dict[str, Effect]] = {
     "topicListCoalescingEnabled": Effect(
         "false", lambda s: s.proxy._services.requests.topic_lists._questions.limits.coalescing, False
     ),
-    "topicListFairness": Effect("tenant", _sharing, ("tenant", [(True, 100)] * 4)),
-    "topicListMaxMemoryPercentPerKey": Effect("30", _sharing, ("fifo", [(False, 30)] * 4)),
+    "topicListFairness": Effect("tenant", _sharing, ("tenant", [True] * 4)),
+    "topicListMaxMemoryPercentPerKey": Effect(
+        "30", lambda s: s.proxy._services.requests.topic_lists._questions.limits.key_cap_percent, 30
+    ),
     "topicListWriteStallTimeoutMillis": Effect("7000", lambda s: s.proxy.writes.limits.stall_seconds, 7.0),
     "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
     "watchTopicListLimitEnabled": Effect("false", lambda s: s.proxy.watch_limits.enabled, False),

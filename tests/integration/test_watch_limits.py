@@ -17,6 +17,7 @@ from proxy.counters import WatchCounters, WatchOvershoot
 from proxy.demo.session import message_frame
 from proxy.demo.topics import ListedTopics
 from proxy.errors import DisconnectCause
+from proxy.metrics import ProxyMetrics
 from proxy.process_memory import resident_bytes
 from proxy.relay import Relay
 from proxy.watch_relay import WatchedRelay
@@ -383,9 +384,10 @@ async def test_watch_frames_are_on_the_metrics_page() -> None:
         taken = exhaust(pair.stage)
         await pair.broker.send(LIST + UPDATE)
         assert len(await pair.client.receive(len(LIST + UPDATE))) == len(LIST + UPDATE)
+        page = ProxyMetrics("test", pair.stage.proxy._metric_sources).render().decode()
         samples = {
             (sample.name.removeprefix("pulsar_proxy_watch_"), *sample.labels.values()): sample.value
-            for family in text_string_to_metric_families(rendered(pair.stage).decode())
+            for family in text_string_to_metric_families(page)
             for sample in family.samples
             if sample.value and sample.name.startswith("pulsar_proxy_watch_")
         }
