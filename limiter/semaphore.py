@@ -106,7 +106,7 @@ class AsyncSemaphore(Waiting):
             self._abandon(waiter)
             raise
         if claim is not None:
-            claim.attach(self, outcome if isinstance(outcome, Permit) else None)
+            claim.attach(self, outcome)
         if isinstance(outcome, Permit):
             return outcome
         try:
