@@ -6,6 +6,7 @@ Only the semaphore that was asked with a claim attaches anything to it.
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.queue import Newcomer
 
@@ -52,7 +53,7 @@ class Claim:
             raise ValueError(f"expected a claim that is free, got one that is charged for {charged!r}")
         return self._key
 
-    def attach(self, owner: "AsyncSemaphore", charged: Newcomer | Permit | None) -> None:
-        """Remember what is charged, None after a failure; called by the semaphore only."""
+    def attach(self, owner: "AsyncSemaphore", charged: Newcomer | Permit | PermitAcquireError) -> None:
+        """Remember what is charged, nothing after a failure; called by the semaphore only."""
         self._owner = owner
-        self._charged = charged
+        self._charged = None if isinstance(charged, PermitAcquireError) else charged

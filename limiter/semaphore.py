@@ -105,12 +105,10 @@ class AsyncSemaphore(Waiting):
             # Not only CancelledError: a coroutine that is dropped gets GeneratorExit here.
             self._abandon(waiter)
             raise
-        if isinstance(outcome, Permit):
-            if claim is not None:
-                claim.attach(self, outcome)
-            return outcome
         if claim is not None:
-            claim.attach(self, None)
+            claim.attach(self, outcome)
+        if isinstance(outcome, Permit):
+            return outcome
         try:
             raise outcome
         finally:
