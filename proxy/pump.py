@@ -15,7 +15,7 @@ from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.transport import Endpoint
 
 # One turn of the loop writes for so long, and then looks at everything else.
-TURN_SECONDS: Final = 0.004
+TURN_SECONDS: Final = 0.002
 _EVENTS_A_TURN: Final = 1024
 _NOTHING: Final = memoryview(b"")
 
