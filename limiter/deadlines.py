@@ -49,13 +49,7 @@ class Deadlines:
         if waiter.deadline == NEVER:
             return
         self._gone += 1
-        heap = self._heap
-        if self._gone * 2 > len(heap):
-            # In place: this may happen inside `_fire`. A sorted list is a heap, and to sort what is nearly
-            # sorted costs about one pass in C, where heapify would compare in Python.
-            heap[:] = [kept for kept in heap if kept.queue is not None]
-            heap.sort(key=_by_deadline)
-            self._gone = 0
+        self._drop_the_gone()
 
     def close(self) -> None:
         """Call the timer off and keep nobody."""
@@ -65,6 +59,15 @@ class Deadlines:
             self._timer.cancel()
         self._timer = None
         self._timer_at = NEVER
+
+    def _drop_the_gone(self) -> None:
+        heap = self._heap
+        if self._gone * 2 > len(heap):
+            # In place: this may happen inside `_fire`. A sorted list is a heap, and to sort what is nearly
+            # sorted costs about one pass in C, where heapify would compare in Python.
+            heap[:] = [kept for kept in heap if kept.queue is not None]
+            heap.sort(key=_by_deadline)
+            self._gone = 0
 
     def _arm(self, when: float) -> None:
         if self._timer is not None:
@@ -84,5 +87,7 @@ class Deadlines:
                 self._gone -= 1
             else:
                 self._expire(waiter, now)
+        # Those who expired were no part of the gone, but of those they are measured against.
+        self._drop_the_gone()
         if heap and heap[0].deadline < self._timer_at:
             self._arm(heap[0].deadline)

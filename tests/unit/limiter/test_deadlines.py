@@ -68,6 +68,17 @@ async def test_those_who_have_gone_are_never_the_majority(watched: Watched) -> N
     assert len(watched.deadlines) == 0
 
 
+async def test_those_who_have_gone_are_never_the_majority_when_others_expire(watched: Watched) -> None:
+    early = [watched.add(size, 1.0) for size in range(6)]
+    late = [watched.add(size, 9.0) for size in range(6)]
+    for waiter in late[:5]:
+        watched.leave(waiter)
+    assert len(watched.deadlines) <= 2 * len(watched.queue)
+    watched.clock.advance(2.0)
+    assert [size for size, _ in watched.expired] == [waiter.size for waiter in early]
+    assert len(watched.deadlines) == len(watched.queue) == 1
+
+
 async def test_one_that_left_does_not_expire_and_the_next_does(watched: Watched) -> None:
     first = watched.add(1, 1.0)
     for size in (2, 3, 4):
