@@ -160,9 +160,7 @@ class _Client(asyncio.BufferedProtocol):
 class _FrameReader:
     """Cut bytes into frames, keeping the head of each; topic lists go to `listed`, all else to `command`."""
 
-    def __init__(
-        self, command: Callable[[pb.BaseCommand], None], listed: Callable[[int, int, List], None]
-    ) -> None:
+    def __init__(self, command: Callable[[pb.BaseCommand], None], listed: Callable[[int, int, List], None]) -> None:
         self._command_came = command
         self._list_came = listed
         self._head = bytearray()

@@ -1,0 +1,110 @@
+"""Owns upstream's own scenario for topic-list memory, at any size: a namespace with long names, a storm, real consumers.
+
+200 connections ask 500 times for the list of a wide partitioned topic with names of 512 characters, while three pattern
+consumers of the real client subscribe to 50 topics of the same namespace and read a message from each.
+"""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import pulsar
+
+from protocol.pb import PulsarApi_pb2 as pb
+from tests.pulsar import memory, storm
+from tests.pulsar.admin import Admin
+from tests.pulsar.messages import receive, send_to_all
+from tests.pulsar.pages import wait_until_whole
+from tests.pulsar.proxy_process import Proxy, host_and_port
+from tests.support.wire import WireClient
+
+CONNECTIONS: Final = 200
+REQUESTS: Final = 500
+CONSUMERS: Final = 3
+CONSUMED_TOPICS: Final = 50
+NAME_CHARACTERS: Final = 512  # of a partition, its domain not counted
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace with one wide topic, and those that the consumers read, a message in each."""
+
+    name: str
+    consumed: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The namespace, and what is asked: `shared` requests are equal, others ask for the same but share nothing."""
+
+    namespace: Namespace
+    shared: bool
+    window: int
+
+    def requests(self) -> Sequence[pb.CommandGetTopicsOfNamespace]:
+        """Make the requests of the storm."""
+        marker = "" if self.shared else "{}"
+        return [storm.request(self.namespace.name, marker=marker.format(number)) for number in range(REQUESTS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What happened: the storm's outcome, the topics that each consumer read, and the proxy's memory in bytes."""
+
+    outcome: storm.Outcome
+    read: list[set[str]]
+    idle: int
+    peak: int
+
+
+def fill(admin: Admin, service_url: str, name: str, partitions: int) -> Namespace:
+    """Create the namespace `name` and all that is in it."""
+    admin.create_namespace(name)
+    room = NAME_CHARACTERS - len(f"{name}/-partition-{partitions - 1}")
+    admin.create_topic(f"persistent://{name}/{'w' * room}", partitions)
+    consumed = [f"persistent://{name}/c-{number}" for number in range(CONSUMED_TOPICS)]
+    send_to_all(service_url, consumed)
+    return Namespace(name, set(consumed))
+
+
+async def run(proxy: Proxy, load: Load) -> Report:
+    """Run storm and consumers at once through a proxy that nobody has used yet."""
+    pid = proxy.process.pid
+    await asyncio.to_thread(wait_until_whole, proxy)
+    idle = memory.resident(pid)
+    with ThreadPoolExecutor(CONSUMERS) as threads:
+        reading: list[Future[set[str]]] = []
+
+        def begin_reading() -> None:
+            read = partial(_read_all, proxy.service_url, load.namespace.name)
+            reading.extend(threads.submit(read, f"reader-{uuid.uuid4()}") for _ in range(CONSUMERS))
+
+        address = host_and_port(proxy.service_url)
+        outcome = await storm.storm(address, load.requests(), CONNECTIONS, load.window, begin_reading)
+        read = [topics.result() for topics in reading]
+    return Report(outcome, read, idle, memory.peak(pid))
+
+
+def whole_list(service_url: str, namespace: str) -> list[str]:
+    """Return the list that everybody must get, from the broker itself."""
+    with WireClient(*host_and_port(service_url)) as client:
+        client.connect()
+        return list(client.get_topics(namespace).topics)
+
+
+def _read_all(service_url: str, namespace: str, subscription: str) -> set[str]:
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        consumer = client.subscribe(
+            re.compile(f"persistent://{namespace}/c-.*"),
+            subscription,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        return {message.data().decode() for message in receive(consumer, CONSUMED_TOPICS)}
+    finally:
+        client.close()
