@@ -1,12 +1,13 @@
 """Owns Java pattern consumers as one process: their class path, their start, the events that they print.
 
-Obeys one rule: without a JDK or Maven the error is one line, never a silent skip. The program is java/PatternConsumers.java;
-its events are the only thing that a test knows of it.
+Obeys one rule: without a JDK or Maven the error is one line, never a silent skip. The program is
+java/PatternConsumers.java; its events are the only thing that a test knows of it.
 """
 
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,10 @@ class JavaConsumers:
     def received(self, consumer: int = 0) -> list[str]:
         """List the topics of all messages that a consumer got."""
         return [event.topic for event in self.events() if (event.consumer, event.event) == (consumer, "received")]
+
+    def deliveries(self) -> Counter[tuple[int, str]]:
+        """Count the messages that each consumer got from each topic."""
+        return Counter((event.consumer, event.topic) for event in self.events() if event.event == "received")
 
     def wait_for_topics(self, topics: set[str], timeout: float, consumer: int = 0) -> None:
         """Wait until a consumer reads exactly `topics`; raises ProcessFailedError."""

@@ -17,7 +17,7 @@ def resident(pid: int) -> int:
 
 
 def peak(pid: int) -> int:
-    """Return the most resident memory that a process ever had, bytes: by the kernel's own book, so no peak is missed."""
+    """Return the most resident memory that a process ever had, bytes: the kernel keeps it, so no peak is missed."""
     found = peak_resident_bytes(_of(pid))
     assert found is not None, f"no memory figures of process {pid}"
     return found

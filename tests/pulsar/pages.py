@@ -18,7 +18,7 @@ def proxy_metrics(proxy: Proxy) -> Scrape:
 
 
 def wait_until_whole(proxy: Proxy) -> None:
-    """Wait for the web port, which opens after the service port: before it the proxy's memory is not yet that at rest."""
+    """Wait for the web port, which opens after the service port: without it the proxy is not yet at rest."""
     proxy.process.wait_ready(lambda: _serves(proxy), _TIMEOUT_SECONDS)
 
 

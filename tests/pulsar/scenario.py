@@ -1,4 +1,4 @@
-"""Owns upstream's own scenario for topic-list memory, at any size: a namespace with long names, a storm, real consumers.
+"""Owns upstream's own scenario for topic-list memory, at any size: long names, a storm, real consumers.
 
 200 connections ask 500 times for the list of a wide partitioned topic with names of 512 characters, while three pattern
 consumers of the real client subscribe to 50 topics of the same namespace and read a message from each.

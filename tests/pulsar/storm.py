@@ -169,10 +169,7 @@ class _FrameReader:
 
     def feed(self, data: memoryview) -> None:
         while data:
-            if self._left:
-                data = self._pass(data)
-            else:
-                data = self._fill_head(data)
+            data = self._pass(data) if self._left else self._fill_head(data)
 
     def _fill_head(self, data: memoryview) -> memoryview:
         head = self._head

@@ -1,7 +1,8 @@
 """Topic lists beyond 5 MiB: a broker sends them whatever its own maxMessageSize, and a client may not take them.
 
-Broker and proxy have no frame limit between them but `topicListMaxAnswerBytes`; the client's limit is maxMessageSize and
-10 KiB. A list above it would end the client's connection, so the client is told the size and the ways out instead.
+Broker and proxy have no frame limit between them but `topicListMaxAnswerBytes`; the client's limit is
+maxMessageSize and 10 KiB. A list above it would end the client's connection, so the client is told
+the size and the ways out instead.
 """
 
 import uuid
