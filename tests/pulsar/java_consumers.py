@@ -69,6 +69,10 @@ class JavaConsumers:
         """List the topics of all messages that a consumer got."""
         return [event.topic for event in self.events() if (event.consumer, event.event) == (consumer, "received")]
 
+    def count(self, event: str, topic: str) -> int:
+        """Count the consumers that saw `event` of `topic`."""
+        return len({seen.consumer for seen in self.events() if (seen.event, seen.topic) == (event, topic)})
+
     def deliveries(self) -> Counter[tuple[int, str]]:
         """Count the messages that each consumer got from each topic."""
         return Counter((event.consumer, event.topic) for event in self.events() if event.event == "received")
