@@ -55,6 +55,7 @@ def run_storm(directory: Path, broker: Broker, namespace: scenario.Namespace, st
         "lost": outcome.lost,
         "different_lists": len(outcome.lists),
         "consumers_that_read_all": report.read.count(namespace.consumed),
+        "consumer_errors": [read for read in report.read if isinstance(read, str)],
         "frame_bytes": outcome.largest_frame_bytes,
         "seconds": round(outcome.seconds, 3),
         "mb_per_second": round(outcome.answered * outcome.largest_frame_bytes / outcome.seconds / 1e6, 1),

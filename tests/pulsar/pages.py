@@ -7,7 +7,7 @@ from tests.pulsar.proxy_process import Proxy
 from tests.pulsar.standalone import Broker
 from tests.support.web_pages import Scrape
 
-_TIMEOUT_SECONDS: Final = 30.0
+_TIMEOUT_SECONDS: Final = 90.0
 # The broker takes memory for the encoded list once per topic list that it answers, and once per frame to a watcher.
 _LISTS_OF_BROKER: Final = "pulsar_broker_topic_list_direct_wait_time_ms_count"
 

@@ -28,6 +28,8 @@ REQUESTS: Final = 500
 CONSUMERS: Final = 3
 CONSUMED_TOPICS: Final = 50
 NAME_CHARACTERS: Final = 512  # of a partition, its domain not counted
+# Of the consumers; by default 30 s, which a small machine may need for the lists that are asked for before theirs.
+_PATIENCE_SECONDS: Final = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What happened: the storm's outcome, the topics that each consumer read, and the proxy's memory in bytes."""
+    """What happened: the storm's outcome, what each consumer read or why it failed, and the proxy's memory in bytes."""
 
     outcome: storm.Outcome
-    read: list[set[str]]
+    read: list[set[str] | str]
     idle: int
     peak: int
 
@@ -65,10 +67,10 @@ class Report:
 def fill(admin: Admin, service_url: str, name: str, partitions: int) -> Namespace:
     """Create the namespace `name` and all that is in it."""
     admin.create_namespace(name)
-    room = NAME_CHARACTERS - len(f"{name}/-partition-{partitions - 1}")
-    admin.create_topic(f"persistent://{name}/{'w' * room}", partitions)
     consumed = [f"persistent://{name}/c-{number}" for number in range(CONSUMED_TOPICS)]
     send_to_all(service_url, consumed)
+    room = NAME_CHARACTERS - len(f"{name}/-partition-{partitions - 1}")
+    admin.create_topic(f"persistent://{name}/{'w' * room}", partitions)
     return Namespace(name, set(consumed))
 
 
@@ -78,7 +80,7 @@ async def run(proxy: Proxy, load: Load) -> Report:
     await asyncio.to_thread(wait_until_whole, proxy)
     idle = memory.resident(pid)
     with ThreadPoolExecutor(CONSUMERS) as threads:
-        reading: list[Future[set[str]]] = []
+        reading: list[Future[set[str] | str]] = []
 
         def begin_reading() -> None:
             read = partial(_read_all, proxy.service_url, load.namespace.name)
@@ -97,8 +99,9 @@ def whole_list(service_url: str, namespace: str) -> list[str]:
         return list(client.get_topics(namespace).topics)
 
 
-def _read_all(service_url: str, namespace: str, subscription: str) -> set[str]:
-    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+def _read_all(service_url: str, namespace: str, subscription: str) -> set[str] | str:
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(service_url, operation_timeout_seconds=_PATIENCE_SECONDS, logger=logger)
     try:
         consumer = client.subscribe(
             re.compile(f"persistent://{namespace}/c-.*"),
@@ -106,5 +109,7 @@ def _read_all(service_url: str, namespace: str, subscription: str) -> set[str]:
             initial_position=pulsar.InitialPosition.Earliest,
         )
         return {message.data().decode() for message in receive(consumer, CONSUMED_TOPICS)}
+    except pulsar.PulsarException as error:
+        return str(error)
     finally:
         client.close()
