@@ -1,4 +1,4 @@
-"""Owns Java pattern consumers as one process: their class path, their start, the events that they print.
+"""Owns Java pattern consumers as one process: their class path, their start, the events that they write.
 
 Obeys one rule: without a JDK or Maven the error is one line, never a silent skip. The program is
 java/PatternConsumers.java; its events are the only thing that a test knows of it.
@@ -21,7 +21,6 @@ from tests.pulsar.standalone import BROKER_POM, MissingToolError, class_path, mi
 _HERE: Final = Path(__file__).parent
 _PROGRAM: Final = _HERE / "java" / "PatternConsumers.java"
 _LOG4J: Final = _HERE / "broker" / "log4j2.xml"
-_EVENT: Final = '{"consumer": '
 _STOP_SECONDS: Final = 20.0
 
 
@@ -43,17 +42,17 @@ class Event:
 
 
 class JavaConsumers:
-    """Read what the consumers of a running process printed."""
+    """Read what the consumers of a running process wrote to `file`."""
 
-    def __init__(self, process: ChildProcess) -> None:
+    def __init__(self, process: ChildProcess, file: Path) -> None:
         self.process = process
+        self._file = file
 
     def events(self) -> Iterator[Event]:
         """Yield all events so far."""
-        text = self.process.log.read_text(errors="replace")
+        text = self._file.read_text() if self._file.exists() else ""
         for line in text[: text.rfind("\n") + 1].splitlines():
-            if line.startswith(_EVENT):
-                yield Event(**json.loads(line))
+            yield Event(**json.loads(line))
 
     def topics(self, consumer: int = 0) -> set[str]:
         """Return the topics that a consumer reads now."""
@@ -100,11 +99,12 @@ def run_java_consumers(
     directory: Path, client: Client, service_url: str, pattern: str, poll_seconds: int, count: int = 1
 ) -> Iterator[JavaConsumers]:
     """Run `count` pattern consumers until the block ends; raises MissingToolError, ProcessFailedError."""
-    command = [*_java(client), service_url, pattern, str(count), str(poll_seconds)]
     name = f"java-{client.name.lower()}-{os.urandom(3).hex()}"
+    events = directory / f"{name}.events"
+    command = [*_java(client), service_url, pattern, str(count), str(poll_seconds), str(events)]
     process = ChildProcess(name, command, directory / f"{name}.log")
     try:
-        yield JavaConsumers(process)
+        yield JavaConsumers(process, events)
         process.ensure_running()
     finally:
         process.stop(_STOP_SECONDS)

@@ -1,3 +1,6 @@
+import java.io.FileOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -11,16 +14,18 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.impl.MultiTopicsConsumerImpl;
 
 /**
- * Runs pattern consumers, a client of its own each, and prints what they know as one JSON object a line.
+ * Runs pattern consumers, a client of its own each, and writes what they know as one JSON object a line.
  *
- * <p>Arguments: service URL, pattern, number of consumers, seconds between two rounds of polling for topics. Lines of
- * the program begin with {"consumer": all others are the client's log. Ends by SIGTERM.
+ * <p>Arguments: service URL, pattern, number of consumers, seconds between two rounds of polling for topics, the file to
+ * write to (the standard output is the client's log). Ends by SIGTERM.
  */
 public final class PatternConsumers {
     private static final long LOOK_MILLIS = 20;
+    private static PrintStream out;
 
     public static void main(String[] args) throws Exception {
         int count = Integer.parseInt(args[2]);
+        out = new PrintStream(new FileOutputStream(args[4]), true, StandardCharsets.UTF_8);
         List<CompletableFuture<Consumer<byte[]>>> subscribing = new ArrayList<>();
         for (int number = 0; number < count; number++) {
             int own = number;
@@ -61,7 +66,7 @@ public final class PatternConsumers {
     }
 
     private static synchronized void print(int consumer, String event, String topic) {
-        System.out.printf(
+        out.printf(
                 "{\"consumer\": %d, \"event\": \"%s\", \"topic\": \"%s\", \"millis\": %d}%n",
                 consumer, event, topic, System.currentTimeMillis());
     }
