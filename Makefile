@@ -14,7 +14,7 @@ help: ## List the targets
 demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
 
-test: $(VENV)/.dev ## Run every check and every test (needs Java 17, and Maven or Docker)
+test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory unit integration pulsar
@@ -45,6 +45,7 @@ pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker
 bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
 	$(BIN)/python -m benchmarks.bench_semaphore
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
+	$(BIN)/python -m benchmarks.real_broker
 
 load: $(VENV)/.dev ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)

@@ -64,6 +64,10 @@ class Admin:
         else:
             self.call("PUT", path)
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete `topic`, which has no partitions, whoever uses it."""
+        self.call("DELETE", f"/admin/v2/{_topic_path(topic)}?force=true")
+
     def topics(self, namespace: str, mode: str = "PERSISTENT") -> list[str]:
         """List what a client may see of `namespace`: no system topics, partitions one by one."""
         names = self.call("GET", f"/admin/v2/namespaces/{namespace}/topics?mode={mode}&includeSystemTopic=false")

@@ -6,14 +6,16 @@ a proxy does is then left out.
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 
 import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.process import ProcessFailedError
-from tests.pulsar.proxy_process import host_and_port, run_proxy
+from tests.pulsar.proxy_process import Proxy, host_and_port, run_proxy
 from tests.pulsar.standalone import Broker
 from tests.support.wire import WireClient
 
@@ -39,6 +41,18 @@ def proxy_url(service_url: str) -> str:
     if DIRECT:
         pytest.skip("TEST_DIRECT=1: there is no proxy")
     return service_url
+
+
+@pytest.fixture
+def new_proxy(broker: Broker, tmp_path: Path) -> Iterator[Callable[[Mapping[str, str]], Proxy]]:
+    """Give a maker of proxies with keys of their own, each a fresh process; all must end with 0 after the test."""
+    if DIRECT:
+        pytest.skip("TEST_DIRECT=1: there is no proxy")
+    try:
+        with ExitStack() as stack:
+            yield lambda keys: stack.enter_context(run_proxy(tmp_path, broker, keys))
+    except ProcessFailedError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture(scope="session")

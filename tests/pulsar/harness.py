@@ -2,8 +2,8 @@
 
 Order: PULSAR_SERVICE_URL (with PULSAR_ADMIN_URL), Maven, Docker. A machine with none of them is an error in one line,
 never a silent skip. `python -m tests.pulsar.harness` runs both and prints their addresses; `--check` only says which
-broker would be used, or what is missing; `--prepare` also resolves it by Maven, which may take minutes on a fresh
-machine and belongs to no test's time.
+broker would be used, or what is missing; `--prepare` also resolves it and the Java clients by Maven, which may take
+minutes on a fresh machine and belongs to no test's time.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.pulsar import java_consumers
 from tests.pulsar.admin import Admin
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import run_proxy
@@ -75,7 +76,7 @@ def main() -> int:
     """Run the command line; 1 is a missing tool or a process that failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.pulsar.harness", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say which broker would be used")
-    parser.add_argument("--prepare", action="store_true", help="fetch the broker if Maven has to")
+    parser.add_argument("--prepare", action="store_true", help="fetch broker and clients if Maven has to")
     arguments = parser.parse_args()
     try:
         if arguments.check:
@@ -83,6 +84,7 @@ def main() -> int:
         elif arguments.prepare:
             if check(os.environ) == "maven":
                 class_path()
+                java_consumers.prepare()
         else:
             with tempfile.TemporaryDirectory(prefix="pulsar-harness-") as directory:
                 _run(Path(directory))

@@ -1,7 +1,7 @@
 """Owns what the client tests do over and over: make contents, send them, receive and acknowledge."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pulsar
@@ -28,3 +28,15 @@ def send_numbers(producer: pulsar.Producer, count: int) -> list[bytes]:
     for data in sent:
         producer.send(data)
     return sent
+
+
+def send_to_all(service_url: str, topics: Iterable[str]) -> None:
+    """Send one message, its content the topic's name, to each of `topics`, over a client of its own."""
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        for topic in topics:
+            producer = client.create_producer(topic)
+            producer.send(topic.encode())
+            producer.close()
+    finally:
+        client.close()

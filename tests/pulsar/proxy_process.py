@@ -47,7 +47,8 @@ def _answers(service_url: str) -> bool:
 @contextmanager
 def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None) -> Iterator[Proxy]:
     """Run the proxy until the block ends; raises ProcessFailedError, also for an unclean end."""
-    service_port, web_port = free_ports(2)
+    free_port, web_port = free_ports(2)
+    service_port = int((overrides or {}).get("servicePort", free_port))
     keys = {
         "servicePort": str(service_port),
         "webServicePort": str(web_port),

@@ -25,6 +25,7 @@ JAVA_VERSION: Final = 17
 
 _HERE: Final = Path(__file__).parent
 _BROKER: Final = _HERE / "broker"
+BROKER_POM: Final = _BROKER / "pom.xml"
 _CACHE: Final = _HERE.parent.parent / ".cache" / "pulsar"
 _READY_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 20.0
@@ -83,9 +84,8 @@ def _java_version(java: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-def class_path() -> str:
-    """Resolve the broker's class path by Maven, once per content of pom.xml; raises MissingToolError."""
-    pom = _BROKER / "pom.xml"
+def class_path(pom: Path = BROKER_POM) -> str:
+    """Resolve a class path, the broker's by default, by Maven, once per content of pom.xml; raises MissingToolError."""
     cached = _CACHE / hashlib.sha256(pom.read_bytes()).hexdigest()[:16] / "classpath.txt"
     if cached.exists() and all(Path(jar).exists() for jar in cached.read_text().split(os.pathsep)):
         return cached.read_text()
@@ -102,7 +102,7 @@ def class_path() -> str:
         check=False,
     )
     if done.returncode != 0 or not fresh.exists():
-        raise MissingToolError(f"mvn could not resolve pulsar {PULSAR_VERSION}: {_first_error(done.stdout)}")
+        raise MissingToolError(f"mvn could not resolve {pom.relative_to(_HERE)}: {_first_error(done.stdout)}")
     fresh.replace(cached)
     return cached.read_text()
 

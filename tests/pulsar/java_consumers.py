@@ -1,0 +1,110 @@
+"""Owns Java pattern consumers as one process: their class path, their start, the events that they write.
+
+Obeys one rule: without a JDK or Maven the error is one line, never a silent skip. The program is
+java/PatternConsumers.java; its events are the only thing that a test knows of it.
+"""
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from tests.pulsar.process import ChildProcess
+from tests.pulsar.standalone import BROKER_POM, MissingToolError, class_path, missing_for_maven
+
+_HERE: Final = Path(__file__).parent
+_PROGRAM: Final = _HERE / "java" / "PatternConsumers.java"
+_LOG4J: Final = _HERE / "broker" / "log4j2.xml"
+_STOP_SECONDS: Final = 20.0
+
+
+class Client(Enum):
+    """The clients at hand, each with the pom.xml that resolves it."""
+
+    NEW = BROKER_POM  # the broker's class path holds the client of its own version
+    OLD = _HERE / "java" / "pom.xml"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Say what one consumer saw: subscribed, added, removed or received; `millis` is its wall clock."""
+
+    consumer: int
+    event: str
+    topic: str
+    millis: int
+
+
+class JavaConsumers:
+    """Read what the consumers of a running process wrote to `file`."""
+
+    def __init__(self, process: ChildProcess, file: Path) -> None:
+        self.process = process
+        self._file = file
+
+    def events(self) -> Iterator[Event]:
+        """Yield all events so far."""
+        text = self._file.read_text() if self._file.exists() else ""
+        for line in text[: text.rfind("\n") + 1].splitlines():
+            yield Event(**json.loads(line))
+
+    def topics(self, consumer: int = 0) -> set[str]:
+        """Return the topics that a consumer reads now."""
+        found: set[str] = set()
+        for event in self.events():
+            if event.consumer == consumer and event.event == "added":
+                found.add(event.topic)
+            elif event.consumer == consumer and event.event == "removed":
+                found.remove(event.topic)
+        return found
+
+    def received(self, consumer: int = 0) -> list[str]:
+        """List the topics of all messages that a consumer got."""
+        return [event.topic for event in self.events() if (event.consumer, event.event) == (consumer, "received")]
+
+    def count(self, event: str, topic: str) -> int:
+        """Count the consumers that saw `event` of `topic`."""
+        return len({seen.consumer for seen in self.events() if (seen.event, seen.topic) == (event, topic)})
+
+    def deliveries(self) -> Counter[tuple[int, str]]:
+        """Count the messages that each consumer got from each topic."""
+        return Counter((event.consumer, event.topic) for event in self.events() if event.event == "received")
+
+    def wait_for_topics(self, topics: set[str], timeout: float, consumer: int = 0) -> None:
+        """Wait until a consumer reads exactly `topics`; raises ProcessFailedError."""
+        self.process.wait_ready(lambda: self.topics(consumer) == topics, timeout)
+
+
+def prepare() -> None:
+    """Resolve the class paths; raises MissingToolError."""
+    for client in Client:
+        _java(client)
+
+
+def _java(client: Client) -> list[str]:
+    missing = missing_for_maven() or (None if shutil.which("javac") else "javac not found")
+    if missing:
+        raise MissingToolError(f"java pattern consumers need a jdk and maven: {missing}")
+    return ["java", "-Xmx256m", f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", class_path(client.value), str(_PROGRAM)]
+
+
+@contextmanager
+def run_java_consumers(
+    directory: Path, client: Client, service_url: str, pattern: str, poll_seconds: int, count: int = 1
+) -> Iterator[JavaConsumers]:
+    """Run `count` pattern consumers until the block ends; raises MissingToolError, ProcessFailedError."""
+    name = f"java-{client.name.lower()}-{os.urandom(3).hex()}"
+    events = directory / f"{name}.events"
+    command = [*_java(client), service_url, pattern, str(count), str(poll_seconds), str(events)]
+    process = ChildProcess(name, command, directory / f"{name}.log")
+    try:
+        yield JavaConsumers(process, events)
+        process.ensure_running()
+    finally:
+        process.stop(_STOP_SECONDS)
