@@ -56,12 +56,13 @@ class GroupKey(tuple[Hashable, ...]):
 class Member:
     """One request in a group; `outcome` is its answer or what it failed with."""
 
-    __slots__ = ("client", "outcome", "promised", "request_id")
+    __slots__ = ("client", "left", "outcome", "promised", "request_id")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client: Requester, request_id: int) -> None:
         self.client = client
         self.request_id = request_id
         self.promised = False
+        self.left = False
         self.outcome: asyncio.Future[SharedAnswer | Exception] = loop.create_future()
 
     def promise(self) -> None:
@@ -143,6 +144,7 @@ class ListGroup:
     def leave(self, member: Member) -> None:
         """Let one member go; the next one pays, and with the last the group ends."""
         member.redeem()
+        member.left = True
         paid = self.payer is member
         del self.members[member]
         if not self.members:
@@ -221,7 +223,8 @@ async def await_a_reader(members: Sequence[Member]) -> None:
     try:
         while True:
             for member in members:
-                if member.client.output.list_lane.free:
+                # A promise to one that has left would be nobody's to take back: its client would get no list any more.
+                if not member.left and member.client.output.list_lane.free:
                     member.promise()
                     return
             await changed.wait()
