@@ -103,7 +103,7 @@ class ListGroup:
         "principal",
         "request",
         "stage",
-        "stopped_at",
+        "waits_for_memory",
     )
 
     def __init__(
@@ -124,7 +124,7 @@ class ListGroup:
         self.begun = asyncio.Event()
         self.answer: SharedAnswer | None = None
         self.stage = Stage.BROKER
-        self.stopped_at: Callable[[], Stage] = lambda: self.stage
+        self.waits_for_memory: Callable[[], bool] = _never
         self.claims: list[Claim] = []
         self.cancel: Callable[[], object] = _nothing
         self._charge = charge
@@ -153,6 +153,19 @@ class ListGroup:
             key = self._charge(self.payer.client, self.request.namespace)
             for claim in self.claims:
                 claim.recharge(key)
+
+    def stopped_at(self) -> Stage:
+        """Tell what the group waits for: an answer that waits to be read waits for heap memory."""
+        return Stage.HEAP if self.stage is Stage.BROKER and self.waits_for_memory() else self.stage
+
+    def work_over(self) -> None:
+        """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
+        self.cancel = _nothing
+
+    def question_over(self) -> None:
+        """Forget the question, and keep where it stood."""
+        self.stage = self.stopped_at()
+        self.waits_for_memory = _never
 
     def end(self) -> None:
         """Stop the work, or give the answer back."""
@@ -247,3 +260,7 @@ def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> Requ
 
 def _nothing() -> None:
     return None
+
+
+def _never() -> bool:
+    return False
