@@ -1,8 +1,8 @@
 """Own the whole topic-list path on a loop stepped by hand, between clients and brokers in memory.
 
-Everything in between is real: service, groups, questions, pool, broker connections, limiter, pump, outputs. Rule: nothing
-moves but what a test moves. A broker looks at its topics at the moment a question arrives, the earliest moment there is:
-whoever is let into that question's answer later gets an older list than it may.
+Everything in between is real: service, groups, questions, pool, broker connections, limiter, pump, outputs. Rule:
+nothing moves but what a test moves. A broker looks at its topics at the moment a question arrives, the earliest there
+is: whoever is let into that question's answer later gets an older list than it may.
 """
 
 import asyncio
@@ -99,6 +99,8 @@ class BrokerEnd:
         """Note the questions that have arrived."""
         found, end = commands_in(bytes(self.transport.peer_bytes[self._read :]))
         self._read += end
+        if self.connection in self._stage.pool._keys:
+            self.principal = self._stage.pool._keys[self.connection].principal
         for command in found:
             if command.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE:
                 request = command.getTopicsOfNamespace
@@ -286,10 +288,6 @@ class ListStage:
 
     def asked(self) -> list[Asked]:
         """Give the questions at open brokers that are not answered."""
-        for broker in self.brokers:
-            if broker.open and broker.principal is None:
-                keys = self.pool._keys
-                broker.principal = keys[broker.connection].principal if broker.connection in keys else None
         return [asked for broker in self.brokers if broker.open for asked in broker.questions]
 
     def books(self) -> dict[str, int]:
