@@ -122,7 +122,7 @@ class ListGroupsMachine(RuleBasedStateMachine):
 
     # Rules: time and limits
 
-    @rule(seconds=st.sampled_from([0.5, 4.0, 11.0]))
+    @rule(seconds=st.sampled_from([0.5, 4.0, 11.0, 21.0]))
     def time_passes(self, seconds: float) -> None:
         self.stage.advance(seconds)
 
