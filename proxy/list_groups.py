@@ -60,12 +60,13 @@ class GroupKey(tuple[Hashable, ...]):
 class Member:
     """One request in a group; `outcome` is its answer or what it failed with."""
 
-    __slots__ = ("client", "outcome", "promised", "request_id")
+    __slots__ = ("client", "left", "outcome", "promised", "request_id")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client: Requester, request_id: int) -> None:
         self.client = client
         self.request_id = request_id
         self.promised = False
+        self.left = False
         self.outcome: asyncio.Future[SharedAnswer | Exception] = loop.create_future()
 
     def promise(self) -> None:
@@ -107,7 +108,7 @@ class ListGroup:
         "principal",
         "request",
         "stage",
-        "stopped_at",
+        "waits_for_memory",
     )
 
     def __init__(
@@ -128,7 +129,7 @@ class ListGroup:
         self.begun = asyncio.Event()
         self.answer: SharedAnswer | None = None
         self.stage = Stage.BROKER
-        self.stopped_at: Callable[[], Stage] = lambda: self.stage
+        self.waits_for_memory: Callable[[], bool] = _never
         self.claims: list[Claim] = []
         self.cancel: Callable[[], object] = _nothing
         self.on_end: Callable[[], object] = _nothing
@@ -149,6 +150,7 @@ class ListGroup:
     def leave(self, member: Member) -> None:
         """Let one member go; the next one pays, and with the last the group ends."""
         member.redeem()
+        member.left = True
         paid = self.payer is member
         del self.members[member]
         if not self.members:
@@ -157,6 +159,19 @@ class ListGroup:
             key = self._charge(self.payer.client, self.request.namespace)
             for claim in self.claims:
                 claim.recharge(key)
+
+    def stopped_at(self) -> Stage:
+        """Tell what the group waits for: an answer that waits to be read waits for heap memory."""
+        return Stage.HEAP if self.stage is Stage.BROKER and self.waits_for_memory() else self.stage
+
+    def work_over(self) -> None:
+        """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
+        self.cancel = _nothing
+
+    def question_over(self) -> None:
+        """Forget the question, and keep where it stood."""
+        self.stage = self.stopped_at()
+        self.waits_for_memory = _never
 
     def end(self) -> None:
         """Stop the work, or give the answer back."""
@@ -228,7 +243,8 @@ async def await_a_reader(members: Sequence[Member]) -> None:
     try:
         while True:
             for member in members:
-                if member.client.output.list_lane.free:
+                # A promise to one that has left would be nobody's to take back: its client would get no list any more.
+                if not member.left and member.client.output.list_lane.free:
                     member.promise()
                     return
             await changed.wait()
@@ -251,3 +267,7 @@ def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> Requ
 
 def _nothing() -> None:
     return None
+
+
+def _never() -> bool:
+    return False

@@ -129,14 +129,12 @@ class ListQuestions:
             slot.release()
             raise
         group.stage = Stage.BROKER
-        group.stopped_at = partial(_stage_of, group, question)
+        group.waits_for_memory = lambda: question.waits_for_memory
         longest_wait = self._limiter.heap.timeout_seconds
-        return await question.answer(connection, 2 * longest_wait, longest_wait)
-
-
-def _stage_of(group: ListGroup, question: TopicListQuestion) -> Stage:
-    # An answer that waits to be read waits for heap memory.
-    return Stage.HEAP if group.stage is Stage.BROKER and question.waits_for_memory else group.stage
+        try:
+            return await question.answer(connection, 2 * longest_wait, longest_wait)
+        finally:
+            group.question_over()
 
 
 def _all(*calls: Callable[[], None]) -> None:

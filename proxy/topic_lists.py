@@ -8,6 +8,7 @@ ends with its last member or with the limiter's timeout.
 """
 
 import asyncio
+import traceback
 from functools import partial
 from typing import Final
 
@@ -121,6 +122,8 @@ class TopicListService:
             raise GroupFailure(error, group.stopped_at()) from None
         finally:
             group.leave(member)
+            # It knows its task, and a cancelled task knows this frame: the two would keep the list.
+            del clock
 
     def _join(
         self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace
@@ -152,11 +155,16 @@ class TopicListService:
         try:
             await self._exchange(group)
         except Exception as error:
-            failure = GroupFailure(error, group.stopped_at())
-            for member in group.members:
-                self._turns.later(partial(member.settle, failure))
+            # The frames it came through hold the list, whose permit has ended.
+            traceback.clear_frames(error.__traceback__)
+            self._fail_all(group, GroupFailure(error, group.stopped_at()))
         finally:
             self._groups.ended(group)
+            group.work_over()
+
+    def _fail_all(self, group: ListGroup, failure: GroupFailure) -> None:
+        for member in group.members:
+            self._turns.later(partial(member.settle, failure))
 
     async def _exchange(self, group: ListGroup) -> None:
         if group.predecessor is not None:

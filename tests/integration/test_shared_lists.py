@@ -1,0 +1,462 @@
+"""Equal topic lists shared by many clients, over real sockets: each gets its own answer, the broker is asked once or twice.
+
+Members come and go in every stage of their group's life; what one of them does is no other's business.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.commands import PONG_FRAME, request_id_of
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.topic_list import heap_size
+from proxy.demo.script import Failure
+from proxy.demo.topics import GeneratedTopics, ListedTopics
+from proxy.errors import HEAP_REFUSAL
+from tests.support.async_client import PING, AsyncClient, command_of, topics_frame
+from tests.support.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    SLOW_READER_RCVBUF,
+    TIGHT,
+    TOPICS,
+    Stage,
+    direct_taken,
+    jammed,
+    namespace,
+    staged,
+    waiting_for_direct,
+)
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
+OF_4_MB = GeneratedTopics(20, 8_192, 510)
+Cut = Callable[[AsyncClient], None]
+
+cuts = pytest.mark.parametrize(
+    "cut", [AsyncClient.close, AsyncClient.reset, AsyncClient.fin], ids=["FIN", "RST", "half-close"]
+)
+
+
+async def joined(stage: Stage, members: int, number: int = 0) -> list[AsyncClient]:
+    """Have that many clients ask for the same list; all of them are in its group when this returns."""
+    clients = [await stage.connected() for _ in range(members)]
+    before = stage.lookups.held
+    for client in clients:
+        await client.ask_topics(namespace(number))
+    await stage.until(lambda: stage.lookups.held == before + members, "all requests read")
+    return clients
+
+
+async def behind_a_question(stage: Stage, members: int, number: int = 0) -> tuple[AsyncClient, list[AsyncClient]]:
+    """Have a question at the broker, which holds its answers, and a group that waits for it to be answered."""
+    stage.broker.script.hold(LISTS)
+    (first,) = await joined(stage, 1, number)
+    await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
+    return first, await joined(stage, members, number)
+
+
+def let_go(stage: Stage) -> None:
+    """Let the broker answer, from now on too."""
+    stage.broker.script.gates.pop(LISTS).set()
+
+
+async def has_list(client: AsyncClient, topics: int = TOPICS, request_id: int = 1) -> None:
+    answer = await client.answer()
+    assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
+    assert request_id_of(answer) == request_id
+    assert len(answer.getTopicsOfNamespaceResponse.topics) == topics
+
+
+async def all_have_lists(clients: Sequence[AsyncClient], topics: int = TOPICS) -> None:
+    await asyncio.gather(*(has_list(client, topics) for client in clients))
+
+
+# --- storms ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", [None, OF_4_MB], ids=["700 KB", "4 MB"])
+async def test_a_storm_of_equal_requests_costs_the_broker_two_questions_and_the_proxy_one_body(
+    store: GeneratedTopics | None,
+) -> None:
+    # 4 MB lists fit nowhere twice.
+    limits = dict.fromkeys(TIGHT, 1 if store is None else 5)
+    topics, size = (TOPICS, LIST_BYTES) if store is None else (8_192, 8_192 * 513)
+    async with staged(store, **limits) as stage:
+        first, members = await behind_a_question(stage, 40 if store else 100)
+        let_go(stage)
+        await all_have_lists([first, *members], topics)
+        assert stage.broker.record.topic_questions == 2
+        assert stage.proxy.counters.lists_joined == len(members) - 1
+        assert stage.outcome("answered") == len(members) + 1
+        # One group may be read while the other is written, and a limit smaller than both is passed by neither.
+        assert stage.heap.statistics().peak_held <= 2 * heap_size(size)
+        assert stage.direct.statistics().peak_held <= limits["maxTopicListInFlightDirectMemSizeMB"] * MIB
+
+
+async def test_500_requests_of_100_connections_cost_few_questions() -> None:
+    async with staged() as stage:
+        clients = [await stage.connected() for _ in range(100)]
+        for client in clients:
+            for request_id in range(1, 6):
+                client.send_now(topics_frame(request_id, namespace(0)))
+
+        async def read(client: AsyncClient) -> None:
+            got = [await client.answer() for _ in range(5)]
+            assert sorted(map(request_id_of, got)) == [1, 2, 3, 4, 5]
+            assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in got} == {TOPICS}
+
+        await asyncio.gather(*map(read, clients))
+        assert stage.outcome("answered") == 500
+        # Two lists of a connection are under way at once: its third is a later request, and no earlier answer will do.
+        assert stage.broker.record.topic_questions <= 25
+
+
+async def test_each_member_has_its_own_request_id() -> None:
+    async with staged() as stage:
+        _, members = await behind_a_question(stage, 0)
+        members = [await stage.connected() for _ in range(5)]
+        for number, client in enumerate(members):
+            await client.send(topics_frame(1 << (12 * number), namespace(0)))
+        await stage.until(lambda: stage.lookups.held == 6, "all requests read")
+        let_go(stage)
+        for number, client in enumerate(members):
+            await has_list(client, request_id=1 << (12 * number))
+
+
+async def test_a_topic_created_before_a_request_is_in_its_answer() -> None:
+    store = ListedTopics(["persistent://t/n/topic-0"])
+    async with staged(store) as stage:
+        for number in range(1, 6):
+            gate = stage.broker.script.hold(LISTS)
+            early, late = await stage.connected(), await stage.connected()
+            await early.ask_topics("t/n")
+            await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
+            store.add(f"persistent://t/n/topic-{number}")
+            await late.ask_topics("t/n")
+            await late.ping()
+            del stage.broker.script.gates[LISTS]
+            gate.set()
+            topics = (await late.answer()).getTopicsOfNamespaceResponse.topics
+            assert f"persistent://t/n/topic-{number}" in topics
+            await early.answer()
+        assert stage.broker.record.topic_questions == 10
+
+
+async def test_without_coalescing_every_request_is_a_question() -> None:
+    async with staged(topicListCoalescingEnabled="false") as stage:
+        first, members = await behind_a_question(stage, 9)
+        await stage.until(lambda: stage.broker.record.topic_questions == 10, "ten questions")
+        let_go(stage)
+        await all_have_lists([first, *members])
+        assert stage.proxy.counters.lists_joined == 0
+
+
+async def test_answers_are_shared_among_equal_hashes_only() -> None:
+    store = ListedTopics(["persistent://t/n/topic"])
+    async with staged(store) as stage:
+        client = await stage.connected()
+        known = (await client.topics("t/n")).topics_hash
+        stage.broker.script.hold(LISTS)
+        await client.ask_topics("t/n")
+        await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
+        clients = [await stage.connected() for _ in range(6)]
+        for number, each in enumerate(clients):
+            request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
+            if number % 2:
+                request.topics_hash = known
+            kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE
+            await each.send_command(pb.BaseCommand(type=kind, getTopicsOfNamespace=request))
+        await stage.until(lambda: stage.lookups.held == 7, "all requests read")
+        let_go(stage)
+        for number, each in enumerate(clients):
+            answer = (await each.answer()).getTopicsOfNamespaceResponse
+            assert (answer.changed, len(answer.topics)) == ((False, 0) if number % 2 else (True, 1))
+        assert stage.broker.record.topic_questions == 4
+
+
+# --- members that leave ---------------------------------------------------------------------------
+
+
+async def waiting_for_its_predecessor(stage: Stage) -> list[AsyncClient]:
+    return (await behind_a_question(stage, 3))[1]
+
+
+async def waiting_for_heap(stage: Stage) -> list[AsyncClient]:
+    await jammed(stage)
+    members = await joined(stage, 3, 4)
+    await stage.until(lambda: stage.heap.queue_size == 1, "one place in the queue for all")
+    return members
+
+
+async def waiting_for_the_broker(stage: Stage) -> list[AsyncClient]:
+    _, members = await behind_a_question(stage, 3)
+    gate = stage.broker.script.gates.pop(LISTS)
+    stage.broker.script.hold(LISTS)
+    gate.set()
+    await stage.until(lambda: stage.broker.record.topic_questions == 2, "the group's question")
+    return members
+
+
+async def waiting_to_grow(stage: Stage) -> list[AsyncClient]:
+    await direct_taken(stage)
+    await waiting_for_direct(stage, 1)
+    # Both questions are asked before the first answer overshoots: no estimate would be given any more.
+    gate = stage.broker.script.hold(LISTS)
+    await joined(stage, 1, 2)
+    await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 1, "one question")
+    del stage.broker.script.gates[LISTS]
+    members_gate = stage.broker.script.hold(LISTS)
+    members = [await stage.connected() for _ in range(3)]
+    for member in members:
+        # All in one turn of the loop: the question goes in the next.
+        member.send_now(topics_frame(member.next_id(), namespace(3)))
+    await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 2, "two questions")
+    gate.set()
+    await stage.until(lambda: stage.direct.queue_size == 2, "an answer that overshoots")
+    members_gate.set()
+    await stage.until(lambda: stage.heap.growers_waiting == 1, "an answer that waits to be read")
+    assert stage.proxy.counters.lists_joined == 2
+    return members
+
+
+async def waiting_for_direct_memory(stage: Stage) -> list[AsyncClient]:
+    await direct_taken(stage)
+    stage.broker.script.hold(LISTS)
+    _, members = await behind_a_question(stage, 3, 1)
+    let_go(stage)
+    await stage.until(lambda: stage.direct.queue_size == 2, "two groups that wait for direct memory")
+    return members
+
+
+async def being_written(stage: Stage) -> list[AsyncClient]:
+    stage.broker.script.hold(LISTS)
+    (first,) = await joined(stage, 1)
+    await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
+    members = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(3)]
+    for member in members:
+        await member.ask_topics(namespace(0))
+    await stage.until(lambda: stage.lookups.held == 4, "all requests read")
+    let_go(stage)
+    await has_list(first)
+    await stage.until(lambda: stage.books()["bodies being sent"] == 3, "three bodies under way")
+    return members
+
+
+Wait = Callable[[Stage], Awaitable[list[AsyncClient]]]
+stages = pytest.mark.parametrize(
+    "wait",
+    [
+        waiting_for_its_predecessor,
+        waiting_for_heap,
+        waiting_for_the_broker,
+        waiting_to_grow,
+        waiting_for_direct_memory,
+        being_written,
+    ],
+)
+
+
+def others_go_on(stage: Stage) -> None:
+    """Take everything away that holds the group up."""
+    for gate in stage.broker.script.gates.values():
+        gate.set()
+    stage.broker.script.gates.clear()
+
+
+async def drained(stage: Stage, but: Sequence[AsyncClient]) -> None:
+    for client in list(stage.clients):
+        if client not in but:
+            client.close()
+
+
+@cuts
+@pytest.mark.parametrize("leaving", [0, 1], ids=["the payer", "another"])
+@stages
+async def test_a_member_that_leaves_costs_the_others_nothing(wait: Wait, leaving: int, cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        members = await wait(stage)
+        questions, sessions = stage.broker.record.topic_questions, len(stage.proxy.sessions)
+        cut(members[leaving])
+        await stage.until(lambda: len(stage.proxy.sessions) == sessions - 1, "one session less")
+        staying = [member for member in members if member is not members[leaving]]
+        others_go_on(stage)
+        await drained(stage, staying)
+        await all_have_lists(staying)
+        asked_yet = wait in (waiting_for_its_predecessor, waiting_for_heap)
+        assert stage.broker.record.topic_questions == questions + asked_yet
+
+
+@stages
+async def test_the_last_member_to_leave_gives_everything_back_but_the_question(wait: Wait) -> None:
+    async with staged(**TIGHT) as stage:
+        members = await wait(stage)
+        sessions = len(stage.proxy.sessions)
+        for member in members:
+            member.reset()
+        await stage.until(lambda: len(stage.proxy.sessions) == sessions - 3, "three sessions less")
+        for client in list(stage.clients):
+            client.close()
+        kept = {"outstanding questions", "questions to brokers"}
+        await stage.until(lambda: not any(n for book, n in stage.books().items() if book not in kept), "nothing held")
+        others_go_on(stage)
+        await stage.until(stage.settled, "the answers passed over")
+        assert len((await (await stage.connected()).topics(namespace(0))).topics) == TOPICS
+
+
+# --- brokers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [ServerError.TopicNotFound, ServerError.AuthorizationError])
+async def test_each_member_gets_the_brokers_error_under_its_own_request_id(code: ServerError) -> None:
+    async with staged() as stage:
+        stage.broker.script.failures[LISTS] = Failure(code, "no such thing")
+        _, members = await behind_a_question(stage, 0)
+        members = [await stage.connected() for _ in range(4)]
+        for number, client in enumerate(members):
+            await client.send(topics_frame(7 + number, namespace(0)))
+        await stage.until(lambda: stage.lookups.held == 5, "all requests read")
+        let_go(stage)
+        for number, client in enumerate(members):
+            error = await client.error(7 + number)
+            assert (error.error, error.message) == (code, "no such thing")
+            await client.ping()
+        assert stage.broker.record.topic_questions == 2
+        assert stage.outcome("failed") == 5
+
+
+async def test_a_question_lost_once_is_asked_once_more_for_all() -> None:
+    async with staged() as stage:
+        members = await waiting_for_the_broker(stage)
+        stage.broker.script.gates.clear()
+        for session in list(stage.broker.connections):
+            session.abort()
+        await all_have_lists(members)
+        assert stage.outcome("asked_again") == 1
+        assert stage.broker.record.topic_questions == 3
+
+
+async def test_a_question_lost_twice_is_one_error_for_each() -> None:
+    async with staged() as stage:
+        members = await waiting_for_the_broker(stage)
+        stage.broker.script.gates.clear()
+        stage.broker.script.cut_mid_frame[LISTS] = 1000
+        for session in list(stage.broker.connections):
+            session.abort()
+        for client in members:
+            assert (await client.error(1)).error == ServerError.ServiceNotReady
+            await client.ping()
+        assert stage.broker.record.topic_questions == 3
+
+
+async def test_a_body_skipped_after_the_heap_timeout_refuses_all_and_its_connection_goes_on() -> None:
+    async with staged(**TIGHT | {HEAP_TIMEOUT: 300}) as stage:
+        reader = await direct_taken(stage)
+        others = [await waiting_for_direct(stage, number) for number in (1, 2)]
+        connections = stage.broker.record.connections_accepted
+        members = await joined(stage, 3, 3)
+        for client in members:
+            error = await client.error(1)
+            assert (error.error, error.message) == (ServerError.TooManyRequests, HEAP_REFUSAL)
+        await all_have_lists([reader, *others])
+        members[0].next_id()
+        assert len((await members[0].topics(namespace(3))).topics) == TOPICS
+        assert stage.broker.record.connections_accepted == connections
+
+
+async def test_a_list_above_a_clients_frame_limit_is_an_error_for_each_member() -> None:
+    async with staged(maxMessageSize=LIST_BYTES // 2) as stage:
+        first, members = await behind_a_question(stage, 3)
+        let_go(stage)
+        for client in (first, *members):
+            error = await client.error(1)
+            assert error.error == ServerError.NotAllowedError
+            assert str(LIST_BYTES // 2 + 10 * 1024) in error.message
+            assert "maxMessageSize" in error.message
+            await client.ping()
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+async def test_fast_readers_do_not_wait_for_a_slow_one_in_their_group() -> None:
+    async with staged(**TIGHT) as stage:
+        members = await being_written(stage)
+        slow, *fast = members
+        await all_have_lists(fast)
+        assert stage.books()["bodies being sent"] == 1
+        assert LIST_BYTES <= stage.direct.held < 2 * LIST_BYTES
+        await has_list(slow)
+        await stage.until(lambda: not stage.direct.held, "all given back")
+
+
+async def test_pings_are_answered_while_a_list_goes_to_many() -> None:
+    async with staged(OF_4_MB) as stage:
+        first, members = await behind_a_question(stage, 60)
+        other = await stage.connected()
+        let_go(stage)
+        reading = [asyncio.get_running_loop().create_task(has_list(client, 8_192)) for client in (first, *members)]
+        await stage.until(lambda: stage.books()["bodies being sent"], "bodies under way")
+        pongs = 0
+        while not all(task.done() for task in reading):
+            await other.send(PING)
+            assert await other.frame() == PONG_FRAME
+            pongs += 1
+        await asyncio.gather(*reading)
+        assert pongs > 10
+
+
+async def test_a_small_frame_never_stands_inside_a_shared_body() -> None:
+    async with staged() as stage:
+        members = await being_written(stage)
+        for client in members:
+            await client.send(PING)
+        for client in members:
+            frames = [await client.frame() for _ in range(2)]
+            assert len(command_of(frames[0]).getTopicsOfNamespaceResponse.topics) == TOPICS
+            assert frames[1] == PONG_FRAME
+
+
+async def test_the_next_client_with_a_descriptor_gets_nothing_of_a_body_that_was_reset() -> None:
+    async with staged() as stage:
+        for _ in range(5):
+            members = await being_written(stage)
+            stage.broker.script.hold(LISTS)
+            for member in members[1:]:
+                member.reset()
+            heirs = [await stage.connected() for _ in range(4)]
+            for heir in heirs:
+                await heir.ping()
+            await has_list(members[0])
+            for heir in heirs:
+                await heir.ping()
+            for client in list(stage.clients):
+                client.close()
+            await stage.until(stage.settled, "nothing left")
+
+
+async def test_a_shutdown_in_the_middle_of_a_fan_out_ends_and_leaves_nothing() -> None:
+    class Leave(Exception):
+        """Have the stage stop its proxy at once."""
+
+    lost: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    with pytest.raises(Leave):
+        async with staged() as stage:
+            await being_written(stage)
+            await stage.until(lambda: stage.outcome("answered") == 1, "the first one's end")
+            raise Leave
+    assert stage.settled()
+    assert (stage.outcome("cancelled"), stage.proxy.counters.internal_errors, lost) == (3, {}, [])
+
+
+async def test_a_drain_lets_a_fan_out_end_that_is_being_read() -> None:
+    async with staged() as stage:
+        members = await being_written(stage)
+        draining = asyncio.get_running_loop().create_task(stage.proxy.sessions.drain(20))
+        await all_have_lists(members)
+        await draining
+        assert stage.outcome("answered") == 4

@@ -1,0 +1,175 @@
+"""The topic-list path in virtual time: whose clock ends what, who is charged, and how soon a place is free."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.errors import DIRECT_REFUSAL
+from proxy.list_questions import TopicListLimits
+from tests.support.list_clients import ListClient
+from tests.support.list_stage import KIB, Asked, ListStage, Sizes
+
+WAITING = 10_000
+
+
+@pytest.fixture
+def stage() -> Iterator[ListStage]:
+    with closing(ListStage()) as on:
+        yield on
+
+
+def answer(stage: ListStage, asked: Asked, size: int = 10) -> None:
+    stage.call(asked.broker.begin, asked, size)
+    stage.call(asked.broker.go_on, asked, 1 << 20)
+    stage.step()
+
+
+def warm(stage: ListStage) -> None:
+    """Have a connection to the broker."""
+    stage.ask(stage.client(), "t/warm")
+    stage.step()
+    answer(stage, stage.asked()[0])
+
+
+def group_behind_a_question(stage: ListStage, members: int) -> tuple[Asked, list[ListClient]]:
+    """Have a question at the broker, and a group that waits for its answer."""
+    warm(stage)
+    stage.ask(stage.client())
+    stage.step()
+    clients = [stage.client() for _ in range(members)]
+    for client in clients:
+        stage.ask(client)
+    stage.step()
+    (asked,) = stage.asked()
+    return asked, clients
+
+
+def errors(client: ListClient) -> list[tuple[int, str]]:
+    return [(command.error.error, command.error.message) for command in client.commands()]
+
+
+def test_a_storm_in_which_topics_are_created_costs_two_questions(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 50)
+    stage.versions["t/n"] = 1
+    late = [stage.client() for _ in range(50)]
+    for client in late:
+        stage.ask(client)
+    stage.step()
+    answer(stage, first)
+    (second,) = stage.asked()
+    assert second.version == 1
+    answer(stage, second)
+    assert stage.counters.list_questions == 3, "one of them to have a connection"
+    lists = [client.commands()[0].getTopicsOfNamespaceResponse for client in (*clients, *late)]
+    assert {answered.topics[0] for answered in lists} == {"t/n None 1"}
+
+
+def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> None:
+    warm(stage)
+    stage.ask(stage.client())
+    stage.step()
+    stage.advance(5)
+    early, late = stage.client(), stage.client()
+    stage.ask(early)
+    stage.advance(10)
+    stage.ask(late)
+    stage.step()
+    (group,) = stage.groups.live()[1:]
+    assert len(group.members) == 2
+    # The question before it has been given up at 20 s; its successor's is on the wire.
+    stage.advance(5)
+    assert (early.commands(), len(stage.asked())) == ([], 2)
+    stage.advance(5)
+    assert errors(early) == [(ServerError.TooManyRequests, "Failed because the broker did not answer in time")]
+    assert late.commands() == []
+    answer(stage, stage.asked()[1])
+    assert late.commands()[0].type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+
+
+def test_a_group_is_charged_to_its_first_member(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 3)
+    answer(stage, first)
+    assert [key for key, _ in stage.limiter.heap.top_holders(9)] == [clients[0].name]
+
+
+def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 3)
+    answer(stage, first)
+    for _ in range(2):
+        (asked,) = stage.asked()
+        stage.call(asked.broker.lose)
+        stage.step(30)
+    assert [errors(client)[0][0] for client in clients] == [ServerError.ServiceNotReady] * 3
+    assert [len(client.commands()) for client in clients] == [1, 1, 1]
+    assert stage.counters.list_outcomes["asked_again"] == 1
+    assert not any(stage.books().values())
+
+
+def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
+    with closing(ListStage(Sizes(limits=TopicListLimits(20.0, 32 * KIB, 8)))) as stage:
+        warm(stage)
+        slow = [stage.client(room=100) for _ in range(2)]
+        for client in slow:
+            stage.ask(client, "t/first")
+            stage.step()
+            answer(stage, stage.asked()[0], 5 * KIB)
+        # Now both are asked one list more, in one group that waits until one of them reads.
+        stage.ask(stage.client())
+        stage.step()
+        stage.ask(slow[0])
+        stage.advance(10)
+        stage.ask(slow[1])
+        stage.step()
+        answer(stage, stage.asked()[0])
+        answer(stage, stage.asked()[0], 5 * KIB)
+        stage.advance(11)
+        assert stage.counters.list_outcomes["timed_out"] == 1
+        stage.call(slow[0].read)
+        stage.step()
+        assert slow[0].output.list_lane.free
+        stage.ask(slow[0], "t/next")
+        stage.step()
+        answer(stage, stage.asked()[0])
+        assert [command.type for command in slow[0].commands()].count(pb.BaseCommand.ERROR) == 1
+        assert len(slow[0].commands()) == 3
+
+
+def test_a_list_refused_direct_memory_is_one_error_for_each_member() -> None:
+    with closing(ListStage(Sizes(direct=30 * KIB))) as stage:
+        held = stage.limiter.direct.try_acquire(25 * KIB)
+        assert held is not None
+        clients = [stage.client() for _ in range(3)]
+        for client in clients:
+            stage.ask(client)
+        stage.step()
+        while asked := stage.asked():
+            answer(stage, asked[0], 20 * KIB)
+        stage.advance(11)
+        assert [errors(client) for client in clients] == [[(ServerError.TooManyRequests, DIRECT_REFUSAL)]] * 3
+        held.release()
+
+
+def test_ten_thousand_clients_that_vanish_free_their_places_each_within_one_turn() -> None:
+    with closing(ListStage(Sizes(heap=32 * KIB))) as stage:
+        held = stage.limiter.heap.try_acquire(32 * KIB)
+        assert held is not None
+        clients = [stage.client() for _ in range(WAITING // 100)]
+        for number in range(WAITING):
+            stage.ask(clients[number % len(clients)], f"t/{number}")
+        stage.step()
+        estimates = stage.questions.lanes
+        assert estimates is not None
+        waiting = stage.limiter.heap.queue_size
+        began = time.perf_counter()
+        left = 0
+        for client in clients:
+            before = stage.limiter.heap.queue_size
+            stage.call(client.leave)
+            stage.loop.step(1)
+            left += before - stage.limiter.heap.queue_size
+        assert (left, stage.limiter.heap.queue_size, waiting) == (waiting, 0, waiting), time.perf_counter() - began
+        held.release()
