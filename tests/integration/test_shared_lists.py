@@ -1,10 +1,7 @@
-"""Equal topic lists shared by many clients, over real sockets: each gets its own answer, the broker is asked once or twice.
-
-Members come and go in every stage of their group's life; what one of them does is no other's business.
-"""
+"""Equal topic lists shared by many clients, over real sockets: each gets its own answer, the broker is asked twice."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -20,61 +17,27 @@ from tests.support.async_client import PING, AsyncClient, command_of, topics_fra
 from tests.support.proxy_under_test import (
     LIST_BYTES,
     MIB,
-    SLOW_READER_RCVBUF,
     TIGHT,
     TOPICS,
     Stage,
     direct_taken,
-    jammed,
     namespace,
     staged,
     waiting_for_direct,
+)
+from tests.support.shared_lists import (
+    all_have_lists,
+    behind_a_question,
+    being_written,
+    has_list,
+    joined,
+    let_go,
+    waiting_for_the_broker,
 )
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
 OF_4_MB = GeneratedTopics(20, 8_192, 510)
-Cut = Callable[[AsyncClient], None]
-
-cuts = pytest.mark.parametrize(
-    "cut", [AsyncClient.close, AsyncClient.reset, AsyncClient.fin], ids=["FIN", "RST", "half-close"]
-)
-
-
-async def joined(stage: Stage, members: int, number: int = 0) -> list[AsyncClient]:
-    """Have that many clients ask for the same list; all of them are in its group when this returns."""
-    clients = [await stage.connected() for _ in range(members)]
-    before = stage.lookups.held
-    for client in clients:
-        await client.ask_topics(namespace(number))
-    await stage.until(lambda: stage.lookups.held == before + members, "all requests read")
-    return clients
-
-
-async def behind_a_question(stage: Stage, members: int, number: int = 0) -> tuple[AsyncClient, list[AsyncClient]]:
-    """Have a question at the broker, which holds its answers, and a group that waits for it to be answered."""
-    stage.broker.script.hold(LISTS)
-    (first,) = await joined(stage, 1, number)
-    await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
-    return first, await joined(stage, members, number)
-
-
-def let_go(stage: Stage) -> None:
-    """Let the broker answer, from now on too."""
-    stage.broker.script.gates.pop(LISTS).set()
-
-
-async def has_list(client: AsyncClient, topics: int = TOPICS, request_id: int = 1) -> None:
-    answer = await client.answer()
-    assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
-    assert request_id_of(answer) == request_id
-    assert len(answer.getTopicsOfNamespaceResponse.topics) == topics
-
-
-async def all_have_lists(clients: Sequence[AsyncClient], topics: int = TOPICS) -> None:
-    await asyncio.gather(*(has_list(client, topics) for client in clients))
-
-
 # --- storms ---------------------------------------------------------------------------------------
 
 
@@ -176,135 +139,6 @@ async def test_answers_are_shared_among_equal_hashes_only() -> None:
             answer = (await each.answer()).getTopicsOfNamespaceResponse
             assert (answer.changed, len(answer.topics)) == ((False, 0) if number % 2 else (True, 1))
         assert stage.broker.record.topic_questions == 4
-
-
-# --- members that leave ---------------------------------------------------------------------------
-
-
-async def waiting_for_its_predecessor(stage: Stage) -> list[AsyncClient]:
-    return (await behind_a_question(stage, 3))[1]
-
-
-async def waiting_for_heap(stage: Stage) -> list[AsyncClient]:
-    await jammed(stage)
-    members = await joined(stage, 3, 4)
-    await stage.until(lambda: stage.heap.queue_size == 1, "one place in the queue for all")
-    return members
-
-
-async def waiting_for_the_broker(stage: Stage) -> list[AsyncClient]:
-    _, members = await behind_a_question(stage, 3)
-    gate = stage.broker.script.gates.pop(LISTS)
-    stage.broker.script.hold(LISTS)
-    gate.set()
-    await stage.until(lambda: stage.broker.record.topic_questions == 2, "the group's question")
-    return members
-
-
-async def waiting_to_grow(stage: Stage) -> list[AsyncClient]:
-    await direct_taken(stage)
-    await waiting_for_direct(stage, 1)
-    # Both questions are asked before the first answer overshoots: no estimate would be given any more.
-    gate = stage.broker.script.hold(LISTS)
-    await joined(stage, 1, 2)
-    await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 1, "one question")
-    del stage.broker.script.gates[LISTS]
-    members_gate = stage.broker.script.hold(LISTS)
-    members = [await stage.connected() for _ in range(3)]
-    for member in members:
-        # All in one turn of the loop: the question goes in the next.
-        member.send_now(topics_frame(member.next_id(), namespace(3)))
-    await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 2, "two questions")
-    gate.set()
-    await stage.until(lambda: stage.direct.queue_size == 2, "an answer that overshoots")
-    members_gate.set()
-    await stage.until(lambda: stage.heap.growers_waiting == 1, "an answer that waits to be read")
-    assert stage.proxy.counters.lists_joined == 2
-    return members
-
-
-async def waiting_for_direct_memory(stage: Stage) -> list[AsyncClient]:
-    await direct_taken(stage)
-    stage.broker.script.hold(LISTS)
-    _, members = await behind_a_question(stage, 3, 1)
-    let_go(stage)
-    await stage.until(lambda: stage.direct.queue_size == 2, "two groups that wait for direct memory")
-    return members
-
-
-async def being_written(stage: Stage) -> list[AsyncClient]:
-    stage.broker.script.hold(LISTS)
-    (first,) = await joined(stage, 1)
-    await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
-    members = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(3)]
-    for member in members:
-        await member.ask_topics(namespace(0))
-    await stage.until(lambda: stage.lookups.held == 4, "all requests read")
-    let_go(stage)
-    await has_list(first)
-    await stage.until(lambda: stage.books()["bodies being sent"] == 3, "three bodies under way")
-    return members
-
-
-Wait = Callable[[Stage], Awaitable[list[AsyncClient]]]
-stages = pytest.mark.parametrize(
-    "wait",
-    [
-        waiting_for_its_predecessor,
-        waiting_for_heap,
-        waiting_for_the_broker,
-        waiting_to_grow,
-        waiting_for_direct_memory,
-        being_written,
-    ],
-)
-
-
-def others_go_on(stage: Stage) -> None:
-    """Take everything away that holds the group up."""
-    for gate in stage.broker.script.gates.values():
-        gate.set()
-    stage.broker.script.gates.clear()
-
-
-async def drained(stage: Stage, but: Sequence[AsyncClient]) -> None:
-    for client in list(stage.clients):
-        if client not in but:
-            client.close()
-
-
-@cuts
-@pytest.mark.parametrize("leaving", [0, 1], ids=["the payer", "another"])
-@stages
-async def test_a_member_that_leaves_costs_the_others_nothing(wait: Wait, leaving: int, cut: Cut) -> None:
-    async with staged(**TIGHT) as stage:
-        members = await wait(stage)
-        questions, sessions = stage.broker.record.topic_questions, len(stage.proxy.sessions)
-        cut(members[leaving])
-        await stage.until(lambda: len(stage.proxy.sessions) == sessions - 1, "one session less")
-        staying = [member for member in members if member is not members[leaving]]
-        others_go_on(stage)
-        await drained(stage, staying)
-        await all_have_lists(staying)
-        asked_yet = wait in (waiting_for_its_predecessor, waiting_for_heap)
-        assert stage.broker.record.topic_questions == questions + asked_yet
-
-
-@stages
-async def test_the_last_member_to_leave_gives_everything_back_but_the_question(wait: Wait) -> None:
-    async with staged(**TIGHT) as stage:
-        members = await wait(stage)
-        sessions = len(stage.proxy.sessions)
-        for member in members:
-            member.reset()
-        await stage.until(lambda: len(stage.proxy.sessions) == sessions - 3, "three sessions less")
-        for client in list(stage.clients):
-            client.close()
-        kept = {"outstanding questions", "questions to brokers"}
-        await stage.until(lambda: not any(n for book, n in stage.books().items() if book not in kept), "nothing held")
-        others_go_on(stage)
-        await stage.until(stage.settled, "the answers passed over")
-        assert len((await (await stage.connected()).topics(namespace(0))).topics) == TOPICS
 
 
 # --- brokers --------------------------------------------------------------------------------------
@@ -438,17 +272,25 @@ async def test_the_next_client_with_a_descriptor_gets_nothing_of_a_body_that_was
             await stage.until(stage.settled, "nothing left")
 
 
-async def test_a_shutdown_in_the_middle_of_a_fan_out_ends_and_leaves_nothing() -> None:
-    class Leave(Exception):
-        """Have the stage stop its proxy at once."""
+class Stopped(Exception):
+    """Have a stage stop its proxy at once."""
 
+
+async def stopped_in_a_fan_out(stage: AbstractAsyncContextManager[Stage], seen: list[Stage]) -> None:
+    async with stage as on:
+        seen.append(on)
+        await being_written(on)
+        await on.until(lambda: on.outcome("answered") == 1, "the first one's end")
+        raise Stopped
+
+
+async def test_a_shutdown_in_the_middle_of_a_fan_out_ends_and_leaves_nothing() -> None:
     lost: list[object] = []
+    seen: list[Stage] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
-    with pytest.raises(Leave):
-        async with staged() as stage:
-            await being_written(stage)
-            await stage.until(lambda: stage.outcome("answered") == 1, "the first one's end")
-            raise Leave
+    with pytest.raises(Stopped):
+        await stopped_in_a_fan_out(staged(), seen)
+    (stage,) = seen
     assert stage.settled()
     assert (stage.outcome("cancelled"), stage.proxy.counters.internal_errors, lost) == (3, {}, [])
 

@@ -285,46 +285,6 @@ async def test_a_member_that_has_left_is_not_told() -> None:
 
 
 @on_a_loop
-async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
-    lane = ListLane()
-    assert lane.free
-    lane.promise()
-    assert not lane.free
-    lane.redeem()
-    await lane.acquire()
-    assert not lane.free
-    lane.release()
-    assert lane.free
-
-
-@on_a_loop
-async def test_a_promise_holds_up_nobody_who_has_a_list_to_write() -> None:
-    lane = ListLane()
-    lane.promise()
-    async with asyncio.timeout(1):
-        await lane.acquire()
-    lane.release()
-
-
-@on_a_loop
-async def test_a_lane_tells_those_who_listen_that_it_may_be_free() -> None:
-    lane, told = ListLane(), list[str]()
-
-    def tell() -> None:
-        told.append("told")
-
-    lane.listen(tell)
-    lane.promise()
-    lane.redeem()
-    await lane.acquire()
-    lane.release()
-    lane.forget(tell)
-    lane.promise()
-    lane.redeem()
-    assert told == ["told", "told"]
-
-
-@on_a_loop
 async def test_memory_is_asked_for_when_one_client_is_ready() -> None:
     books = Books()
     stalled, ready = Asker("a"), Asker("b")

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,47 +15,10 @@ from proxy.transport import Endpoint
 from tests.support.endpoints import recording_link
 from tests.support.list_clients import turns
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from tests.support.socket_pairs import FakeEndpoint
 
 PREFIX = b"prefix of a frame"
 MIB = 1024 * 1024
-
-
-class FakeEndpoint:
-    """One end of a socket pair, seen as the pump sees an endpoint; the other end is `peer`."""
-
-    def __init__(self) -> None:
-        self.sock, self.peer = socket.socketpair()
-        for sock in (self.sock, self.peer):
-            sock.setblocking(False)
-        self.fd = self.sock.fileno()
-        self.cause: DisconnectCause | None = None
-        self.peer_closed_cause = DisconnectCause.CLIENT_CLOSED
-        self.crashes: list[BaseException] = []
-
-    @property
-    def open(self) -> bool:
-        return self.cause is None
-
-    def abort(self, cause: DisconnectCause) -> None:
-        self.cause = cause
-
-    def crashed(self, error: BaseException) -> None:
-        self.crashes.append(error)
-        self.abort(DisconnectCause.INTERNAL_ERROR)
-
-    def received(self) -> int:
-        """Take all that is there, and count it."""
-        count = 0
-        try:
-            while data := self.peer.recv(MIB):
-                count += len(data)
-        except BlockingIOError:
-            return count
-        return count
-
-    def close(self) -> None:
-        self.sock.close()
-        self.peer.close()
 
 
 class EndlessRoom(PagedBody):
@@ -246,8 +208,7 @@ def test_calls_come_in_order_and_few_in_a_turn() -> None:
             called: list[tuple[int, int]] = []
             for number in range(3 * CALLS_A_TURN):
                 on.pump.call(lambda number=number: called.append((on.turns, number)))  # type: ignore[misc]
-            while len(on.pump):
-                await asyncio.sleep(0)
+            await turns(10)
             assert [number for _, number in called] == list(range(3 * CALLS_A_TURN))
             assert set(Counter(turn for turn, _ in called).values()) == {CALLS_A_TURN}
 

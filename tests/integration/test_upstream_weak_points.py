@@ -1,0 +1,139 @@
+"""The weak points of upstream's topic-list limits (PIP-442 as it is built there), each shown not to be ours.
+
+Watch traffic and shares between tenants have tests of their own.
+"""
+
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.topic_list import ANSWER_OVERHEAD_BYTES
+from proxy.demo.topics import GeneratedTopics
+from proxy.errors import HEAP_REFUSAL
+from proxy.transport import SMALL_READ_BYTES
+from tests.support.async_client import AsyncClient
+from tests.support.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    NAME_BYTES,
+    TIGHT,
+    TOPICS,
+    jammed,
+    namespace,
+    queued_for_heap,
+    staged,
+)
+from tests.support.raw_broker import handshake, raw_broker, request
+from tests.support.web_pages import scrape
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+HEAP_QUEUE = "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"
+# Above upstream's frame limit of 5 MiB and 10 KiB.
+OF_8_MB = GeneratedTopics(20, 16_000, 510)
+
+
+async def has_list(client: AsyncClient, topics: int = TOPICS) -> None:
+    answer = await client.answer()
+    assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
+    assert len(answer.getTopicsOfNamespaceResponse.topics) == topics
+
+
+async def test_1_the_estimates_permit_is_held_while_its_growth_is_queued() -> None:
+    """Upstream releases the first permit while the update still waits: the books show less than what is held."""
+    async with staged(**TIGHT) as stage:
+        jam = await jammed(stage)
+        growth = stage.heap._growers.head
+        assert growth is not None
+        assert not growth.permit.released
+        assert growth.permit.size == 1024 + ANSWER_OVERHEAD_BYTES
+        assert stage.heap.held >= 2 * LIST_BYTES + growth.permit.size
+        for client in (jam.a, jam.b, jam.c, jam.d):
+            await has_list(client)
+
+
+async def test_2_an_answer_is_not_read_before_its_memory_is_there() -> None:
+    """Upstream's update comes after the answer was read and decoded: the memory is spent, whatever the permit says."""
+    async with staged(**TIGHT) as stage:
+        await jammed(stage)
+        (paused,) = [connection for connection in stage.proxy.pool._keys if connection.paused]
+        assert not paused.reading
+        # Of 700 KB no more has come than one read brings: the rest waits in the kernel, or at the broker.
+        assert paused._decoder.stored_bytes <= SMALL_READ_BYTES
+        assert stage.heap.held < 3 * LIST_BYTES
+
+
+async def test_3_a_list_larger_than_the_whole_limit_gets_an_answer_every_time() -> None:
+    """Upstream answers such a request once, with an error; when the size is known it never answers again."""
+    async with staged(GeneratedTopics(20, 12_000, NAME_BYTES), **TIGHT) as stage:
+        client = await stage.connected()
+        for _ in range(3):
+            error = await client.refused_topics(namespace(0))
+            assert error.error == ServerError.NotAllowedError
+            assert "topicListMaxAnswerBytes" in error.message
+        assert stage.lookups.held == 0
+
+
+async def test_3_an_estimate_larger_than_the_whole_limit_passes_alone() -> None:
+    """The same with a list that just fits: its cost as an estimate is above the limit."""
+    async with staged(GeneratedTopics(20, 10_270, NAME_BYTES), **TIGHT) as stage:
+        client = await stage.connected()
+        for _ in range(3):
+            assert len((await client.topics(namespace(0))).topics) == 10_270
+
+
+async def test_4_a_dead_clients_request_leaves_the_queue_at_once_and_not_at_its_timeout() -> None:
+    """Upstream asks now and then whether the client is gone: its places stay taken for up to 25 s."""
+    async with staged(**TIGHT) as stage:
+        await jammed(stage)
+        leaving = [await queued_for_heap(stage, number) for number in range(4, 10)]
+        for client in leaving:
+            client.reset()
+        sessions = len(stage.proxy.sessions)
+        await stage.until(lambda: len(stage.proxy.sessions) == sessions - len(leaving), "the end of the sessions")
+        await stage.until(lambda: not stage.heap.queue_size, "an empty queue")
+        assert stage.heap.statistics().timed_out == 0
+        assert stage.heap.statistics().cancelled == len(leaving)
+
+
+async def test_5_a_list_beyond_5_mib_neither_ends_the_broker_connection_nor_goes_unanswered() -> None:
+    """Upstream's frame decoder gives up on it and closes the broker connection, with everybody's questions on it."""
+
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            asked = (await request(peer)).getTopicsOfNamespace
+            topics = [f"persistent://{asked.namespace}/{number:0500}" for number in range(16_000)]
+            answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=asked.request_id, topics=topics)
+            kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+            await peer.send_command(pb.BaseCommand(type=kind, getTopicsOfNamespaceResponse=answer))
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+        client = await stage.connected()
+        error = await client.refused_topics("t/n")
+        assert error.error == ServerError.NotAllowedError
+        for text in ("16000 topics", "pattern", "maxMessageSize"):
+            assert text in error.message
+        await client.ping()
+        await client.refused_topics("t/n")
+        assert len(broker.peers) == 1
+        assert stage.caused("frame_too_large") == 0
+
+
+async def test_5_a_list_beyond_5_mib_reaches_a_client_that_takes_it() -> None:
+    """The same with a client whose frame limit was raised."""
+    async with staged(OF_8_MB, maxMessageSize=20 * MIB) as stage:
+        client = await stage.connected()
+        assert len((await client.topics(namespace(0))).topics) == 16_000
+
+
+async def test_8_a_request_that_finds_the_queue_full_is_counted_and_told() -> None:
+    """Upstream has no counter for it: an operator sees nothing while clients fail."""
+    async with staged(**TIGHT | {HEAP_QUEUE: 1}) as stage:
+        await jammed(stage)
+        await queued_for_heap(stage)
+        before = (await scrape(stage.proxy.web_port))("lists_queue_full_total", limiter="heap")
+        client = await stage.connected()
+        error = await client.refused_topics(namespace(5))
+        assert (error.error, error.message) == (ServerError.TooManyRequests, HEAP_REFUSAL)
+        after = await scrape(stage.proxy.web_port)
+        assert (before, after("lists_queue_full_total", limiter="heap")) == (0, 1)
+        assert after("lists_answers_total", outcome="refused_heap") == 1

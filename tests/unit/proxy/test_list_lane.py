@@ -1,0 +1,43 @@
+"""The right to write a list to one client, and the promise of it."""
+
+import asyncio
+
+from proxy.output import ListLane
+
+
+async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
+    lane = ListLane()
+    free = [lane.free]
+    lane.promise()
+    free.append(lane.free)
+    lane.redeem()
+    await lane.acquire()
+    free.append(lane.free)
+    lane.release()
+    free.append(lane.free)
+    assert free == [True, False, False, True]
+
+
+async def test_a_promise_holds_up_nobody_who_has_a_list_to_write() -> None:
+    lane = ListLane()
+    lane.promise()
+    async with asyncio.timeout(1):
+        await lane.acquire()
+    lane.release()
+
+
+async def test_a_lane_tells_those_who_listen_that_it_may_be_free() -> None:
+    lane, told = ListLane(), list[str]()
+
+    def tell() -> None:
+        told.append("told")
+
+    lane.listen(tell)
+    lane.promise()
+    lane.redeem()
+    await lane.acquire()
+    lane.release()
+    lane.forget(tell)
+    lane.promise()
+    lane.redeem()
+    assert told == ["told", "told"]
