@@ -49,6 +49,9 @@ class Deadlines:
         if waiter.deadline == NEVER:
             return
         self._gone += 1
+        self._drop_the_gone()
+
+    def _drop_the_gone(self) -> None:
         heap = self._heap
         if self._gone * 2 > len(heap):
             # In place: this may happen inside `_fire`. A sorted list is a heap, and to sort what is nearly
@@ -84,5 +87,7 @@ class Deadlines:
                 self._gone -= 1
             else:
                 self._expire(waiter, now)
+        # Those who expired were not gone: without them the gone may be the majority.
+        self._drop_the_gone()
         if heap and heap[0].deadline < self._timer_at:
             self._arm(heap[0].deadline)
