@@ -57,6 +57,17 @@ async def test_there_is_one_timer_however_many_wait(watched: Watched) -> None:
     assert watched.clock.pending == 1
 
 
+async def test_those_who_have_gone_are_not_the_majority_after_others_expired(watched: Watched) -> None:
+    leaving = [watched.add(size, 10.0) for size in range(2)]
+    watched.add(2, 10.0)
+    watched.add(3, 1.0)
+    for waiter in leaving:
+        waiter.cancel()
+    watched.clock.advance(1.0)
+    assert [size for size, _ in watched.expired] == [3]
+    assert len(watched.deadlines) <= 2
+
+
 async def test_those_who_have_gone_are_never_the_majority(watched: Watched) -> None:
     stays = watched.add(0, 1.0)
     waiters = [watched.add(size, 25.0) for size in range(1, 1000)]
