@@ -44,6 +44,11 @@ class Claim:
         if self._charged is not None and self._owner is not None:
             self._owner.recharge(self._charged, key)
 
+    def prolong(self) -> None:
+        """Let the acquire that waits go on for the semaphore's timeout from now; nothing if none waits."""
+        if isinstance(self._charged, Newcomer) and self._owner is not None:
+            self._owner.prolong(self._charged)
+
     def begin(self) -> Hashable:
         """Return the key for a new acquire; raise ValueError if an earlier one still waits or is held."""
         charged = self._charged

@@ -55,13 +55,14 @@ class Waiter(_Outcome):
 class Newcomer(Waiter):
     """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns."""
 
-    __slots__ = ("arrival", "key")
+    __slots__ = ("arrival", "key", "patient_until")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
     ) -> None:
         super().__init__(loop, size, queued_at, deadline)
         self.key = key
+        self.patient_until = deadline
         self.arrival = 0
 
     def permit(self) -> "Permit | None":

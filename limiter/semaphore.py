@@ -201,6 +201,10 @@ class AsyncSemaphore(Waiting):
             self._shares.freed(old)
             self._serve()
 
+    def prolong(self, waiter: Newcomer) -> None:
+        """Let one that waits go on for the semaphore's timeout from now: somebody else has joined it in its place."""
+        waiter.patient_until = max(waiter.patient_until, self._clock.time() + self.timeout_seconds)
+
     # What an operator changes
 
     def set_limit(self, limit: int) -> None:

@@ -97,6 +97,10 @@ class Waiting(Readings):
     def _expire(self, waiter: Waiter, now: float) -> None:
         """End a wait whose deadline has passed; `Deadlines` has dropped the waiter before it calls this."""
         assert waiter.queue is not None, "waiter has left already"
+        if isinstance(waiter, Newcomer) and waiter.patient_until > now:
+            waiter.deadline = waiter.patient_until
+            self._deadlines.watch(waiter)
+            return
         waiter.queue.remove(waiter)
         self._refuse(waiter, PermitAcquireTimeout)
         self._tally.count_timed_out(now - waiter.queued_at)

@@ -209,6 +209,8 @@ class ListGroups:
                 group.predecessor = None if asked is None else asked.begun
         member = Member(self._loop, client, request.request_id)
         group.members[member] = None
+        for claim in group.claims:
+            claim.prolong()
         return group, member, new
 
     def asked(self, group: ListGroup) -> None:

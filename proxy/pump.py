@@ -93,7 +93,9 @@ class Pump:
             self._forget(write)
 
     def close(self) -> None:
-        """Give up the epoll set."""
+        """Give up the epoll set; a second call does nothing."""
+        if self._epoll.closed:
+            return
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 

@@ -167,3 +167,47 @@ async def test_claim_of_a_failed_acquire_leaves_no_cycle(clock: ManualClock) -> 
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+@POLICIES
+async def test_one_that_is_joined_waits_on_in_its_place(clock: ManualClock, share_by_key: bool) -> None:
+    limiter = semaphore(10, clock, share_by_key=share_by_key, timeout_seconds=10.0)
+    held = await limiter.acquire(10)
+    claim = Claim("a")
+    first = await start(limiter.acquire(4, claim=claim))
+    clock.advance(9.0)
+    second = await start(limiter.acquire(4, key="a"))
+    claim.prolong()
+    clock.advance(9.5)
+    await settle()
+    assert not first.done()
+    assert limiter.queue_size == 2
+    await limiter.update(held, 6)
+    await settle()
+    assert first.done()
+    assert not second.done()
+    clock.advance(1.0)
+    with pytest.raises(PermitAcquireTimeout):
+        await second
+    (await first).release()
+    held.release()
+    claim.prolong()
+    assert books_are_zero(limiter)
+
+
+async def test_one_that_was_joined_gives_up_when_the_last_to_join_would(clock: ManualClock) -> None:
+    limiter = semaphore(10, clock, timeout_seconds=10.0)
+    held = await limiter.acquire(10)
+    claim = Claim("a")
+    waiting = await start(limiter.acquire(4, claim=claim))
+    clock.advance(4.0)
+    claim.prolong()
+    clock.advance(9.5)
+    await settle()
+    assert not waiting.done()
+    clock.advance(0.5)
+    with pytest.raises(PermitAcquireTimeout):
+        await waiting
+    assert limiter.statistics().timed_out == 1
+    held.release()
+    assert books_are_zero(limiter)
