@@ -97,6 +97,7 @@ class Proxy:
             self._resolve,
             self.shared,
             self.hangup,
+            self.turns,
             self.counters,
             log,
             limits.pool_limits(config),
@@ -328,6 +329,7 @@ class Proxy:
                 refusals,
                 self.usage,
             ),
+            turns=self.turns,
             schemas=SchemaService(
                 loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds, self._charging
             ),

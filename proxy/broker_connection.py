@@ -24,6 +24,7 @@ from proxy.errors import ConnectionClosed, DisconnectCause, RequestFailed, proto
 from proxy.hangup import HangupWatcher
 from proxy.questions import Decision, Question
 from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.turns import Turns
 
 # Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
 SMALL_ANSWER_BYTES: Final = 16 * 1024
@@ -82,6 +83,7 @@ class BrokerConnection(Endpoint):
         "_paused_for",
         "_pinged_at",
         "_state",
+        "_turns",
         "last_used",
         "ready",
     )
@@ -97,10 +99,12 @@ class BrokerConnection(Endpoint):
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         owner: BrokerConnectionOwner,
+        turns: Turns,
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup)
         self._owner = owner
+        self._turns = turns
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
         self._asked: dict[int, _Asked] = {}
@@ -200,6 +204,8 @@ class BrokerConnection(Endpoint):
             self._process()
         except ProtocolError as error:
             self.abort(protocol_cause(error))
+        if decoder.diverting and self._turns.enough():
+            self.rest()
 
     def lost(self, cause: DisconnectCause) -> None:
         """Fail every question that waits."""

@@ -21,6 +21,7 @@ from proxy.log import LinePace, Logger
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.transport import SharedReadBuffer
+from proxy.turns import Turns
 
 
 class Purpose(StrEnum):
@@ -72,6 +73,7 @@ class BrokerPool:
         resolve: Resolver,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
+        turns: Turns,
         counters: Counters,
         log: Logger,
         limits: PoolLimits,
@@ -81,6 +83,7 @@ class BrokerPool:
         self._resolve = resolve
         self._shared = shared
         self._hangup = hangup
+        self._turns = turns
         self._counters = counters
         self._log = log
         self._pace = LinePace()
@@ -285,7 +288,7 @@ class BrokerPool:
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self) -> BrokerConnection:
-        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._limits.connect_frame)
+        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, self._limits.connect_frame)
 
     def _opening_crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "broker pool")

@@ -27,6 +27,7 @@ from proxy.slots import Slot
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.topic_lists import TopicListService
+from proxy.turns import Turns
 
 # Topic lists of one connection that may hold memory at once: one being written and one ready to follow. More would fill
 # the heap limit with answers that wait for their own client, while clients that could read get none.
@@ -42,6 +43,7 @@ class RequestServices:
     broker: BrokerAddress
     lookups: LookupService
     topic_lists: TopicListService
+    turns: Turns
     schemas: SchemaService
 
 
@@ -127,7 +129,7 @@ class ClientRequests:
 
     def _list(self, request: pb.CommandGetTopicsOfNamespace, raw: bytes, held: _Held) -> None:
         now = self._services.loop.time()
-        if self._lists_under_way < LISTS_AT_ONCE:
+        if self._lists_under_way < LISTS_AT_ONCE and not self._waiting_lists:
             self._start_list(request, now, held)
             return
         if self._waiting_lists is None:
@@ -143,10 +145,14 @@ class ClientRequests:
     def _list_ended(self, held: _Held) -> None:
         self._lists_under_way -= 1
         if self._waiting_lists:
+            self._services.turns.later(self._start_waiting_list)
+        self._ended(held)
+
+    def _start_waiting_list(self) -> None:
+        if self._waiting_lists and self._lists_under_way < LISTS_AT_ONCE:
             waiting = self._waiting_lists.popleft()
             request = commands.decode_command(waiting.command).getTopicsOfNamespace
             self._start_list(request, waiting.arrived, waiting.held)
-        self._ended(held)
 
     def _ended(self, held: _Held) -> None:
         held.release()

@@ -191,6 +191,17 @@ class Endpoint(asyncio.BufferedProtocol):
             self._hangup.unwatch(self.fd)
             self.transport.resume_reading()
 
+    def rest(self) -> None:
+        """Read no more in this turn of the loop: libuv reads a socket that has more up to 32 times in one."""
+        if self._reading and self.transport is not None and self.cause is None:
+            self.transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        # Whoever stopped the reading meanwhile will begin it again.
+        if self._reading and self.transport is not None and self.cause is None:
+            self.transport.resume_reading()
+
     @property
     def reading(self) -> bool:
         """Tell whether the socket is being read."""
