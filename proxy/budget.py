@@ -6,14 +6,27 @@ The sum of docs/memory.md as code: every term is a limit somebody enforces.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from limiter.shares import MAX_IDLE_DEBTORS
 from proxy.config import Config
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
+# Half a frame (4 KiB) and unread answers (4 KiB) of a client that makes use of both.
+UNFINISHED_BYTES: Final = 8 * 1024
+# Six marks of four numbers and what they are kept in, for a client that something waits for.
+WRITER_BYTES: Final = 1536
 QUEUED_WAITER_BYTES: Final = 600
 # Task, timeout, decoded request: measured with 10,000 lookups that a broker does not answer.
 REQUEST_BYTES: Final = 8 * 1024
+# The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB.
+LARGEST_REQUEST_BYTES: Final = 24 * 1024
+# What the allocator and free slabs add to both limits: as docs/memory.md promises.
+SLACK_PERCENT: Final = 15
+# A share, and its key: a name that came in a frame of 4 KiB at most.
+DEBTOR_BYTES: Final = 4352
+# Those in which keys take turns: heap, direct, estimates and questions of the broker.
+SHARED_SEMAPHORES: Final = 4
 
 
 class BudgetLine(NamedTuple):
@@ -28,33 +41,45 @@ def worst_case(config: Config) -> Iterator[BudgetLine]:
     """List every budget of the configuration; a limit of 0 (none) counts as nothing here and is warned about
     elsewhere.
     """
-    connections = config.max_concurrent_inbound_connections
+    yield BudgetLine("process at rest", "", IDLE_PROCESS_BYTES)
+    yield from _topic_lists(config)
+    yield from _connections(config)
+    yield from _requests(config)
+
+
+def _topic_lists(config: Config) -> Iterator[BudgetLine]:
+    heap, direct = config.heap_limit_bytes, config.direct_limit_bytes
+    yield BudgetLine("decoded topic lists", "maxTopicListInFlightHeapMemSizeMB", heap)
+    yield BudgetLine("encoded topic lists", "maxTopicListInFlightDirectMemSizeMB", direct)
+    yield BudgetLine("slack of the two", "", (heap + direct) * SLACK_PERCENT // 100)
+    yield BudgetLine("one answer over each limit", "topicListMaxAnswerBytes", 2 * config.topic_list_answer_limit_bytes)
+
+
+def _connections(config: Config) -> Iterator[BudgetLine]:
+    clients, brokers = config.max_concurrent_inbound_connections, config.broker_connections_total
+    key = "maxConcurrentInboundConnections"
+    kernel_bytes, receive_bytes = config.client_socket_send_buffer_bytes, config.broker_socket_receive_buffer_bytes
+    yield BudgetLine("connections at rest", key, clients * CONNECTION_AT_REST_BYTES)
+    yield BudgetLine("unfinished frames, unread answers", key, clients * UNFINISHED_BYTES)
+    yield BudgetLine("books of writers", key, clients * WRITER_BYTES)
+    yield BudgetLine("kernel send buffers", "clientSocketSendBufferBytes", clients * 2 * kernel_bytes)
+    yield BudgetLine("relays, both directions stalled", "relayBufferBytes", clients * 2 * config.relay_buffer_bytes)
+    yield BudgetLine(
+        "broker connections", "brokerConnectionsTotal", brokers * (BROKER_CONNECTION_BYTES + 2 * receive_bytes)
+    )
+
+
+def _requests(config: Config) -> Iterator[BudgetLine]:
+    requests = config.max_concurrent_lookup_requests
     queues = (
         config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size
         + config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size
     )
-    yield BudgetLine("process at rest", "", IDLE_PROCESS_BYTES)
-    yield BudgetLine("decoded topic lists", "maxTopicListInFlightHeapMemSizeMB", config.heap_limit_bytes)
-    yield BudgetLine("encoded topic lists", "maxTopicListInFlightDirectMemSizeMB", config.direct_limit_bytes)
-    yield BudgetLine("one answer over each limit", "topicListMaxAnswerBytes", 2 * config.topic_list_answer_limit_bytes)
-    yield BudgetLine("connections at rest", "maxConcurrentInboundConnections", connections * CONNECTION_AT_REST_BYTES)
-    yield BudgetLine(
-        "kernel send buffers",
-        "clientSocketSendBufferBytes",
-        connections * 2 * config.client_socket_send_buffer_bytes,
-    )
-    yield BudgetLine("relays, both directions stalled", "relayBufferBytes", connections * 2 * config.relay_buffer_bytes)
-    yield BudgetLine(
-        "broker connections",
-        "brokerConnectionsTotal",
-        config.broker_connections_total * (BROKER_CONNECTION_BYTES + 2 * config.broker_socket_receive_buffer_bytes),
-    )
-    yield BudgetLine(
-        "requests under way",
-        "maxConcurrentLookupRequests",
-        config.max_concurrent_lookup_requests * REQUEST_BYTES,
-    )
+    yield BudgetLine("requests under way", "maxConcurrentLookupRequests", requests * LARGEST_REQUEST_BYTES)
     yield BudgetLine("queues", "...PermitsAcquireQueueSize", queues * QUEUED_WAITER_BYTES)
+    if config.topic_list_fairness != "fifo":
+        debtors = SHARED_SEMAPHORES * MAX_IDLE_DEBTORS
+        yield BudgetLine("keys that owe", "topicListFairness", debtors * DEBTOR_BYTES)
 
 
 def worst_case_bytes(config: Config) -> int:

@@ -25,7 +25,7 @@ RATE_WINDOW_SECONDS: Final = 10.0
 # Who reads fast enough now is not closed for a silence before: it will be done soon.
 RECENT_SECONDS: Final = 2.0
 LONGEST_WINDOW_SECONDS: Final = 60.0
-# So few keep a writer's books under 1 KiB.
+# So few keep the books of a writer under 1.5 KiB.
 MARKS_A_WINDOW: Final = 5
 STALLED_SECONDS: Final = 1.0
 # A sweep comes once a second; what is beyond this between two of them is the proxy's own delay.

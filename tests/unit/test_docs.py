@@ -1,0 +1,82 @@
+"""The prose of docs/ and the README against the tables it speaks of: a renamed metric or key must not live on there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.config import Config
+from proxy.java_keys import JAVA_ONLY_KEYS
+from proxy.metrics import INSTRUMENTS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
+
+DIAGRAM = re.compile(r"```mermaid.*?```", re.DOTALL)
+CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+# `pulsar_proxy_watch_*` and `pulsar_proxy_topic_list_{heap,direct}_...` are beginnings.
+METRIC = re.compile(r"\bpulsar_proxy_\w*")
+# Words such as brokerServiceURL, with what stands for the rest of a name: `...PermitsAcquireQueueSize`, `brokerProxy*`.
+CAMEL = re.compile(r"(?<![\w/.-])(\.{3})?([A-Za-z][a-z]+(?:[A-Z]+[a-z]*)+)(\.{3}|\*)?(?![\w(])")
+
+
+def code(page: Path) -> Iterator[str]:
+    text = DIAGRAM.sub("", page.read_text(encoding="utf-8"))
+    return (found.group() for found in CODE.finditer(text))
+
+
+def metric_names() -> set[str]:
+    named = {instrument.name.removesuffix("_total") for instrument in INSTRUMENTS}
+    return named | {name + suffix for name in named for suffix in SAMPLE_SUFFIXES}
+
+
+def key_names() -> set[str]:
+    return {key.name for key in Config.keys()} | set(JAVA_ONLY_KEYS)  # noqa: SIM118
+
+
+def unknown_metrics(text: str) -> set[str]:
+    known = metric_names()
+    found = set(METRIC.findall(text))
+    return {name for name in found if not (_begins(known, name) if name.endswith("_") else name in known)}
+
+
+def unknown_keys(text: str) -> set[str]:
+    known, unknown = key_names(), set()
+    for before, word, behind in CAMEL.findall(text):
+        if before:
+            is_known = any(key.endswith(word) for key in known)
+        elif behind:
+            is_known = _begins(known, word)
+        else:
+            is_known = word in known or not word[0].islower()
+        if not is_known:
+            unknown.add(before + word + behind)
+    return unknown
+
+
+def _begins(names: set[str], beginning: str) -> bool:
+    return any(name.startswith(beginning) for name in names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_metric_that_is_spoken_of_exists(page: Path) -> None:
+    assert {name for text in code(page) for name in unknown_metrics(text)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_key_that_is_spoken_of_exists(page: Path) -> None:
+    assert {word for text in code(page) for word in unknown_keys(text)} == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["pulsar_proxy_lists_asked_total", "pulsar_proxy_watched_*", "pulsar_proxy_top_{heap}"]
+)
+def test_a_metric_that_does_not_exist_is_found(name: str) -> None:
+    assert unknown_metrics(f"`rate({name}[1m])`")
+
+
+@pytest.mark.parametrize("name", ["maxTopicLists", "...PermitsQueueSize", "topicLists*", "clientSendBufferBytes=0"])
+def test_a_key_that_does_not_exist_is_found(name: str) -> None:
+    assert unknown_keys(f"`{name}`")
