@@ -74,6 +74,14 @@ class Readings:
         return len(self._growers)
 
     @property
+    def short(self) -> bool:
+        """Return whether anybody waits for room: those whose key is at its cap wait for their own permits only."""
+        if len(self._growers):
+            return True
+        shares = self._shares
+        return len(self._newcomers) > 0 if shares is None else shares.keys_waiting > shares.keys_capped
+
+    @property
     def share_by_key(self) -> bool:
         """Return whether newcomers are served in turns by key, and not in one line."""
         return self._shares is not None

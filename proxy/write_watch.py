@@ -141,12 +141,8 @@ class DirectQueue(Protocol):
     """Who waits for direct memory (`limiter.semaphore.AsyncSemaphore` knows it)."""
 
     @property
-    def queue_size(self) -> int:
-        """Count those who hold nothing yet."""
-
-    @property
-    def growers_waiting(self) -> int:
-        """Count those who need more."""
+    def short(self) -> bool:
+        """Tell whether anybody waits for memory that others hold."""
 
 
 class WriteWatch:
@@ -237,7 +233,7 @@ class WriteWatch:
 
     @property
     def _others_wait(self) -> bool:
-        return self._direct.queue_size + self._direct.growers_waiting > 0
+        return self._direct.short
 
     def _evict(self, writer: Writer, cause: DisconnectCause) -> None:
         self.discard(writer)
