@@ -1,8 +1,12 @@
 """Decide who is charged for memory: the key under which the limiter books it and shares it (`topicListFairness`)."""
 
 from collections.abc import Hashable
+from typing import Final
 
 from proxy.requester import Requester
+
+# A key may outlive its request as a debtor; clients choose how long a namespace's name is.
+LONGEST_KEY: Final = 256
 
 
 class Charging:
@@ -17,7 +21,8 @@ class Charging:
             return client.principal
         if namespace is None or self.fairness == "connection":
             return client.name
-        return namespace.partition("/")[0] if self.fairness == "tenant" else namespace
+        key = namespace.partition("/")[0] if self.fairness == "tenant" else namespace
+        return key[:LONGEST_KEY]
 
 
 def namespace_of(topic: str) -> str | None:
