@@ -9,7 +9,6 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.errors import DIRECT_REFUSAL
-from proxy.list_questions import TopicListLimits
 from tests.support.list_clients import ListClient
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
@@ -110,7 +109,7 @@ def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) ->
 
 
 def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
-    with closing(ListStage(Sizes(limits=TopicListLimits(20.0, 32 * KIB, 8)))) as stage:
+    with closing(ListStage()) as stage:
         warm(stage)
         slow = [stage.client(room=100) for _ in range(2)]
         for client in slow:
