@@ -13,35 +13,16 @@ import pytest
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import slabs
-from protocol.frames import answer_prefix, read_head
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
 from proxy.list_bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabBody, encode
 from proxy.pump import Body, Pump
+from tests.support.answers import answer_of
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher, recording_link
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 from tests.support.loops import run_virtual
-
-LIST = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-
-
-def answer_of(size: int) -> TopicListAnswer:
-    """Give a complete list whose bytes behind the request id are `size` many."""
-    topics = pb.CommandGetTopicsOfNamespaceResponse(topics=["t" * 96] * (size // 98))
-    topics.topics.append("u" * (size % 98 + 10))
-    rest = topics.SerializePartialToString()
-    answer = TopicListAnswer(read_head(answer_prefix(LIST, 1, len(rest)) + rest[:64]), SlabPool())
-    at = 0
-    while at < len(rest):
-        place = answer.writable()
-        place[:] = rest[at : at + len(place)]
-        at += len(place)
-        answer.advance(len(place))
-    return answer
-
 
 def permit_for(answer: TopicListAnswer) -> Permit:
     direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1, clock=ManualClock())
