@@ -98,7 +98,9 @@ async def test_upstream_weak_point_4_a_dead_clients_request_leaves_the_queue_at_
         assert stage.heap.statistics().cancelled == len(leaving)
 
 
-async def test_upstream_weak_point_5_a_list_beyond_5_mib_neither_ends_the_broker_connection_nor_goes_unanswered() -> None:
+async def test_upstream_weak_point_5_a_list_beyond_5_mib_neither_ends_the_broker_connection_nor_goes_unanswered() -> (
+    None
+):
     """Upstream's frame decoder gives up on it and closes the broker connection, with everybody's questions on it."""
 
     async def serve(peer: AsyncClient) -> None:
@@ -148,25 +150,27 @@ def asked_in_order(asked: list[str]) -> Serve:
 async def asked_before_the_modest(fairness: str) -> int:
     """Give how many of a tenant's 200 waiting requests are served before another's only one, which came last."""
     asked: list[str] = []
-    async with raw_broker(asked_in_order(asked)) as broker:
-        async with staged(broker_port=broker.port, **TIGHT, topicListFairness=fairness) as stage:
-            taken = stage.heap.try_acquire(stage.heap.limit)
-            assert taken is not None
-            greedy = [await stage.connected() for _ in range(GREEDY // 2)]
-            for number, client in enumerate(greedy):
-                await client.ask_topics(f"greedy/{number}")
-                await client.ask_topics(f"greedy/{number}-too")
-            await stage.until(lambda: waiting(stage) == GREEDY, "the greedy tenant's queue")
-            modest = await stage.connected()
-            await modest.ask_topics("modest/n")
-            await stage.until(lambda: waiting(stage) == GREEDY + 1, "one request behind it")
-            # Room for one at a time.
-            taken.try_update(stage.heap.limit - 1024 - ANSWER_OVERHEAD_BYTES)
-            await has_list(modest, 1)
-            for client in greedy:
-                await has_list(client, 1)
-                await has_list(client, 1)
-            taken.release()
+    async with (
+        raw_broker(asked_in_order(asked)) as broker,
+        staged(broker_port=broker.port, **TIGHT, topicListFairness=fairness) as stage,
+    ):
+        taken = stage.heap.try_acquire(stage.heap.limit)
+        assert taken is not None
+        greedy = [await stage.connected() for _ in range(GREEDY // 2)]
+        for number, client in enumerate(greedy):
+            await client.ask_topics(f"greedy/{number}")
+            await client.ask_topics(f"greedy/{number}-too")
+        await stage.until(lambda: waiting(stage) == GREEDY, "the greedy tenant's queue")
+        modest = await stage.connected()
+        await modest.ask_topics("modest/n")
+        await stage.until(lambda: waiting(stage) == GREEDY + 1, "one request behind it")
+        # Room for one at a time.
+        taken.try_update(stage.heap.limit - 1024 - ANSWER_OVERHEAD_BYTES)
+        await has_list(modest, 1)
+        for client in greedy:
+            await has_list(client, 1)
+            await has_list(client, 1)
+        taken.release()
     return asked.index("modest/n")
 
 

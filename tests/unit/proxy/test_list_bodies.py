@@ -24,6 +24,7 @@ from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 from tests.support.loops import run_virtual
 
+
 def permit_for(answer: TopicListAnswer) -> Permit:
     direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1, clock=ManualClock())
     permit = direct.try_acquire(answer.size)
