@@ -175,11 +175,13 @@ class ListGroup:
 
     def end(self) -> None:
         """Stop the work, or give the answer back."""
+        # It knows this group: left here, the two would keep the list until a collector of cycles comes by.
+        on_end, self.on_end = self.on_end, _nothing
         if self.answer is None:
             self.cancel()
         else:
             self.answer.close()
-            self.on_end()
+            on_end()
 
 
 class ListGroups:

@@ -43,9 +43,9 @@ class Request:
 class ListGroupsMachine(RuleBasedStateMachine):
     """The topic-list path beside a model that knows who asked when."""
 
-    @initialize(heap=LIMITS, direct=LIMITS, max_queue=st.sampled_from([0, 0, 2]))
-    def begin(self, heap: int, direct: int, max_queue: int) -> None:
-        self.stage = ListStage(Sizes(heap, direct, max_queue))
+    @initialize(heap=LIMITS, direct=LIMITS, max_queue=st.sampled_from([0, 0, 2]), shares=st.booleans())
+    def begin(self, heap: int, direct: int, max_queue: int, shares: bool) -> None:
+        self.stage = ListStage(Sizes(heap, direct, max_queue, share_by_key=shares))
         self.requests: dict[int, Request] = {}
         self.answers: Counter[int] = Counter()
         self.refusals: Counter[int] = Counter()

@@ -10,11 +10,13 @@ from typing import Any
 from limiter.semaphore import AsyncSemaphore
 from protocol.commands import decode_command
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.output import Output
 from proxy.tasks import TaskScope
 from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.memory_transport import MemoryTransport
 
 EVERYTHING = 1 << 40
@@ -37,7 +39,7 @@ class ListClient(Endpoint):
         self.name = name
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
-        self.output = Output(self, direct)
+        self.output = Output(self, direct, WriteWatch(direct, lambda: 0, Counters(), WriteLimits(20.0, 32768)))
         self.crashes: list[BaseException] = []
         self.socket = MemoryTransport(loop, room)
         self._scope = TaskScope(self.crashes.append)

@@ -7,7 +7,7 @@ is: whoever is let into that question's answer later gets an older list than it 
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -30,6 +30,8 @@ from proxy.refusals import RefusalLog
 from proxy.target import BrokerAddress
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
+from proxy.turns import Turns
+from proxy.usage import UsageBook
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.memory_transport import MemoryTransport
 from tests.support.raw_broker import CONNECTED
@@ -181,7 +183,18 @@ class Sizes:
     direct: int = 64 * KIB
     max_queue: int = 0
     acquire_seconds: float = 10.0
-    limits: TopicListLimits = field(default_factory=lambda: TopicListLimits(20.0, 32 * KIB, 8))
+    share_by_key: bool = False
+
+    @property
+    def limits(self) -> TopicListLimits:
+        return TopicListLimits(
+            request_timeout_seconds=20.0,
+            max_answer_bytes=32 * KIB,
+            max_outstanding_per_broker=8,
+            coalescing=True,
+            share_by_key=self.share_by_key,
+            key_cap_percent=100,
+        )
 
 
 class ListStage:
@@ -214,7 +227,8 @@ class ListStage:
             direct_timeout_seconds=sizes.acquire_seconds,
             clock=loop,
         )
-        self.pump = Pump(loop, loop.time)
+        self.limiter.set_sharing(sizes.share_by_key, 100)
+        self.pump, self.turns, self.usage = Pump(loop, loop.time), Turns(loop, loop.time), UsageBook(loop)
         log = open_log("error", "json")
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks, connect_frame=commands.connect_lookup("proxy"))
@@ -234,10 +248,12 @@ class ListStage:
             self.limiter,
             self.questions,
             self.pump,
+            self.turns,
             ListSizes(KIB),
             Charging("connection"),
             self.counters,
             RefusalLog(log, loop),
+            self.usage,
         )
         self.groups = NotedGroups(self.service)
 
@@ -304,6 +320,7 @@ class ListStage:
             "work": len(self.service._scope),
             "live": len(self.groups.live()),
             "pump": len(self.pump),
+            "put off": len(self.turns),
         }
 
     def key(self, client: ListClient, namespace: str) -> GroupKey:

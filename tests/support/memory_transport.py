@@ -3,19 +3,62 @@
 Behaves as asyncio's and uvloop's do with a high mark of 0 (tests/unit/proxy/test_transport.py holds all three to the
 same contract): a write that the peer takes whole never pauses its protocol, anything left does, and `resume_writing`
 comes when the last byte has left. What is unsent at `abort` is lost.
+
+Lists are written past the transport, to its descriptor (`proxy.list_bodies`): those calls are answered here, as a
+socket answers them that has exactly `room` (tests/unit/support/test_memory_transport.py holds both to one contract).
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakValueDictionary
+
+from proxy import list_bodies
+
+
+class _SocketCalls:
+    """What list bodies call of `os`: for descriptors of transports in memory answered by them, else by the kernel."""
+
+    def __init__(self) -> None:
+        # Weak: the number of a socket that was collected may be a real connection's by now.
+        self._transports: WeakValueDictionary[int, MemoryTransport] = WeakValueDictionary()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def add(self, fd: int, transport: "MemoryTransport") -> None:
+        # For good: all other descriptors are the kernel's, with and without this.
+        vars(list_bodies)["os"] = self
+        self._transports[fd] = transport
+
+    def discard(self, fd: int) -> None:
+        self._transports.pop(fd, None)
+
+    def write(self, fd: int, data: memoryview) -> int:
+        transport = self._transports.get(fd)
+        return os.write(fd, data) if transport is None else transport.send_now(data)
+
+    def writev(self, fd: int, pieces: Iterable[memoryview]) -> int:
+        transport = self._transports.get(fd)
+        return os.writev(fd, tuple(pieces)) if transport is None else transport.send_now(b"".join(pieces))
+
+    def sendfile(self, fd: int, source: int, offset: int, count: int) -> int:
+        transport = self._transports.get(fd)
+        if transport is None:
+            return os.sendfile(fd, source, offset, count)
+        return transport.send_now(os.pread(source, min(count, max(1, transport.room)), offset))
+
+
+_SOCKET_CALLS = _SocketCalls()
 
 
 class MemoryTransport(asyncio.Transport):
     """Carry what is written to `peer_bytes`, as far as there is `room`; `events` says what happened in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, room: int = 1 << 40) -> None:
-        # A real descriptor, so that a hang-up watcher may watch it; nothing ever happens on it.
+        # A real descriptor, so that a hang-up watcher and the pump may watch it; no byte stays in it.
         self._socket, self._other = socket.socketpair()
         super().__init__({"socket": self._socket, "peername": ("192.0.2.1", 50000)})
         self._loop = loop
@@ -32,12 +75,27 @@ class MemoryTransport(asyncio.Transport):
     def connect(self, protocol: asyncio.BaseProtocol) -> None:
         """Hand this transport to its protocol, as a loop does."""
         self._protocol = protocol
+        _SOCKET_CALLS.add(self._socket.fileno(), self)
         protocol.connection_made(self)
 
     def take(self, count: int) -> None:
         """Let the peer take `count` bytes more."""
         self.room += count
         self._move()
+        if self.room and not self._lost:
+            # A byte that comes and goes: who waits for room on the descriptor hears of it.
+            self._socket.send(b"x")
+            self._other.recv(1)
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        """Take what there is room for, past the write buffer, as a socket that does not block."""
+        if not self.room:
+            raise BlockingIOError("no room")
+        count = min(self.room, len(data))
+        self.room -= count
+        self.peer_bytes += data[:count]
+        self.events.append(f"sent {count}")
+        return count
 
     # --- asyncio.Transport ------------------------------------------------------------------------
 
@@ -113,6 +171,7 @@ class MemoryTransport(asyncio.Transport):
             self._loop.call_soon(self._gone)
 
     def _gone(self) -> None:
+        _SOCKET_CALLS.discard(self._socket.fileno())
         self._socket.close()
         self._other.close()
         if self._protocol is not None:

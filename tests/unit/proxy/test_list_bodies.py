@@ -13,35 +13,16 @@ import pytest
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import slabs
-from protocol.frames import answer_prefix, read_head
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
-from proxy.list_bodies import PAGED_FROM_BYTES, PagedList, SlabList, SoleList, encode
-from proxy.list_groups import SharedAnswer
-from proxy.pump import PagedBody, Pump
+from proxy.list_bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabBody, encode
+from proxy.pump import Body, Pump
+from tests.support.answers import answer_of
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher, recording_link
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 from tests.support.loops import run_virtual
-
-LIST = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-
-
-def answer_of(size: int) -> TopicListAnswer:
-    """Give a complete list whose bytes behind the request id are `size` many."""
-    topics = pb.CommandGetTopicsOfNamespaceResponse(topics=["t" * 96] * (size // 98))
-    topics.topics.append("u" * (size % 98 + 10))
-    rest = topics.SerializePartialToString()
-    answer = TopicListAnswer(read_head(answer_prefix(LIST, 1, len(rest)) + rest[:64]), SlabPool())
-    at = 0
-    while at < len(rest):
-        place = answer.writable()
-        place[:] = rest[at : at + len(place)]
-        at += len(place)
-        answer.advance(len(place))
-    return answer
 
 
 def permit_for(answer: TopicListAnswer) -> Permit:
@@ -51,19 +32,19 @@ def permit_for(answer: TopicListAnswer) -> Permit:
     return permit
 
 
-def encoded(size: int, members: int) -> type[SharedAnswer]:
+def encoded(size: int, members: int) -> type[Body]:
     """Tell in what form a list of that size is kept for that many."""
 
-    async def main() -> type[SharedAnswer]:
+    async def main() -> type[Body]:
         answer = answer_of(size)
         permit = permit_for(answer)
         pump = Pump(asyncio.get_running_loop(), lambda: 0.0)
-        body = await encode(answer, members, permit, pump)
-        assert permit.size == answer.size
-        body.close()
+        encoded = await encode(answer, members, permit, pump)
+        assert (encoded.size, permit.size) == (answer.size, answer.size)
+        encoded.close()
         assert permit.released
         pump.close()
-        return type(body)
+        return type(encoded._body)
 
     return run_virtual(main())
 
@@ -71,12 +52,12 @@ def encoded(size: int, members: int) -> type[SharedAnswer]:
 @pytest.mark.parametrize(
     ("size", "members", "kind"),
     [
-        (100, 1, SoleList),
-        (10 * PAGED_FROM_BYTES, 1, SoleList),
-        (100, 2, SlabList),
-        (PAGED_FROM_BYTES - 100, 1000, SlabList),
-        (PAGED_FROM_BYTES + 100, 2, PagedList),
-        (10 * PAGED_FROM_BYTES, 1000, PagedList),
+        (100, 1, LeavingBody),
+        (10 * PAGED_FROM_BYTES, 1, LeavingBody),
+        (100, 2, SlabBody),
+        (PAGED_FROM_BYTES - 100, 1000, SlabBody),
+        (PAGED_FROM_BYTES + 100, 2, PagedBody),
+        (10 * PAGED_FROM_BYTES, 1000, PagedBody),
     ],
 )
 def test_a_list_takes_the_form_that_suits_its_size_and_readers(size: int, members: int, kind: type) -> None:
@@ -88,7 +69,7 @@ def test_without_a_descriptor_the_slabs_serve(monkeypatch: pytest.MonkeyPatch) -
         raise OSError(errno.EMFILE, "too many open files")
 
     monkeypatch.setattr(os, "memfd_create", none_left)
-    assert encoded(10 * PAGED_FROM_BYTES, 5) is SlabList
+    assert encoded(10 * PAGED_FROM_BYTES, 5) is SlabBody
 
 
 def test_pages_that_cannot_be_filled_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +125,10 @@ def test_a_sole_list_gives_its_memory_back_as_it_leaves() -> None:
         answer = answer_of(1_000_000)
         permit = permit_for(answer)
         async with hangup_watcher() as hangup:
-            client = ListClient(asyncio.get_running_loop(), hangup, permit.owner, room=600_000)
-            body = SoleList(answer, permit)
+            loop = asyncio.get_running_loop()
+            pump = Pump(loop, lambda: 0.0)
+            client = ListClient(loop, hangup, permit.owner, room=600_000)
+            body = await encode(answer, 1, permit, pump)
             client.start(body.write_to(client, 1))
             await turns(20)
             assert 400_000 <= permit.size < 600_000
@@ -153,6 +136,7 @@ def test_a_sole_list_gives_its_memory_back_as_it_leaves() -> None:
             await turns()
             body.close()
             assert permit.owner.held == 0
+            pump.close()
 
     run_virtual(main())
 

@@ -22,7 +22,7 @@ Modes = pb.CommandGetTopicsOfNamespace.Mode
 
 def nowhere() -> Output:
     """Give an output of which only the lane is used."""
-    return Output(cast(Any, None), cast(Any, None))
+    return Output(cast(Any, None), cast(Any, None), cast(Any, None))
 
 
 @dataclass(eq=False)
@@ -42,6 +42,8 @@ class Asker:
 
 class Answer:
     """An answer that notes its end."""
+
+    size = 0
 
     def __init__(self) -> None:
         self.closed = 0

@@ -1,15 +1,16 @@
 """The topic-list path in virtual time: whose clock ends what, who is charged, and how soon a place is free."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import closing
+from itertools import pairwise
 
 import pytest
 
+from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.errors import DIRECT_REFUSAL
-from proxy.list_questions import TopicListLimits
 from tests.support.list_clients import ListClient
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
@@ -93,7 +94,60 @@ def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> N
 def test_a_group_is_charged_to_its_first_member(stage: ListStage) -> None:
     first, clients = group_behind_a_question(stage, 3)
     answer(stage, first)
-    assert [key for key, _ in stage.limiter.heap.top_holders(9)] == [clients[0].name]
+    assert charged(stage.limiter.heap) == [clients[0].name]
+
+
+def charged(semaphore: AsyncSemaphore) -> list[Hashable]:
+    return [key for key, _ in semaphore.top_holders(9)]
+
+
+def test_when_the_payer_leaves_the_next_member_is_charged_for_heap_memory_held(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 3)
+    answer(stage, first)
+    held = stage.limiter.heap.held
+    stage.call(clients[0].leave)
+    stage.step()
+    assert stage.limiter.heap.top_holders(9) == [(clients[1].name, held)]
+    stage.call(clients[2].leave)
+    stage.step()
+    assert stage.limiter.heap.top_holders(9) == [(clients[1].name, held)]
+
+
+@pytest.mark.parametrize("share_by_key", [False, True])
+def test_when_the_payer_leaves_the_next_member_is_charged_for_what_the_group_waits_for(share_by_key: bool) -> None:
+    with closing(ListStage(Sizes(heap=32 * KIB, share_by_key=share_by_key))) as stage:
+        held = stage.limiter.heap.try_acquire(32 * KIB, key="another")
+        assert held is not None
+        clients = [stage.client() for _ in range(2)]
+        for client in clients:
+            stage.ask(client)
+        stage.step()
+        assert stage.limiter.heap.queue_size == 1
+        stage.call(clients[0].leave)
+        stage.step()
+        assert (charged(stage.limiter.heap), stage.limiter.heap.queue_size) == (["another"], 1)
+        held.release()
+        stage.step()
+        assert charged(stage.limiter.heap) == [clients[1].name]
+
+
+def test_when_the_payer_leaves_the_next_member_is_charged_for_the_body_on_its_way(stage: ListStage) -> None:
+    first, _ = group_behind_a_question(stage, 0)
+    clients = [stage.client(room=100) for _ in range(3)]
+    for client in clients:
+        stage.ask(client)
+    stage.step()
+    answer(stage, first)
+    answer(stage, stage.asked()[0], 20 * KIB)
+    held = stage.limiter.direct.held
+    assert stage.limiter.direct.top_holders(9) == [(clients[0].name, held)]
+    for leaving, next_payer in pairwise(clients):
+        stage.call(leaving.leave)
+        stage.step()
+        assert stage.limiter.direct.top_holders(9) == [(next_payer.name, held)]
+    stage.call(clients[2].leave)
+    stage.step()
+    assert stage.limiter.direct.top_holders(9) == []
 
 
 def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) -> None:
@@ -110,7 +164,7 @@ def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) ->
 
 
 def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
-    with closing(ListStage(Sizes(limits=TopicListLimits(20.0, 32 * KIB, 8)))) as stage:
+    with closing(ListStage()) as stage:
         warm(stage)
         slow = [stage.client(room=100) for _ in range(2)]
         for client in slow:
