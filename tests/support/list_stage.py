@@ -238,6 +238,7 @@ class ListStage:
             self._resolve,
             SharedReadBuffer(),
             self.hangup,
+            self.turns,
             self.counters,
             log,
             pool_limits,

@@ -167,32 +167,36 @@ async def test_queue_bound_counts_capped_ones_and_close_refuses_them(clock: Manu
 
 
 async def test_who_waits_for_its_own_permits_only_makes_memory_not_short(limiter: AsyncSemaphore) -> None:
+    short: list[bool] = []
     mine = await limiter.acquire(45, key="a")
     capped = await start(limiter.acquire(11, key="a"))
-    assert not limiter.short
+    short.append(limiter.short)
     others = await limiter.acquire(40, key="b")
     late = await start(limiter.acquire(30, key="c"))
-    assert limiter.short
+    short.append(limiter.short)
     others.release()
-    assert not limiter.short
+    short.append(limiter.short)
     mine.release()
     for task in (capped, late):
         (await task).release()
-    assert not limiter.short
+    short.append(limiter.short)
+    assert short == [False, True, False, False]
     assert books_are_zero(limiter)
 
 
 async def test_memory_is_short_when_anybody_waits_in_one_line_or_grows(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=False)
+    short: list[bool] = []
     held = await limiter.acquire(100)
-    assert not limiter.short
+    short.append(limiter.short)
     waiting = await start(limiter.acquire(1))
-    assert limiter.short
+    short.append(limiter.short)
     held.release()
     first, second = await waiting, await limiter.acquire(99)
     growing = [await start(permit.update(150)) for permit in (first, second)]
-    assert limiter.short
+    short.append(limiter.short)
     for permit in (first, second):
         permit.release()
     await asyncio.gather(*growing, return_exceptions=True)
+    assert short == [False, True, True]
     assert books_are_zero(limiter)

@@ -115,7 +115,7 @@ class Desk:
             limits=LIMITS,
             direct=direct,
             requests=RequestServices(
-                loop, self.counters, BROKER, lookups, cast(Any, self.lists), schemas=cast(Any, None)
+                loop, self.counters, BROKER, lookups, cast(Any, self.lists), self.turns, schemas=cast(Any, None)
             ),
             direct_mode=cast(Any, None),
             sessions=cast(Any, self.registry),
