@@ -107,7 +107,7 @@ async def test_a_client_that_leaves_while_its_answer_waits_to_grow_lets_its_brok
         assert stage.proxy.pool.states()["paused"] == 1
         cut(jam.d)
         await stage.until(lambda: not stage.heap.growers_waiting, "no grower")
-        assert stage.proxy.pool.states()["paused"] == 0
+        await stage.until(lambda: stage.proxy.pool.states()["paused"] == 0, "no pause")
         await stage.until(lambda: not stage.outstanding, "the answer passed over")
         assert stage.outcome("cancelled") == 1
         # The others have what they had.
