@@ -7,15 +7,8 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topics_hash import topics_hash
-from tests.conformance.test_broker_conformance import ALL_TOPICS, BASE, NAMESPACE, PARTITIONS, PEERS, Peer
+from tests.conformance.peers import ALL_TOPICS, BASE, NAMESPACE, PARTITIONS, Peer
 from tests.support.wire import ServerRefusedError, WireClient, WireClosedError
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=marks) for name, (_, marks) in PEERS.items()])
-def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
-    start, _ = PEERS[request.param]
-    with start(request) as running:
-        yield running
 
 
 @pytest.fixture

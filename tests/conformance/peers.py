@@ -1,0 +1,73 @@
+"""Brokers that the same transcripts pass on: Pulsar, and what stands in for it.
+
+A new stand-in is one entry in PEERS: a function that takes the test's request, brings a broker up that has
+exactly the topics below in NAMESPACE, and yields its address.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import ListedTopics
+
+NAMESPACE = "public/conformance"
+BASE = f"persistent://{NAMESPACE}"
+PLAIN = ("invoices-1", "orders-1", "orders-2")
+WIDE, PARTITIONS = "wide", 3
+ALL_TOPICS = sorted(
+    [
+        *(f"{BASE}/{name}" for name in PLAIN),
+        *(f"{BASE}/{WIDE}-partition-{number}" for number in range(PARTITIONS)),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    host: str
+    port: int
+    service_url: str
+
+
+@contextmanager
+def real_broker(request: pytest.FixtureRequest) -> Iterator[Peer]:
+    from tests.pulsar.admin import Admin
+    from tests.pulsar.proxy_process import host_and_port
+
+    broker = request.getfixturevalue("broker")
+    admin = Admin(broker.admin_url)
+    admin.create_namespace(NAMESPACE)
+    for name in PLAIN:
+        admin.create_topic(f"{BASE}/{name}")
+    admin.create_topic(f"{BASE}/{WIDE}", partitions=PARTITIONS)
+    yield Peer(*host_and_port(broker.service_url), broker.service_url)
+
+
+@contextmanager
+def embedded_broker(_: pytest.FixtureRequest) -> Iterator[Peer]:
+    topics = ListedTopics((f"{BASE}/{name}" for name in PLAIN), {f"{BASE}/{WIDE}": PARTITIONS})
+    with asyncio.Runner() as runner:
+        broker = EmbeddedBroker(topics)
+        runner.run(broker.start())
+        # The client of the transcripts blocks, so the broker's loop turns in a thread of its own.
+        loop = runner.get_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            yield Peer(broker.host, broker.port, broker.service_url)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            runner.run(broker.stop())
+
+
+PEERS: dict[str, tuple[Callable[[pytest.FixtureRequest], Any], list[pytest.MarkDecorator]]] = {
+    "real broker": (real_broker, [pytest.mark.pulsar]),
+    "embedded broker": (embedded_broker, []),
+}
