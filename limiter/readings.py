@@ -81,6 +81,10 @@ class Readings:
         shares = self._shares
         return len(self._newcomers) > 0 if shares is None else shares.keys_waiting > shares.keys_capped
 
+    def at_cap(self, key: Hashable, n: int) -> bool:
+        """Return whether a newcomer of `key` would have to wait for permits of its own key, however much is free."""
+        return self._shares is not None and self._shares.at_cap(key, n)
+
     @property
     def share_by_key(self) -> bool:
         """Return whether newcomers are served in turns by key, and not in one line."""

@@ -151,7 +151,7 @@ class Shares:
     def admits(self, key: Hashable, n: int) -> bool:
         """Return whether a newcomer that has not queued would go before all who wait, if it fits."""
         share = self._shares.get(key)
-        if (share is not None and share.head is not None) or self._keeps_out(key, n):
+        if (share is not None and share.head is not None) or self.at_cap(key, n):
             return False
         lead = self._lead()
         return lead is None or self._round_of_joining(share) < lead.spent // self._quantum
@@ -271,7 +271,7 @@ class Shares:
                 del rings[heapq.heappop(order)]
             elif share.spent // self._quantum > ring.number:
                 self._join(share)
-            elif share.head is not None and self._keeps_out(share.key, share.head.size):
+            elif share.head is not None and self.at_cap(share.key, share.head.size):
                 ring.remove(share)
                 self._parked.push(share)
             else:
@@ -305,7 +305,8 @@ class Shares:
         number = self._round + 1
         return number if share is None else max(number, share.spent // self._quantum)
 
-    def _keeps_out(self, key: Hashable, n: int) -> bool:
+    def at_cap(self, key: Hashable, n: int) -> bool:
+        """Return whether `key` holds too much to be let in with `n` more."""
         held = self._ledger.held_by(key)
         return held > 0 and held + n > self._cap
 

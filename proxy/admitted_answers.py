@@ -116,7 +116,8 @@ class AdmittedQuestion(Generic[A]):
     def announced(self, head: FrameHead) -> BodySink | Decision:
         """Admit the answer, refuse it, or have the connection wait."""
         self._announce()
-        if self._abandoned:
+        if self._abandoned or self._turn.cancelled():
+            # Who asked is on his way out, or gone.
             return Decision.SKIP
         if head.command_type != self._expected:
             self.failed(RequestFailed(ServerError.UnknownError, f"the broker answered with type {head.command_type}"))

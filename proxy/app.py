@@ -25,7 +25,7 @@ from proxy.dialer import Dialer
 from proxy.direct_mode import DirectMode, Versions
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
-from proxy.list_questions import ListQuestions
+from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
 from proxy.lookups import LookupService
@@ -70,9 +70,6 @@ class Proxy:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
-        self.writes = WriteWatch(
-            self.limiter.direct, lambda: self.direct_waits.served_waiters, self.counters, limits.write_limits(config)
-        )
         self._slabs = SlabPool(limits.spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
@@ -103,6 +100,12 @@ class Proxy:
             limits.pool_limits(config),
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
+        self._questions = ListQuestions(
+            loop, self.pool, self.limiter, self.heap_waits, self._slabs, self.counters, limits.list_limits(config)
+        )
+        self.writes = WriteWatch(
+            self.limiter.direct, self._questions, self._waiters_served, self.counters, limits.write_limits(config)
+        )
         self._metric_sources = self._sources()
         self._services = self._client_services()
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
@@ -311,7 +314,6 @@ class Proxy:
             timeout_seconds=0,
             clock=loop,
         )
-        questions = ListQuestions(loop, self.pool, self.limiter, self._slabs, counters, limits.list_limits(config))
         return RequestServices(
             loop=loop,
             counters=counters,
@@ -320,7 +322,7 @@ class Proxy:
             topic_lists=TopicListService(
                 loop,
                 self.limiter,
-                questions,
+                self._questions,
                 self.pump,
                 self.turns,
                 self._sizes,
@@ -335,8 +337,12 @@ class Proxy:
             ),
         )
 
+    def _waiters_served(self) -> int:
+        return self.heap_waits.served_waiters + self.direct_waits.served_waiters
+
     def _sources(self) -> MetricSources:
-        return MetricSources(self.counters, self.limiter.heap, self.limiter.direct, self.heap_waits, self.direct_waits)
+        heap = HeapBooks(self._questions.heap_statistics)
+        return MetricSources(self.counters, heap, self.limiter.direct, self.heap_waits, self.direct_waits)
 
     def _note_budget(self) -> None:
         budget, container = self.counters.budget_bytes, container_limit_bytes()

@@ -55,6 +55,9 @@ class BrokerConnectionOwner(Protocol):
     def unknown_answer(self) -> None:
         """Hear that a broker answered a question nobody asked."""
 
+    def connection_crashed(self, error: BaseException) -> None:
+        """Hear of an exception that nobody expected; the connection ends with it."""
+
 
 class _Asked:
     __slots__ = ("at", "question")
@@ -206,6 +209,11 @@ class BrokerConnection(Endpoint):
             self.abort(protocol_cause(error))
         if decoder.diverting and self._turns.enough():
             self.rest()
+
+    def crashed(self, error: BaseException) -> None:
+        """End this connection because of an exception of its own, and report it."""
+        self._owner.connection_crashed(error)
+        super().crashed(error)
 
     def lost(self, cause: DisconnectCause) -> None:
         """Fail every question that waits."""

@@ -172,6 +172,10 @@ class BrokerPool:
         """Count an answer that no question waits for."""
         self._counters.unknown_broker_answers += 1
 
+    def connection_crashed(self, error: BaseException) -> None:
+        """Count and report an exception of a connection."""
+        self._counters.internal_error(error, "broker connection")
+
     # --- decisions --------------------------------------------------------------------------------
 
     def _pick(self, key: PoolKey) -> BrokerConnection | None:

@@ -31,7 +31,7 @@ from proxy.output import Output
 from proxy.relay import Relay
 from proxy.send_buffers import SendBuffers
 from proxy.tasks import TaskScope
-from proxy.transport import Endpoint, SharedReadBuffer, peer_name
+from proxy.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, SharedReadBuffer, peer_name
 from proxy.turns import Turns
 from proxy.write_watch import WriteWatch
 
@@ -285,6 +285,13 @@ class ClientConnection(Endpoint):
         if self._large_permit is not None:
             self._large_permit.release()
             self._large_permit = None
+
+    def stream_ended(self) -> None:
+        """Leave with a client that will send no more; what it does not read must not linger in the kernel."""
+        if self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES:
+            self.abort(self.peer_closed_cause)
+        else:
+            super().stream_ended()
 
     def close(self, cause: DisconnectCause) -> None:
         """End the connection, at once if bytes would linger that no permit owns any more."""

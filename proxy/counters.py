@@ -68,6 +68,7 @@ class Counters:
         "list_name_bytes",
         "list_outcomes",
         "list_questions",
+        "lists_asked_again",
         "lists_joined",
         "lookup_requests",
         "new_connections",
@@ -111,6 +112,7 @@ class Counters:
         self.list_name_bytes = 0
         self.list_questions = 0
         self.lists_joined = 0
+        self.lists_asked_again = 0
         self.relay_bytes_to_broker = 0
         self.relay_bytes_to_client = 0
         self.broker_connection_pauses = 0

@@ -97,7 +97,7 @@ class LeavingBody:
         self._start = 0
         self._on_left = on_left
 
-    def write(self, fd: int, prefix: memoryview, position: int) -> tuple[int, int]:
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
         """Write from the slab that `position` is in."""
         rest = self._piece[max(0, position - self._start) :]
         taken = os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
@@ -105,7 +105,7 @@ class LeavingBody:
             self._on_left(len(self._piece))
             self._start += len(self._piece)
             self._piece = next(self._pieces, _EMPTY)
-        return taken, len(prefix) + len(rest)
+        return taken
 
 
 class SlabBody:
@@ -117,12 +117,11 @@ class SlabBody:
         self.size = answer.size
         self._slabs = answer.slices()
 
-    def write(self, fd: int, prefix: memoryview, position: int) -> tuple[int, int]:
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
         """Write from the slab that `position` is in."""
         number, start = divmod(max(0, position), SLAB_BYTES)
         rest = self._slabs[number][start:] if self._slabs else _EMPTY
-        taken = os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
-        return taken, len(prefix) + len(rest)
+        return os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
 
 
 class PagedBody:
@@ -145,13 +144,12 @@ class PagedBody:
             self.size += written
             piece = piece[written:]
 
-    def write(self, fd: int, prefix: memoryview, position: int) -> tuple[int, int]:
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
         """Have the kernel send up to 256 KiB from `position`."""
         if prefix:
             head = os.pread(self._fd, HEAD_BYTES, 0)
-            return os.writev(fd, (prefix, head)), len(prefix) + len(head)
-        offered = min(STEP_BYTES, self.size - position)
-        return os.sendfile(fd, self._fd, position, offered), offered
+            return os.writev(fd, (prefix, head))
+        return os.sendfile(fd, self._fd, position, min(STEP_BYTES, self.size - position))
 
     def close(self) -> None:
         """Give the file up; a second call does nothing."""

@@ -9,7 +9,9 @@ Nothing here reads a clock or touches a socket.
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
 
 from limiter.claim import Claim
 from protocol.errors import ServerError
@@ -87,6 +89,25 @@ class Member:
             self.outcome.set_result(outcome)
 
 
+class Charged(Protocol):
+    """Memory that members are charged for (`limiter.semaphore.AsyncSemaphore`)."""
+
+    def at_cap(self, key: Hashable, n: int) -> bool:
+        """Tell whether `key` would have to wait for permits of its own."""
+
+
+@dataclass(slots=True)
+class _Charge:
+    claim: Claim
+    payer: Member
+    memory: Charged
+    n: int
+
+
+# So many members are looked at for one whose key is not at its cap.
+PAYERS_ASKED: Final = 64
+
+
 class ListGroup:
     """Requests that share one question and one answer; the first member pays for them, then the next.
 
@@ -130,7 +151,7 @@ class ListGroup:
         self.answer: SharedAnswer | None = None
         self.stage = Stage.BROKER
         self.waits_for_memory: Callable[[], bool] = _never
-        self.claims: list[Claim] = []
+        self.claims: list[_Charge] = []
         self.cancel: Callable[[], object] = _nothing
         self.on_end: Callable[[], object] = _nothing
         self._charge = charge
@@ -141,24 +162,33 @@ class ListGroup:
         """Give the member that is charged: the one that is there longest."""
         return next(iter(self.members))
 
-    def claim(self) -> Claim:
-        """Give a claim on memory that is charged to the payer, whoever that becomes."""
-        claim = Claim(self._charge(self.payer.client, self.request.namespace))
-        self.claims.append(claim)
+    def claim(self, memory: Charged, n: int) -> Claim:
+        """Give a claim on `n` of `memory`; when the member that is charged leaves, another is."""
+        payer, key = self._payer_for(memory, n)
+        claim = Claim(key)
+        self.claims.append(_Charge(claim, payer, memory, n))
         return claim
+
+    def _payer_for(self, memory: Charged, n: int) -> tuple[Member, Hashable]:
+        """Give the member that is there longest; one whose key is at its cap must not keep the others waiting."""
+        members = [(member, self._key_of(member)) for member in islice(self.members, PAYERS_ASKED)]
+        return next((found for found in members if not memory.at_cap(found[1], n)), members[0])
+
+    def _key_of(self, member: Member) -> Hashable:
+        return self._charge(member.client, self.request.namespace)
 
     def leave(self, member: Member) -> None:
         """Let one member go; the next one pays, and with the last the group ends."""
         member.redeem()
         member.left = True
-        paid = self.payer is member
         del self.members[member]
         if not self.members:
             self._on_empty(self)
-        elif paid:
-            key = self._charge(self.payer.client, self.request.namespace)
-            for claim in self.claims:
-                claim.recharge(key)
+            return
+        for charge in self.claims:
+            if charge.payer is member:
+                charge.payer, key = self._payer_for(charge.memory, charge.n)
+                charge.claim.recharge(key)
 
     def stopped_at(self) -> Stage:
         """Tell what the group waits for: an answer that waits to be read waits for heap memory."""
@@ -211,8 +241,8 @@ class ListGroups:
                 group.predecessor = None if asked is None else asked.begun
         member = Member(self._loop, client, request.request_id)
         group.members[member] = None
-        for claim in group.claims:
-            claim.prolong()
+        for charge in group.claims:
+            charge.claim.prolong()
         return group, member, new
 
     def asked(self, group: ListGroup) -> None:
@@ -258,10 +288,8 @@ async def await_a_reader(members: Sequence[Member]) -> None:
             lane.forget(changed.set)
 
 
-def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> RequestFailed | None:
+def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> RequestFailed:
     """Say that a list needs a larger frame than the client accepts, and the ways out."""
-    if frame_bytes <= client.max_frame_bytes:
-        return None
     return RequestFailed(
         ServerError.NotAllowedError,
         f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"

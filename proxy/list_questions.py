@@ -3,11 +3,12 @@
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
+from limiter.observer import LimiterObserver, LimiterStatistics
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
@@ -37,10 +38,13 @@ class TopicListLimits:
 class BrokerLanes:
     """Bound what waits on one broker: questions, and the estimates held for them (half the heap limit).
 
-    Waiting here ends with the request's clock; `maxConcurrentLookupRequests` bounds how many wait.
+    Who waits to hold an estimate waits for heap memory, with its timeout, its bound and its books. Waiting for a
+    question ends with the request's clock; `maxConcurrentLookupRequests` bounds how many wait.
     """
 
-    def __init__(self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, clock: Clock) -> None:
+    def __init__(
+        self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, waits: LimiterObserver, clock: Clock
+    ) -> None:
         self.questions = AsyncSemaphore(
             f"questions to {broker}",
             limits.max_outstanding_per_broker,
@@ -48,15 +52,60 @@ class BrokerLanes:
             timeout_seconds=math.inf,
             clock=clock,
         )
-        self.estimates = AsyncSemaphore(f"estimates on {broker}", 0, max_queue=0, timeout_seconds=math.inf, clock=clock)
-        self.apply(limits, heap.limit)
+        self.estimates = AsyncSemaphore(
+            f"heap on {broker}",
+            0,
+            max_queue=heap.max_queue,
+            timeout_seconds=heap.timeout_seconds,
+            clock=clock,
+            observer=_WaitsOnly(waits),
+        )
+        self.apply(limits, heap)
 
-    def apply(self, limits: TopicListLimits, heap_limit: int) -> None:
+    def apply(self, limits: TopicListLimits, heap: AsyncSemaphore) -> None:
         """Take over changed limits."""
         self.questions.set_limit(limits.max_outstanding_per_broker)
-        self.estimates.set_limit(max(1, heap_limit // 2) if heap_limit > 0 else 0)
+        self.estimates.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
+        self.estimates.set_max_queue(heap.max_queue)
+        self.estimates.set_timeout(heap.timeout_seconds)
         for semaphore in (self.questions, self.estimates):
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
+
+
+class _WaitsOnly:
+    """Pass on who waited: the grant of one that did not is counted by the heap itself."""
+
+    def __init__(self, waits: LimiterObserver) -> None:
+        self._waits = waits
+
+    def granted(self, wait_seconds: float) -> None:
+        if wait_seconds:
+            self._waits.granted(wait_seconds)
+
+    def timed_out(self, wait_seconds: float) -> None:
+        self._waits.timed_out(wait_seconds)
+
+    def queued(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def rejected(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def cancelled(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def updated(self) -> None:
+        """Pass over: an estimate does not change."""
+
+    def released(self) -> None:
+        """Pass over: it is not memory that comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeapBooks:
+    """The books of heap memory as the metrics read them."""
+
+    statistics: Callable[[], LimiterStatistics]
 
 
 class ListQuestions:
@@ -67,6 +116,7 @@ class ListQuestions:
         loop: asyncio.AbstractEventLoop,
         pool: BrokerPool,
         limiter: AsyncDualMemoryLimiter,
+        heap_waits: LimiterObserver,
         slabs: SlabPool,
         counters: Counters,
         limits: TopicListLimits,
@@ -74,6 +124,7 @@ class ListQuestions:
         self._loop = loop
         self._pool = pool
         self._limiter = limiter
+        self._heap_waits = heap_waits
         self._slabs = slabs
         self._counters = counters
         self.limits = limits
@@ -83,14 +134,34 @@ class ListQuestions:
         """Take over changed limits, those of the heap included."""
         self.limits = limits
         for lanes in self._lanes.values():
-            lanes.apply(limits, self._limiter.heap.limit)
+            lanes.apply(limits, self._limiter.heap)
 
     def lanes(self, broker: BrokerAddress) -> BrokerLanes:
         """Give what bounds the questions to `broker`."""
         lanes = self._lanes.get(broker)
         if lanes is None:
-            lanes = self._lanes[broker] = BrokerLanes(broker, self.limits, self._limiter.heap, self._loop)
+            lanes = self._lanes[broker] = BrokerLanes(
+                broker, self.limits, self._limiter.heap, self._heap_waits, self._loop
+            )
         return lanes
+
+    @property
+    def short(self) -> bool:
+        """Tell whether anybody waits for heap memory that others hold, in the line of a broker or in the heap's own."""
+        return self._limiter.heap.short or any(lanes.estimates.short for lanes in self._lanes.values())
+
+    def heap_statistics(self) -> LimiterStatistics:
+        """Give the heap's books with those added who wait for it in the line of their broker."""
+        heap = self._limiter.heap.statistics()
+        lines = [lanes.estimates.statistics() for lanes in self._lanes.values()]
+        return replace(
+            heap,
+            queue_size=heap.queue_size + sum(line.queue_size for line in lines),
+            queued=heap.queued + sum(line.queued for line in lines),
+            timed_out=heap.timed_out + sum(line.timed_out for line in lines),
+            rejected=heap.rejected + sum(line.rejected for line in lines),
+            cancelled=heap.cancelled + sum(line.cancelled for line in lines),
+        )
 
     async def ask(
         self,
@@ -108,7 +179,7 @@ class ListQuestions:
         try:
             return await self._ask_once(group, heap, on_asked, on_begun)
         except ConnectionClosed:
-            self._counters.list_ended("asked_again")
+            self._counters.lists_asked_again += 1
             heap.try_update(first_estimate)
             return await self._ask_once(group, heap, on_asked, on_begun)
 
@@ -116,10 +187,12 @@ class ListQuestions:
         self, group: ListGroup, heap: Permit, on_asked: Callable[[], None], on_begun: Callable[[], None]
     ) -> TopicListAnswer:
         group.stage = Stage.BROKER_BUSY
-        slot = await self.lanes(group.broker).questions.acquire(1, claim=group.claim())
+        questions = self.lanes(group.broker).questions
+        slot = await questions.acquire(1, claim=group.claim(questions, 1))
         begun = partial(_all, slot.release, on_begun)
         question = TopicListQuestion(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap)
         try:
+            group.stage = Stage.BROKER_CONNECTION
             connection = await self._pool.connection(PoolKey(group.broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()
             on_asked()

@@ -177,6 +177,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
               lambda c: c.list_outcomes),
     _counted("lists_questions", "Topic list questions put to brokers: equal requests share one.",
              lambda c: c.list_questions),
+    _counted("lists_asked_again", "Topic list questions that were lost with their connection and put once more.",
+             lambda c: c.lists_asked_again),
     _counted("lists_joined", "Topic list requests that joined the question of an earlier one.",
              lambda c: c.lists_joined),
     _counted("lists_name_bytes", "Sum of the lengths of the topic names in answers, UTF-8.",

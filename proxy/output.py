@@ -41,6 +41,11 @@ class ListLane(asyncio.Lock):
         """Tell whether nobody writes, or is about to."""
         return not self._promised and not self.locked()
 
+    @property
+    def awaited(self) -> bool:
+        """Tell whether anybody listens for the lane to become free."""
+        return bool(self._listeners)
+
     def promise(self) -> None:
         """Count one that will come with its list."""
         self._promised += 1
@@ -126,6 +131,11 @@ class Output:
     def holds_memory(self) -> bool:
         """Tell whether more than the allowance is unsent: bytes that a permit must own as long as they are there."""
         return self._body or self._permit is not None
+
+    @property
+    def holds_up_a_list(self) -> bool:
+        """Tell whether a list that holds heap memory waits until this client has taken its earlier ones."""
+        return self._list_lane is not None and self._list_lane.awaited
 
     def send(self, frame: bytes) -> None:
         """Write a small frame, behind the body in progress and behind what the client has not taken."""

@@ -27,8 +27,8 @@ class Body(Protocol):
 
     size: int
 
-    def write(self, fd: int, prefix: memoryview, position: int) -> tuple[int, int]:
-        """Write once, the rest of the prefix first; returns what was taken and what was offered.
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        """Write once, the rest of the prefix first; returns how many bytes the socket took, never 0.
 
         `position` is that of the next byte of the body, below 0 as long as there is a prefix. Raises OSError.
         """
@@ -56,13 +56,14 @@ class _Write:
         self.queued = False
         self.done: asyncio.Future[None] = loop.create_future()
 
-    def step(self) -> bool:
-        """Write once; tells whether the socket took all it was given. Raises OSError."""
+    def step(self) -> None:
+        """Write once; raises OSError, BlockingIOError among them when there is no room."""
         prefix = memoryview(self.prefix)[self.position :] if self.position < 0 else _NOTHING
-        taken, offered = self.body.write(self.fd, prefix, self.position)
+        taken = self.body.write(self.fd, prefix, self.position)
+        if not taken:
+            raise OSError("a body ended before its end")
         self.position += taken
         self.on_moved(taken)
-        return taken == offered
 
 
 class Pump:
@@ -145,15 +146,16 @@ class Pump:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
             return
         try:
-            took_all = write.step()
+            write.step()
         except BlockingIOError:
-            took_all = False
+            # Only this says that there is no room, and that the kernel will tell when there is: a signal makes a send
+            # short as well.
+            self._await_room(write)
+            return
         if write.position >= write.body.size:
             write.done.set_result(None)
-        elif took_all:
-            self._ready.append(write)
         else:
-            self._await_room(write)
+            self._ready.append(write)
 
     # --- sockets that are full --------------------------------------------------------------------
 

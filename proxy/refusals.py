@@ -35,6 +35,11 @@ class Stage(Enum):
         "Failed because the broker has too many topic lists to answer",
         "topicListMaxOutstandingPerBroker",
     )
+    BROKER_CONNECTION = (
+        "timed_out",
+        "Failed because no connection to the broker could be had in time",
+        "brokerProxyConnectTimeoutMs",
+    )
     HEAP = ("refused_heap", HEAP_REFUSAL, "maxTopicListInFlightHeapMemSize")
     BROKER = ("timed_out", "Failed because the broker did not answer in time", "topicListRequestTimeoutMillis")
     DIRECT = ("refused_direct", DIRECT_REFUSAL, "maxTopicListInFlightDirectMemSize")

@@ -33,9 +33,13 @@ APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "logLevel": (Proxy.apply_log_level,),
     "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
     "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
-    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": _LIMITER,
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (Proxy.apply_limiter, Proxy.apply_topic_lists),
     "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": _LIMITER,
-    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
+    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (
+        Proxy.apply_limiter,
+        Proxy.apply_topic_lists,
+        Proxy.apply_budget,
+    ),
     "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
     "topicListRequestTimeoutMillis": (
         Proxy.apply_topic_lists,

@@ -35,7 +35,7 @@ from proxy.tasks import TaskScope
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 
-OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled", "asked_again")
+OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled")
 
 
 class TopicListService:
@@ -141,7 +141,7 @@ class TopicListService:
         failure, outcome = request_failure(error), "failed"
         if isinstance(error, PermitAcquireError | TimeoutError):
             failure, outcome = RequestFailed(ServerError.TooManyRequests, stage.refusal), stage.outcome
-            semaphore = self._limiter.direct if stage is Stage.DIRECT else self._limiter.heap
+            semaphore = {Stage.DIRECT: self._limiter.direct, Stage.HEAP: self._limiter.heap}.get(stage)
             self._refusals.note(error, stage, semaphore, client.name, request.namespace)
             self._usage.refused(request.namespace, client.principal)
         elif not isinstance(error, ProxyError):
@@ -171,10 +171,11 @@ class TopicListService:
             await group.predecessor.wait()
             group.predecessor = None
         estimate = self._sizes.estimate(group.request)
-        group.stage = Stage.BROKER_BUSY
-        with await self._questions.lanes(group.broker).estimates.acquire(estimate, claim=group.claim()) as gate:
-            group.stage = Stage.HEAP
-            with await self._limiter.heap.acquire(estimate, claim=group.claim()) as heap:
+        line = self._questions.lanes(group.broker).estimates
+        group.stage = Stage.HEAP
+        with await line.acquire(estimate, claim=group.claim(line, estimate)) as gate:
+            memory = self._limiter.heap
+            with await memory.acquire(estimate, claim=group.claim(memory, estimate)) as heap:
                 began = self._loop.time()
                 try:
                     await self._answer(group, heap, gate)
@@ -196,7 +197,8 @@ class TopicListService:
         await await_a_reader(takers)
         group.stage = Stage.DIRECT
         size = answer.encoded_size(group.payer.request_id)
-        direct = await self._limiter.direct.acquire(size, claim=group.claim())
+        memory = self._limiter.direct
+        direct = await memory.acquire(size, claim=group.claim(memory, size))
         group.on_end = partial(self._charge, group, self._loop.time(), size)
         try:
             group.answer = await encode(answer, len(takers), direct, self._pump)
@@ -224,11 +226,11 @@ class TopicListService:
     def _takers(self, group: ListGroup, answer: TopicListAnswer) -> list[Member]:
         """Give the members whose clients accept a frame of that size; the others are told that theirs do not."""
         takers = []
+        frame_bytes = answer.encoded_size(group.payer.request_id)
         for member in group.members:
-            frame_bytes = answer.encoded_size(member.request_id)
-            failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
-            if failure is None:
+            if frame_bytes <= member.client.max_frame_bytes:
                 takers.append(member)
             else:
+                failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
                 self._turns.later(partial(member.settle, failure))
         return takers

@@ -24,6 +24,8 @@ SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
 # A closed connection whose peer does not take the last bytes is cut after this long.
 LINGER_SECONDS: Final = 5.0
+# What a connection that is cut may leave to the kernel for as long as the kernel likes.
+LEFT_TO_THE_KERNEL_BYTES: Final = 64 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
@@ -212,19 +214,25 @@ class Endpoint(asyncio.BufferedProtocol):
         self._end(cause, abort=False)
 
     def abort(self, cause: DisconnectCause) -> None:
-        """End the connection at once and forget what is unsent."""
+        """End the connection at once and forget what is unsent.
+
+        With an RST if the kernel still has much to send: after a mere close it would keep offering it to a peer that
+        does not read, until it loses patience, in memory that no connection is counted for any more.
+        """
+        if self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES:
+            self._reset_when_closed()
         self._end(cause, abort=True)
 
     def reset(self, cause: DisconnectCause) -> None:
-        """End the connection at once with an RST: the kernel forgets what it still has to send, too.
+        """End the connection at once with an RST, whatever the kernel still has to send."""
+        self._reset_when_closed()
+        self._end(cause, abort=True)
 
-        After a mere close the kernel would keep offering it to a peer that does not read, until it loses patience.
-        """
+    def _reset_when_closed(self) -> None:
         transport = self.transport
         if transport is not None and not transport.is_closing():
             with suppress(OSError):
                 transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self.abort(cause)
 
     def kernel_queue_bytes(self) -> int:
         """Count the bytes that the kernel has taken and the peer has not acknowledged; 0 where no kernel tells."""

@@ -6,8 +6,9 @@ Rules:
   steps of a third of the send buffer, so that a slow reader's write buffer may stand still for half a minute.
 - A client that has taken all it was given owes nothing: whatever is late then, it is not the client.
 - A client that takes no byte for the stall timeout is closed, whether anybody waits or not.
-- A client slower than the least rate is closed only while others wait for direct memory, slowest first and one at a
-  time, until one of those who waited was served. Only clients that hold direct memory are looked at.
+- A client slower than the least rate is closed only while others wait for direct memory, or for heap memory that a list
+  for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of those who
+  waited was served. Only clients that hold direct memory are looked at.
 - A second in which the proxy itself stood still is no second of a client's.
 
 The decisions have no I/O and no clock of their own; samples are the output's business (`proxy.output.Output`).
@@ -127,6 +128,10 @@ class Writer(Protocol):
     def holds_memory(self) -> bool:
         """Tell whether a direct permit owns what waits."""
 
+    @property
+    def holds_up_a_list(self) -> bool:
+        """Tell whether a list that holds heap memory waits for this client to take its earlier ones."""
+
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Note in `progress` what the client has taken."""
 
@@ -137,8 +142,8 @@ class Writer(Protocol):
         """End the connection because of an exception of its own."""
 
 
-class DirectQueue(Protocol):
-    """Who waits for direct memory (`limiter.semaphore.AsyncSemaphore` knows it)."""
+class Memory(Protocol):
+    """Who waits for memory (`limiter.semaphore.AsyncSemaphore` knows it)."""
 
     @property
     def short(self) -> bool:
@@ -148,12 +153,15 @@ class DirectQueue(Protocol):
 class WriteWatch:
     """All clients that are being written to. `limits` may be replaced at any time.
 
-    `served` counts those who waited for direct memory and got it.
+    `served` counts those who waited for memory and got it.
     """
 
-    def __init__(self, direct: DirectQueue, served: Callable[[], int], counters: Counters, limits: WriteLimits) -> None:
+    def __init__(
+        self, direct: Memory, heap: Memory, served: Callable[[], int], counters: Counters, limits: WriteLimits
+    ) -> None:
         self.limits = limits
         self._direct = direct
+        self._heap = heap
         self._served = served
         self._counters = counters
         self._writers: set[Writer] = set()
@@ -223,17 +231,16 @@ class WriteWatch:
     async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
         served = self._served()
         for _, _, writer in slowest_first:
-            if self._served() != served or not self._others_wait:
+            if self._served() != served:
                 return
-            if not (writer.waiting and writer.holds_memory):
+            if not (writer.waiting and writer.holds_memory and self._others_wait_for(writer)):
                 continue
             self._evict(writer, DisconnectCause.READS_TOO_SLOWLY)
             for _ in range(TURNS_TO_SERVE):
                 await asyncio.sleep(0)
 
-    @property
-    def _others_wait(self) -> bool:
-        return self._direct.short
+    def _others_wait_for(self, writer: Writer) -> bool:
+        return self._direct.short or (writer.holds_up_a_list and self._heap.short)
 
     def _evict(self, writer: Writer, cause: DisconnectCause) -> None:
         self.discard(writer)

@@ -39,7 +39,7 @@ class ListClient(Endpoint):
         self.name = name
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
-        self.output = Output(self, direct, WriteWatch(direct, lambda: 0, Counters(), WriteLimits(20.0, 32768)))
+        self.output = Output(self, direct, WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768)))
         self.crashes: list[BaseException] = []
         self.socket = MemoryTransport(loop, room)
         self._scope = TaskScope(self.crashes.append)

@@ -18,7 +18,7 @@ from protocol.slabs import SlabPool
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.broker_pool import BrokerPool, PoolLimits
 from proxy.charging import Charging
-from proxy.counters import Counters
+from proxy.counters import Counters, LimiterMetrics
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.list_groups import GroupKey, ListGroup
@@ -243,7 +243,9 @@ class ListStage:
             log,
             pool_limits,
         )
-        self.questions = ListQuestions(loop, self.pool, self.limiter, SlabPool(0), self.counters, sizes.limits)
+        self.questions = ListQuestions(
+            loop, self.pool, self.limiter, LimiterMetrics(loop.time), SlabPool(0), self.counters, sizes.limits
+        )
         self.service = TopicListService(
             loop,
             self.limiter,

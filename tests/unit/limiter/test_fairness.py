@@ -282,7 +282,7 @@ async def test_idle_keys_are_forgotten_when_they_have_paid(clock: ManualClock) -
 
 async def test_grant_costs_the_same_however_many_keys_wait(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Counter[str]()
-    asked = "limiter.shares.Shares._keeps_out"
+    asked = "limiter.shares.Shares.at_cap"
     monkeypatch.setattr(asked, lambda *_: steps.update(["looked at"]))
     for keys in (100, 10_000):
         steps.clear()

@@ -27,7 +27,7 @@ class Client(Endpoint):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hangup: HangupWatcher, direct: AsyncSemaphore) -> None:
         super().__init__(loop, SharedReadBuffer(), hangup)
-        self.watch = WriteWatch(direct, lambda: 0, Counters(), WriteLimits(20.0, 32768))
+        self.watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768))
         self.output = Output(self, direct, self.watch)
         self.ends: list[DisconnectCause] = []
 

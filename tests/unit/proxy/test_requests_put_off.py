@@ -120,7 +120,7 @@ class Desk:
             direct_mode=cast(Any, None),
             sessions=cast(Any, self.registry),
             server_version="test",
-            writes=WriteWatch(direct, lambda: 0, self.counters, WriteLimits(20.0, 32768)),
+            writes=WriteWatch(direct, direct, lambda: 0, self.counters, WriteLimits(20.0, 32768)),
             turns=self.turns,
             charging=Charging("fifo"),
             send_buffers=SendBuffers(self.counters),

@@ -159,7 +159,7 @@ def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) ->
         stage.step(30)
     assert [errors(client)[0][0] for client in clients] == [ServerError.ServiceNotReady] * 3
     assert [len(client.commands()) for client in clients] == [1, 1, 1]
-    assert stage.counters.list_outcomes["asked_again"] == 1
+    assert stage.counters.lists_asked_again == 1
     assert not any(stage.books().values())
 
 

@@ -34,6 +34,7 @@ class Reader:
         self.read = 0.0
         self.end: str | None = None
         self.breaks = False
+        self.holds_up_a_list = False
         books.readers.append(self)
         books.watch.add(self)
         assert self.progress is not None
@@ -83,7 +84,8 @@ class Books:
             "direct", 3 * LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits
         )
         limits = WriteLimits(stall_seconds, min_bytes_per_second)
-        self.watch = WriteWatch(self.direct, lambda: waits.served_waiters, self.counters, limits)
+        self.heap = AsyncSemaphore("heap", LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits)
+        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters, limits)
         self.readers: list[Reader] = []
 
     def reader(self, rate: float = 0, step: int = 1, memory: int = LISTS) -> Reader:
@@ -230,6 +232,22 @@ class TestSlowReaders:
             overshooting.release()
             await growth
             small.release()
+
+        run_virtual(main())
+
+    def test_who_keeps_heap_memory_from_others_goes_when_these_wait(self) -> None:
+        async def main() -> None:
+            books = Books()
+            harmless, reader = books.reader(rate=100), books.reader(rate=100)
+            reader.holds_up_a_list = True
+            held = books.heap.try_acquire(LISTS)
+            assert held is not None
+            await books.run(20)
+            waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
+            await books.run(2)
+            assert [harmless.end, reader.end] == [None, "reads_too_slowly"]
+            held.release()
+            (await waiter).release()
 
         run_virtual(main())
 
