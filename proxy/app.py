@@ -71,7 +71,7 @@ class Proxy:
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
         self.writes = WriteWatch(
-            self.limiter.direct, lambda: self.direct_waits.served_waiters, self.counters, limits.write_limits(config)
+            self.limiter.direct, lambda: self.direct_waits.served_waiters, self.counters, limits.write_limits(config), log
         )
         self._slabs = SlabPool(limits.spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
@@ -173,6 +173,7 @@ class Proxy:
             self.pool.tick(now)
             self._slabs.trim()
             await self.writes.sweep(now)
+            self.refusals.flush()
             self._rates.tick(now, self.counters.list_outcomes)
 
     def _shown(self) -> Mapping[str, object]:
@@ -333,6 +334,7 @@ class Proxy:
             schemas=SchemaService(
                 loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds, self._charging
             ),
+            refusals=refusals,
         )
 
     def _sources(self) -> MetricSources:

@@ -14,7 +14,7 @@ from typing import Protocol
 from limiter.claim import Claim
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import RequestFailed
+from proxy.errors import OverLimit, RequestFailed
 from proxy.refusals import Stage
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
@@ -262,10 +262,14 @@ def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> Requ
     """Say that a list needs a larger frame than the client accepts, and the ways out."""
     if frame_bytes <= client.max_frame_bytes:
         return None
-    return RequestFailed(
+    return OverLimit(
         ServerError.NotAllowedError,
         f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
         f" {client.max_frame_bytes}: ask with a topics pattern, or raise maxMessageSize on broker, proxy and client",
+        stage="client_frame",
+        key="maxMessageSize",
+        asked=frame_bytes,
+        limit=client.max_frame_bytes,
     )
 
 
