@@ -64,6 +64,11 @@ class Readings:
         return max(0, limit - self._ledger.held) if limit > 0 else sys.maxsize
 
     @property
+    def caps_keys(self) -> bool:
+        """Tell whether a newcomer may have to wait for its own key while there is room for it."""
+        return self._shares is not None and self._shares.caps_keys
+
+    @property
     def queue_size(self) -> int:
         """Return how many newcomers wait: what `max_queue` bounds."""
         return len(self._newcomers)

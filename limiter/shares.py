@@ -240,6 +240,11 @@ class Shares:
             self._join(share)
 
     @property
+    def caps_keys(self) -> bool:
+        """Tell whether there is a cap at all."""
+        return self._cap < sys.maxsize
+
+    @property
     def keys_waiting(self) -> int:
         """Return how many keys wait, the capped ones included."""
         return len(self._shares) - len(self._idle)

@@ -18,7 +18,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
 from proxy.broker_connection import BrokerConnection
-from proxy.errors import RequestFailed
+from proxy.errors import OverLimit, RequestFailed
 from proxy.questions import Decision, unexpected_answer
 
 A = TypeVar("A", bound=OpaqueAnswer)
@@ -185,10 +185,14 @@ class TopicListQuestion(AdmittedQuestion[TopicListAnswer]):
 
     def too_large(self, head: FrameHead) -> RequestFailed:
         """Say that the list is above `topicListMaxAnswerBytes`."""
-        return RequestFailed(
+        return OverLimit(
             ServerError.NotAllowedError,
             f"topic list of {head.rest_bytes} bytes exceeds the proxy's topicListMaxAnswerBytes ({self._max_bytes}):"
             " ask with a topics pattern, or raise the limit",
+            stage="list_too_large",
+            key="topicListMaxAnswerBytes",
+            asked=head.rest_bytes,
+            limit=self._max_bytes,
         )
 
 

@@ -104,7 +104,12 @@ class Proxy:
             loop, self.pool, self.limiter, self.heap_waits, self._slabs, self.counters, limits.list_limits(config)
         )
         self.writes = WriteWatch(
-            self.limiter.direct, self._questions, self._waiters_served, self.counters, limits.write_limits(config)
+            self.limiter.direct,
+            self._questions,
+            self._waiters_served,
+            self.counters,
+            limits.write_limits(config),
+            log,
         )
         self._metric_sources = self._sources()
         self._services = self._client_services()
@@ -176,6 +181,7 @@ class Proxy:
             self.pool.tick(now)
             self._slabs.trim()
             await self.writes.sweep(now)
+            self.refusals.flush()
             self._rates.tick(now, self.counters.list_outcomes)
 
     def _shown(self) -> Mapping[str, object]:
@@ -335,6 +341,7 @@ class Proxy:
             schemas=SchemaService(
                 loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds, self._charging
             ),
+            refusals=refusals,
         )
 
     def _waiters_served(self) -> int:

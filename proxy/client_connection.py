@@ -28,6 +28,7 @@ from proxy.direct_mode import DirectMode, DirectRefused
 from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, DisconnectCause, protocol_cause
 from proxy.hangup import HangupWatcher
 from proxy.output import Output
+from proxy.refusals import Stage
 from proxy.relay import Relay
 from proxy.send_buffers import SendBuffers
 from proxy.tasks import TaskScope
@@ -405,7 +406,10 @@ class ClientConnection(Endpoint):
     async def _wait_for_large_frame(self, head: FrameHead, cost: int) -> None:
         try:
             self._large_permit = await self._services.direct.acquire(cost, key=self._charged)
-        except PermitAcquireError:
+        except PermitAcquireError as error:
+            command = CommandType(head.command_type).name if head.command_type is not None else "?"
+            refusals = self._services.requests.refusals
+            refusals.note(error, Stage.DIRECT, self._services.direct, self.name, command)
             request_id = self._request_id(head)
             if request_id == commands.REQUEST_ID_NONE:
                 self.close(DisconnectCause.MEMORY_LIMIT)

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from limiter.permit import Permit
 from protocol import commands
 from protocol.command_type import CommandType
-from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.counters import Counters
 from proxy.errors import RequestFailed
-from proxy.lookups import TOO_MANY_LOOKUPS, LookupService
+from proxy.lookups import LookupService
+from proxy.refusals import RefusalLog
 from proxy.request_checks import check_properties
 from proxy.requester import Requester
 from proxy.schemas import SchemaService
@@ -45,6 +45,7 @@ class RequestServices:
     topic_lists: TopicListService
     turns: Turns
     schemas: SchemaService
+    refusals: RefusalLog
 
 
 class _Held(NamedTuple):
@@ -96,7 +97,9 @@ class ClientRequests:
         if slot is None:
             _count(counters, rejected)
             counters.request_refused("too_many")
-            self._client.output.send(_refusal(command, ServerError.TooManyRequests, TOO_MANY_LOOKUPS))
+            full = self._services.lookups.full()
+            self._services.refusals.note_over_limit(full, self._client.name, _subject(command))
+            self._client.output.send(_refusal(command, full.code, full.message))
             return False
         self.outstanding += 1
         held = _Held(slot, large)
@@ -178,6 +181,17 @@ REQUESTS: Final = frozenset(_COUNTED)
 def _count(counters: Counters, name: str | None) -> None:
     if name is not None:
         setattr(counters, name, getattr(counters, name) + 1)
+
+
+def _subject(command: pb.BaseCommand) -> str:
+    """Say which namespace or topic a request is about."""
+    if command.type == CommandType.LOOKUP:
+        return command.lookupTopic.topic
+    if command.type == CommandType.PARTITIONED_METADATA:
+        return command.partitionMetadata.topic
+    if command.type == CommandType.GET_TOPICS_OF_NAMESPACE:
+        return command.getTopicsOfNamespace.namespace
+    return (command.getSchema if command.type == CommandType.GET_SCHEMA else command.getOrCreateSchema).topic
 
 
 def _refusal(command: pb.BaseCommand, code: int, message: str) -> bytes:

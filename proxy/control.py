@@ -189,7 +189,8 @@ class _Exchange(asyncio.Protocol):
         # A cast, not a check: uvloop's transports are no subclass of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         if len(self._exchanges) >= MOST_CONNECTIONS:
-            self._transport.abort()
+            # So little fits into the kernel's buffer: nothing is kept for one that does not read.
+            self._reply({"error": f"as many as may ask at once ({MOST_CONNECTIONS}) are asking already"})
             return
         self._exchanges.add(self)
         self._timer = self._loop.call_later(EXCHANGE_SECONDS, self._transport.abort)

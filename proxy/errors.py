@@ -71,6 +71,21 @@ class RequestFailed(ProxyError):
         self.message = message
 
 
+class OverLimit(RequestFailed):
+    """A request is refused at once by a limit that waiting does not help against.
+
+    `stage` is its short name for operators, `key` the configuration key to change; `asked` and `limit` are numbers of
+    what the key counts.
+    """
+
+    def __init__(self, code: int, message: str, stage: str, key: str, asked: int, limit: int) -> None:
+        super().__init__(code, message)
+        self.stage = stage
+        self.key = key
+        self.asked = asked
+        self.limit = limit
+
+
 HEAP_REFUSAL = "Failed due to heap memory limit exceeded"
 DIRECT_REFUSAL = "Failed due to direct memory limit exceeded"
 

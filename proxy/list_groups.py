@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from limiter.claim import Claim
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import RequestFailed
+from proxy.errors import OverLimit, RequestFailed
 from proxy.refusals import Stage
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
@@ -290,10 +290,14 @@ async def await_a_reader(members: Sequence[Member]) -> None:
 
 def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> RequestFailed:
     """Say that a list needs a larger frame than the client accepts, and the ways out."""
-    return RequestFailed(
+    return OverLimit(
         ServerError.NotAllowedError,
         f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
         f" {client.max_frame_bytes}: ask with a topics pattern, or raise maxMessageSize on broker, proxy and client",
+        stage="client_frame",
+        key="maxMessageSize",
+        asked=frame_bytes,
+        limit=client.max_frame_bytes,
     )
 
 

@@ -17,7 +17,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.counters import Counters
-from proxy.errors import ConnectionClosed, ProxyError, RequestFailed, request_failure
+from proxy.errors import ConnectionClosed, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.questions import SmallQuestion
 from proxy.request_checks import check_get_or_create_schema
 from proxy.requester import Requester
@@ -58,6 +58,12 @@ class LookupService:
         """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
         permit = self._concurrency.try_acquire(1)
         return None if permit is None else Slot(permit)
+
+    def full(self) -> OverLimit:
+        """Say that no more requests may begin now."""
+        held, limit = self._concurrency.held, self._concurrency.limit
+        key = "maxConcurrentLookupRequests"
+        return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
 
     async def lookup(
         self, client: Requester, broker: BrokerAddress, request: pb.CommandLookupTopic, slot: Slot

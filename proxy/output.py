@@ -13,7 +13,7 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.errors import DisconnectCause
 from proxy.pump import Body, Pump
-from proxy.transport import Endpoint
+from proxy.transport import Endpoint, peer_name
 from proxy.write_watch import WriteProgress, WriteWatch
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
@@ -230,6 +230,12 @@ class Output:
         self._took = True
         if self.progress is not None:
             self.progress.handed_bytes += count
+
+    @property
+    def client(self) -> str:
+        """Name the client for the log."""
+        transport = self._endpoint.transport
+        return "?" if transport is None else peer_name(transport)
 
     @property
     def waiting(self) -> bool:

@@ -17,7 +17,16 @@ from proxy.log import LinePace, Logger
 from proxy.relay import Relay
 
 Session = ClientConnection | Relay
-_QUIET: Final = frozenset({DisconnectCause.CLIENT_CLOSED, DisconnectCause.BROKER_CLOSED, DisconnectCause.SHUTDOWN})
+_QUIET: Final = frozenset(
+    {
+        DisconnectCause.CLIENT_CLOSED,
+        DisconnectCause.BROKER_CLOSED,
+        DisconnectCause.SHUTDOWN,
+        # Told by the watch over those who are written to, with the bytes that were under way.
+        DisconnectCause.WRITE_STALLED,
+        DisconnectCause.READS_TOO_SLOWLY,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +230,12 @@ class Sessions:
     def _note(self, cause: DisconnectCause, client: str) -> None:
         if cause in _QUIET:
             self._log.debug("client disconnected", client=client, cause=str(cause))
-        elif self._pace.due(self._loop.time(), cause):
+        elif not self._pace.due(self._loop.time(), cause):
+            return
+        elif cause is DisconnectCause.MEMORY_LIMIT:
+            change = "maxTopicListInFlightDirectMemSizeMB"
+            self._log.warning("client closed for not reading", cause=str(cause), change=change, client=client)
+        else:
             self._log.info("client disconnected", client=client, cause=str(cause))
 
 

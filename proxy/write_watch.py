@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
+from proxy.log import Logger
 
 RATE_WINDOW_SECONDS: Final = 10.0
 # Who reads fast enough now is not closed for a silence before: it will be done soon.
@@ -35,6 +36,11 @@ LONGEST_STEP_SECONDS: Final = 2.0
 WRITERS_A_TURN: Final = 250
 # An evicted client's tasks end in the next turn, who waited for their memory one turn later.
 TURNS_TO_SERVE: Final = 4
+# The rule that closes a client, by the cause it is closed with.
+_KEYS: Final = {
+    DisconnectCause.WRITE_STALLED: "topicListWriteStallTimeoutMillis",
+    DisconnectCause.READS_TOO_SLOWLY: "topicListWriteMinBytesPerSecond",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,10 @@ class Writer(Protocol):
     progress: WriteProgress | None
 
     @property
+    def client(self) -> str:
+        """Name the client for the log."""
+
+    @property
     def waiting(self) -> bool:
         """Tell whether anything waits to be written to a client that is still there."""
 
@@ -142,6 +152,15 @@ class Writer(Protocol):
         """End the connection because of an exception of its own."""
 
 
+@dataclass(slots=True)
+class _Evictions:
+    """The clients that one sweep closed for one cause: how many, the bytes under way to them, and one of them."""
+
+    clients: int = 0
+    size: int = 0
+    client: str = ""
+
+
 class Memory(Protocol):
     """Who waits for memory (`limiter.semaphore.AsyncSemaphore` knows it)."""
 
@@ -157,13 +176,21 @@ class WriteWatch:
     """
 
     def __init__(
-        self, direct: Memory, heap: Memory, served: Callable[[], int], counters: Counters, limits: WriteLimits
+        self,
+        direct: Memory,
+        heap: Memory,
+        served: Callable[[], int],
+        counters: Counters,
+        limits: WriteLimits,
+        log: Logger,
     ) -> None:
         self.limits = limits
         self._direct = direct
         self._heap = heap
         self._served = served
         self._counters = counters
+        self._log = log
+        self._evictions: dict[DisconnectCause, _Evictions] = {}
         self._writers: set[Writer] = set()
         self._swept_at: float | None = None
         self._time = 0.0
@@ -201,6 +228,7 @@ class WriteWatch:
         counters.writers, counters.stalled_readers, counters.writers_kernel_bytes = writers, stalled, kernel_bytes
         if slow:
             await self._make_room(sorted(slow))
+        self._tell_evictions()
 
     def _advance(self, now: float) -> float:
         if self._swept_at is not None:
@@ -245,6 +273,26 @@ class WriteWatch:
     def _evict(self, writer: Writer, cause: DisconnectCause) -> None:
         self.discard(writer)
         try:
-            self._counters.evicted_bytes += writer.evict(cause)
+            client = writer.client
+            under_way = writer.evict(cause)
         except Exception as error:
             writer.crashed(error)
+            return
+        self._counters.evicted_bytes += under_way
+        evictions = self._evictions.setdefault(cause, _Evictions())
+        evictions.clients += 1
+        evictions.size += under_way
+        evictions.client = client
+
+    def _tell_evictions(self) -> None:
+        """Write a line for each cause: a sweep comes once a second, so they need no other pace."""
+        for cause, evictions in self._evictions.items():
+            self._log.warning(
+                "client closed for not reading",
+                cause=str(cause),
+                change=_KEYS[cause],
+                client=evictions.client,
+                bytes=evictions.size,
+                evictions=evictions.clients,
+            )
+        self._evictions.clear()

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,16 +35,19 @@ def _exchange(path: Path) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(PATIENCE_SECONDS)
         asking.connect(os.fspath(path))
-        asking.sendall(b'{"show": "top"}\n')
         pieces = []
-        while piece := asking.recv(65536):
-            pieces.append(piece)
+        # Who is turned away is told why at once; what it still sends then finds nobody.
+        with suppress(BrokenPipeError):
+            asking.sendall(b'{"show": "top"}\n')
+        with suppress(ConnectionResetError):
+            while piece := asking.recv(65536):
+                pieces.append(piece)
     return b"".join(pieces)
 
 
 def _document(answer: bytes) -> Mapping[str, Any]:
     if not answer.endswith(b"\n"):
-        raise ValueError("it ended the connection without an answer: too many are asking, or it is stopping")
+        raise ValueError("it ended the connection without an answer: it is stopping, or too slow")
     read = json.loads(answer)
     if not isinstance(read, dict) or read.get("version") != VERSION:
         raise ValueError(f"it speaks another version, expected {VERSION}")

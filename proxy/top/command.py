@@ -23,7 +23,7 @@ FAILED: Final = 1
 BAD_CONFIG: Final = 2
 # Where there is no terminal: wide enough for a refusal with its holders.
 PLAIN_SIZE: Final = (240, 50)
-# Home, and after the lines: erase what an earlier, longer screen left. Clearing first would flicker.
+# Home, and below the lines: erase what an earlier, longer screen left. Clearing first would flicker.
 _HOME: Final = "\x1b[H"
 _ERASE_LINE: Final = "\x1b[K"
 _ERASE_BELOW: Final = "\x1b[J"
@@ -79,5 +79,6 @@ def _show_plain(document: Mapping[str, Any]) -> None:
 
 def _show_screen(document: Mapping[str, Any]) -> None:
     size = shutil.get_terminal_size()
-    lines = render(document, size.columns)[: size.lines - 1]
-    print(_HOME + "".join(f"{line}{_ERASE_LINE}\n" for line in lines) + _ERASE_BELOW, end="", flush=True)
+    lines = render(document, size.columns, size.lines - 1)
+    # Erased before it is written: behind the last column of a full line that column itself would go.
+    print(_HOME + "".join(f"{_ERASE_LINE}{line}\n" for line in lines) + _ERASE_BELOW, end="", flush=True)

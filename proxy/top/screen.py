@@ -1,18 +1,25 @@
 """Write the document of `pulsar-proxy top` as lines for people.
 
-Rule: names come from clients, so nothing unprintable reaches a terminal, and no line is wider than asked for. A
-document of a newer proxy may have more in it: what is not known here is passed over.
+Rules: names come from clients, so nothing unprintable reaches a terminal, and no line is wider than asked for. On 80
+columns and 24 lines there are both limiters, the outcomes, who uses most and who was refused last; what else there is
+comes with the room for it. A document of a newer proxy may have more in it: what is not known here is passed over.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 Document = Mapping[str, Any]
 
 BAR_WIDTH: Final = 20
 NAME_WIDTH: Final = 44
+# Namespaces, principals and refusals that are shown before anything else that could be left out.
+FIRST_ROWS: Final = (3, 2, 3)
 _MIB: Final = 1024 * 1024
+_INDENT: Final = 9
+# All keys of both memories begin so; a narrow line has no room for it.
+_COMMON_KEY: Final = "maxTopicListInFlight"
+_LEAST_CLIENT_WIDTH: Final = 21
 # The settings that an operator compares with what is seen above them.
 _CONFIG: Final = (
     "topicListFairness",
@@ -23,120 +30,162 @@ _CONFIG: Final = (
 )
 
 
-def render(document: Document, columns: int) -> list[str]:
-    """Give the screen, each line at most `columns` wide."""
-    return [_plain(line)[:columns] for part in _PARTS for line in part(document)]
+def render(document: Document, columns: int, lines: int | None = None) -> list[str]:
+    """Give the screen, each line at most `columns` wide: at most `lines` of them, or all there is to say."""
+    head = list(_head(document, columns))
+    tables = list(_tables(document, columns))
+    if lines is None:
+        kept, rows, blanks = head, [len(table) - 1 for table in tables], len(tables)
+    else:
+        kept, rows, blanks = _fit(head, tables, lines)
+    screen = [line for _, part in kept for line in part]
+    for number, (table, count) in enumerate(zip(tables, rows, strict=True)):
+        screen += [""] * (number < blanks) + table[: 1 + count]
+    return [_plain(line)[:columns] for line in screen[:lines]]
+
+
+def _fit(
+    head: list[tuple[int, list[str]]], tables: list[list[str]], lines: int
+) -> tuple[list[tuple[int, list[str]]], list[int], int]:
+    """Choose what goes on `lines`: the parts of the head, how many rows of each table, how many blank lines."""
+    have = [len(table) - 1 for table in tables]
+    rows = [min(first, count) for first, count in zip(FIRST_ROWS, have, strict=True)]
+    room = lines - len(tables) - sum(rows)
+    kept = set()
+    for number, (_, part) in sorted(enumerate(head), key=lambda entry: entry[1][0]):
+        if len(part) <= room:
+            kept.add(number)
+            room -= len(part)
+    while room > 0 and rows != have:
+        for table in range(len(tables)):
+            if room > 0 and rows[table] < have[table]:
+                rows[table] += 1
+                room -= 1
+    return [part for number, part in enumerate(head) if number in kept], rows, max(0, min(room, len(tables)))
+
+
+def _head(document: Document, columns: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the parts above the tables, each with its rank: the greatest is the first to be left out."""
+    lists, clients = document["lists"], document["clients"]
+    yield 0, list(_proxy(document))
+    found = [f"{clients['lookup_mode']} in lookup mode", f"{clients['relayed']} relayed"]
+    yield 0, _fold("clients", [*found, f"accepted {clients['accepted']}", f"rejected {clients['rejected']}"], columns)
+    yield 2, _fold("brokers", _counts(document["broker_connections"]), columns)
+    for name, books in document["limiters"].items():
+        yield 0, [_bar_line(name, books), *_fold("", _waits(books), columns)]
+    outcomes = (_outcome(name, count, lists["per_second"]) for name, count in lists["outcomes"].items() if count)
+    yield 0, _fold("lists", [f"asked {lists['asked']}", *outcomes], columns)
+    yield 3, _fold("closed", [f"slow readers: {text}" for text in _counts(document["slow_readers_closed"])], columns)
+    yield 4, _fold("watches", _counts(document["watches"]), columns)
+    yield (
+        1,
+        _fold("restart", [f"needed for {', '.join(document['restart_needed'])}"], columns)[
+            : len(document["restart_needed"])
+        ],
+    )
+    config = document["config"]
+    yield 5, _fold("config", [f"{name}={config[name]}" for name in _CONFIG if name in config], columns)
 
 
 def _proxy(document: Document) -> Iterator[str]:
     proxy, memory = document["proxy"], document["memory"]
     yield (
-        f"pulsar-proxy {proxy['version']}  pid {proxy['pid']}  {proxy['address']}  cluster {proxy['cluster'] or '-'}"
-        f"  {proxy['state']}  up {_duration(proxy['uptime_seconds'])}"
+        f"pulsar-proxy {proxy['version']}  {proxy['state']}  up {_duration(proxy['uptime_seconds'])}"
+        f"  pid {proxy['pid']}  {proxy['address']}  cluster {proxy['cluster'] or '-'}"
     )
     container = memory["container_limit_bytes"]
     yield (
-        f"memory   {_mib(memory['resident_bytes'])} resident, peak {_mib(memory['peak_bytes'])},"
+        f"memory   MiB: resident {_mib(memory['resident_bytes'])}, peak {_mib(memory['peak_bytes'])},"
         f" budget {_mib(memory['budget_bytes'])}, container {'no limit' if container is None else _mib(container)}"
     )
 
 
-def _connections(document: Document) -> Iterator[str]:
-    clients = document["clients"]
-    yield (
-        f"clients  {clients['lookup_mode']} in lookup mode, {clients['relayed']} relayed;"
-        f" accepted {clients['accepted']}, rejected {clients['rejected']}"
-    )
-    yield f"brokers  {_counts(document['broker_connections'])}"
+def _bar_line(name: str, books: Document) -> str:
+    held, limit = books["held_bytes"], books["limit_bytes"]
+    most = f"{_mib(limit)} MiB" if limit > 0 else "no limit"
+    return f"{name:<8} {_bar(held, limit)} {_mib(held)} of {most}, peak {_mib(books['peak_held_bytes'])} MiB"
 
 
-def _limiters(document: Document) -> Iterator[str]:
-    yield ""
-    for name, books in document["limiters"].items():
-        held, limit = books["held_bytes"], books["limit_bytes"]
-        yield (
-            f"{name:<8} {_bar(held, limit)} {_mib(held)} of {_mib(limit) if limit > 0 else 'no limit'},"
-            f" peak {_mib(books['peak_held_bytes'])}"
-        )
-        yield (
-            f"         queue {books['queue_size']}/{books['queue_max_size'] or 'no limit'},"
-            f" growing {books['growers_waiting']}, wait p50 {_millis(books['wait_p50_ms'])}"
-            f" p99 {_millis(books['wait_p99_ms'])}; timed out {books['timed_out']}, queue full {books['queue_full']},"
-            f" overshoots {books['overshoots']}"
-        )
+def _waits(books: Document) -> Iterator[str]:
+    yield f"queue {books['queue_size']}/{books['queue_max_size'] or 'no limit'}"
+    yield f"growing {books['growers_waiting']}"
+    yield f"wait p50 {_millis(books['wait_p50_ms'])} p99 {_millis(books['wait_p99_ms'])}"
+    for title in ("timed out", "queue full", "overshoots"):
+        if count := books[title.replace(" ", "_")]:
+            yield f"{title} {count}"
 
 
-def _lists(document: Document) -> Iterator[str]:
-    lists = document["lists"]
-    rates = lists["per_second"]
-    yield ""
-    outcomes = (f"{name} {count} ({rates.get(name, 0.0):.1f}/s)" for name, count in lists["outcomes"].items() if count)
-    yield f"lists    asked {lists['asked']}; " + ", ".join(outcomes)
-    yield f"slow     readers closed: {_counts(document['slow_readers_closed'])}"
-    if document["watches"]:
-        yield f"watches  {_counts(document['watches'])}"
+def _outcome(name: str, count: int, rates: Mapping[str, float]) -> str:
+    rate = rates.get(name, 0.0)
+    return f"{name} {count} ({rate:.1f}/s)" if rate else f"{name} {count}"
 
 
-def _usage(document: Document) -> Iterator[str]:
+def _tables(document: Document, columns: int) -> Iterator[list[str]]:
+    """Yield namespaces, principals and refusals, each with its title."""
     usage = document["usage"]
-    for title, rows in (("NAMESPACE", usage["namespaces"]), ("PRINCIPAL", usage["principals"])):
-        yield ""
-        yield f"{title:<{NAME_WIDTH}} {'MiB x s':>12} {'MiB sent':>12} {'refused':>9}"
-        for row in rows:
-            yield (
-                f"{_cut(row['name'], NAME_WIDTH):<{NAME_WIDTH}} {row['byte_seconds'] / _MIB:>12.1f}"
-                f" {row['sent_bytes'] / _MIB:>12.1f} {row['refused']:>9.0f}"
-            )
-    yield f"(what was used halves every {usage['half_life_seconds']:g} s)"
+    halves = f" (halves in {usage['half_life_seconds']:g} s)"
+    for title, rows in ((f"NAMESPACE{halves}", usage["namespaces"]), (f"PRINCIPAL{halves}", usage["principals"])):
+        yield [f"{title:<{NAME_WIDTH}} {'MiB x s':>12} {'MiB sent':>12} {'refused':>9}", *map(_usage_row, rows)]
+    refusals = document["refusals"]
+    title = "LAST REFUSALS  waited for, client, key to change" if refusals else "no refusals"
+    yield [title, *(_refusal_row(refusal, columns) for refusal in refusals)]
 
 
-def _refusals(document: Document) -> Iterator[str]:
-    yield ""
-    yield "LAST REFUSALS" if document["refusals"] else "no refusals"
-    for refusal in document["refusals"]:
-        asked = "" if refusal["asked"] is None else f" asked {_mib(refusal['asked'])},"
-        holders = ", ".join(f"{_cut(name, NAME_WIDTH)} {_mib(held)}" for name, held in refusal["top_holders"])
-        yield (
-            f"{time.strftime('%H:%M:%S', time.localtime(refusal['time']))} {refusal['stage']}"
-            f" {refusal['client']} {_cut(refusal['subject'], NAME_WIDTH)}:{asked} held {_mib(refusal['held'])}"
-            f" of {_mib(refusal['limit'])}, queue {refusal['queued']}; change {refusal['change']}"
-            + (f"; holders {holders}" if holders else "")
-        )
+def _usage_row(row: Document) -> str:
+    return (
+        f"{_cut(row['name'], NAME_WIDTH):<{NAME_WIDTH}} {row['byte_seconds'] / _MIB:>12.1f}"
+        f" {row['sent_bytes'] / _MIB:>12.1f} {row['refused']:>9.0f}"
+    )
 
 
-def _config(document: Document) -> Iterator[str]:
-    config = document["config"]
-    yield ""
-    yield "config   " + ", ".join(f"{name}={config[name]}" for name in _CONFIG if name in config)
-    if document["restart_needed"]:
-        yield f"restart  needed for {', '.join(document['restart_needed'])}"
+def _refusal_row(refusal: Document, columns: int) -> str:
+    begin = f"{time.strftime('%H:%M:%S', time.localtime(refusal['time']))} {refusal['stage']}"
+    key, client = refusal["change"], refusal["client"]
+    if columns - len(begin) - len(key) - 2 < min(len(client), _LEAST_CLIENT_WIDTH):
+        key = key.replace(_COMMON_KEY, "..", 1)
+    # The key says what to do: a long address gives way to it.
+    client = _cut(client, max(_LEAST_CLIENT_WIDTH, columns - len(begin) - len(key) - 2))
+    holders = ", ".join(f"{_cut(name, NAME_WIDTH)} {_mib(held)}" for name, held in refusal["top_holders"])
+    numbers = _books(refusal) if refusal["limiter"] is not None else _numbers(refusal)
+    return f"{begin} {client} {key} {_cut(refusal['subject'], NAME_WIDTH)}: {numbers}" + (
+        f"; holders (MiB) {holders}" if holders else ""
+    )
 
 
-_PARTS: Final[Sequence[Callable[[Document], Iterator[str]]]] = (
-    _proxy,
-    _connections,
-    _limiters,
-    _lists,
-    _config,
-    _usage,
-    _refusals,
-)
+def _books(refusal: Document) -> str:
+    asked = "" if refusal["asked"] is None else f"asked {_mib(refusal['asked'])}, "
+    return f"{asked}held {_mib(refusal['held'])} of {_mib(refusal['limit'])} MiB, queue {refusal['queued']}"
+
+
+def _numbers(refusal: Document) -> str:
+    return "-" if refusal["limit"] is None else f"asked {refusal['asked']}, limit {refusal['limit']}"
 
 
 def _plain(line: str) -> str:
     return line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
 
 
+def _fold(title: str, parts: Iterable[str], columns: int) -> list[str]:
+    """Join `parts` behind `title`, on as many lines as they need; no line without parts."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(part) + 3 <= columns:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(f"{'' if lines else title:<{_INDENT}}{part}")
+    return lines
+
+
 def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width - 3]}..."
 
 
-def _counts(counts: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {count:.0f}" for name, count in counts.items())
+def _counts(counts: Mapping[str, float]) -> Sequence[str]:
+    return [f"{name} {count:.0f}" for name, count in counts.items() if count]
 
 
 def _mib(count: float | None) -> str:
-    return "?" if count is None else f"{count / _MIB:.1f} MiB"
+    return "?" if count is None else f"{count / _MIB:.1f}"
 
 
 def _millis(value: float | None) -> str:
