@@ -196,6 +196,21 @@ async def test_a_directory_that_others_may_write_to_is_no_place_and_no_reason_no
     assert not own.exists()
 
 
+async def test_a_directory_of_another_user_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    myself = os.getuid()
+    # What is made from now on belongs to somebody else, as it seems.
+    monkeypatch.setattr(os, "getuid", lambda: myself + 1)
+    (own,) = control_paths("", PORT, os.environ)
+    own.parent.mkdir(0o700)
+    found = await opened("")
+    if found is not None:
+        found.close()
+    assert found is None
+    assert not own.exists()
+
+
 async def test_none_is_no_socket() -> None:
     assert await opened("none") is None
 

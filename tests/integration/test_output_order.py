@@ -8,7 +8,7 @@ from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.client_connection import ClientConnection
 from proxy.output import OVERSHOOT_BYTES
-from tests.support.async_client import PING, AsyncClient, lookup_frame
+from tests.support.async_client import PING, AsyncClient, lookup_frame, new_schema_frame, schema_frame
 from tests.support.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -22,6 +22,8 @@ from tests.support.proxy_under_test import (
     staged,
 )
 
+# More than one slab: its writer waits in the middle of it.
+SCHEMA_BYTES = 700_000
 LIST_ANSWER = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 
@@ -65,6 +67,39 @@ async def test_many_lists_and_pings_arrive_as_whole_frames() -> None:
         assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in lists} == {TOPICS}
         assert sum(command.type == pb.BaseCommand.PONG for command in received) == 8
         assert sum(command.type == pb.BaseCommand.LOOKUP_RESPONSE for command in received) == 8
+
+
+async def test_a_schema_that_comes_while_a_list_is_written_waits_behind_it() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.send(new_schema_frame(1, TOPIC, SCHEMA_BYTES))
+        await client.command()
+        slow = await stage.connected(SLOW_READER_RCVBUF)
+        await slow.ask_topics(namespace(0))
+        await stage.until(lambda: len(stage.proxy.pump) == 1, "a list being written")
+        list_alone = stage.direct.held
+        await slow.send(schema_frame(77, TOPIC))
+        await stage.until(lambda: stage.direct.held > list_alone and not stage.outstanding, "a schema that was read")
+        received = [await slow.command() for _ in range(2)]
+        assert [command.type for command in received] == [LIST_ANSWER, pb.BaseCommand.GET_SCHEMA_RESPONSE]
+        assert len(received[0].getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert received[1].getSchemaResponse.schema.schema_data == bytes(SCHEMA_BYTES)
+
+
+async def test_a_list_that_comes_while_a_schema_is_written_waits_behind_it() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.send(new_schema_frame(1, TOPIC, SCHEMA_BYTES))
+        await client.command()
+        slow = await stage.connected(SLOW_READER_RCVBUF)
+        await slow.send(schema_frame(77, TOPIC))
+        await stage.until(lambda: stage.session_of(slow).output.holds_memory, "a schema being written")
+        await slow.ask_topics(namespace(0))
+        await stage.until(lambda: stage.direct.held > LIST_BYTES + SCHEMA_BYTES, "a list that has its memory")
+        received = [await slow.command() for _ in range(2)]
+        assert [command.type for command in received] == [pb.BaseCommand.GET_SCHEMA_RESPONSE, LIST_ANSWER]
+        assert received[0].getSchemaResponse.schema.schema_data == bytes(SCHEMA_BYTES)
+        assert len(received[1].getTopicsOfNamespaceResponse.topics) == TOPICS
 
 
 async def test_a_connection_holds_one_direct_permit_at_a_time() -> None:

@@ -230,6 +230,7 @@ class ListStage:
         self.limiter.set_sharing(sizes.share_by_key, 100)
         self.pump, self.turns, self.usage = Pump(loop, loop.time), Turns(loop, loop.time), UsageBook(loop)
         log = open_log("error", "json")
+        self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks, connect_frame=commands.connect_lookup("proxy"))
         self.pool = BrokerPool(
@@ -255,7 +256,7 @@ class ListStage:
             ListSizes(KIB),
             Charging("connection"),
             self.counters,
-            RefusalLog(log, loop),
+            self.refusals,
             self.usage,
         )
         self.groups = NotedGroups(self.service)

@@ -242,6 +242,50 @@ async def test_key_that_leaves_the_queue_finds_its_debt_again(clock: ManualClock
     assert limiter.statistics().debt == 0, "nobody waits, nothing is owed"
 
 
+async def test_giving_back_what_was_not_used_costs_no_turn(clock: ManualClock) -> None:
+    limiter = semaphore(LIMIT, clock, share_by_key=True)
+    moved, pool = await limiter.acquire(10, key="first"), await limiter.acquire(LIMIT - 10, key="pool")
+    first = await start(limiter.acquire(LIMIT // 2, key="first"))
+    second = await start(limiter.acquire(LIMIT // 2, key="second"))
+    limiter.recharge(moved, "heir")
+    pool.release()
+    await settle()
+    assert (first.done(), second.done()) == (True, False)
+    first.result().release()
+    (await second).release()
+
+
+async def test_debts_stay_when_the_limit_changes(clock: ManualClock) -> None:
+    limiter = semaphore(4 * QUANTA_PER_LIMIT, clock, share_by_key=True)
+    pool, debtor = await limiter.acquire(4000, key="pool"), await limiter.acquire(1, key="debtor")
+    waits = await start(limiter.acquire(500, key="modest"))
+    assert debtor.try_update(61)
+    debt = limiter.statistics().debt
+    limiter.set_limit(2 * QUANTA_PER_LIMIT)
+    assert limiter.statistics().debt == debt > 0
+    again = await start(limiter.acquire(1400, key="debtor"))
+    late = await start(limiter.acquire(1400, key="late"))
+    pool.release()
+    await settle()
+    assert (waits.done(), late.done(), again.done()) == (True, True, False)
+
+
+async def test_rounds_that_were_left_are_forgotten_while_the_head_waits(clock: ManualClock) -> None:
+    limiter = semaphore(LIMIT, clock, share_by_key=True)
+    await limiter.acquire(LIMIT // 2, key="pool")
+    debtor = await limiter.acquire(1, key="debtor")
+    await start(limiter.acquire(LIMIT - 1, key="head"))
+    for size in range(2, 200):
+        assert debtor.try_update(size)
+        leaves = await start(limiter.acquire(1, key="debtor"))
+        leaves.cancel()
+        await settle()
+    assert limiter._shares is not None
+    keys = len(limiter._shares._shares)
+    assert keys == 2
+    assert len(limiter._shares._rings) == len(limiter._shares._order) <= 2 * keys + 9
+
+
 async def test_keys_waiting_and_debt_are_counted(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, share_by_key=True, key_cap_percent=50)
     held = await limiter.acquire(10, key="a")

@@ -196,6 +196,55 @@ def test_a_socket_without_room_costs_no_turns() -> None:
     run_virtual(main())
 
 
+class Unwilling(EndlessRoom):
+    """A body that no socket takes, room or not, until `willing`; counts how often it was tried."""
+
+    willing = False
+    tried = 0
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> tuple[int, int]:
+        self.tried += 1
+        if not self.willing:
+            raise BlockingIOError("no room")
+        return super().write(fd, prefix, position)
+
+
+def test_a_socket_that_takes_nothing_though_it_seems_to_have_room_costs_no_turns() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint, body = on.endpoint(), Unwilling(100)
+            sending = on.send(endpoint, body)
+            await turns(20)
+            # Once at first, and once for the room that was there when the socket was put under watch.
+            assert (body.tried, sending.done()) == (2, False)
+            await turns(50)
+            assert (body.tried, on.turns) == (2, 2)
+            body.willing = True
+            endpoint.sock.send(b"x")
+            endpoint.received()
+            await turns(20)
+            assert sending.done()
+
+    run_virtual(main())
+
+
+def test_a_socket_that_is_full_again_and_again_is_written_to_each_time() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint, size = on.endpoint(), 4 * MIB
+            received, rounds = 0, 0
+            sending = on.send(endpoint, on.pages(bytes(size)))
+            while not sending.done():
+                await turns(20)
+                taken = endpoint.received()
+                assert taken, f"stuck at {received} of {size} bytes"
+                received, rounds = received + taken, rounds + 1
+            assert received + endpoint.received() == len(PREFIX) + size
+            assert rounds > 2
+
+    run_virtual(main())
+
+
 # --- one socket's troubles ------------------------------------------------------------------------
 
 
