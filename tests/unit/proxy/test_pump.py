@@ -202,7 +202,7 @@ class Unwilling(EndlessRoom):
     willing = False
     tried = 0
 
-    def write(self, fd: int, prefix: memoryview, position: int) -> tuple[int, int]:
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
         self.tried += 1
         if not self.willing:
             raise BlockingIOError("no room")
