@@ -71,7 +71,11 @@ class Proxy:
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
         self.writes = WriteWatch(
-            self.limiter.direct, lambda: self.direct_waits.served_waiters, self.counters, limits.write_limits(config), log
+            self.limiter.direct,
+            lambda: self.direct_waits.served_waiters,
+            self.counters,
+            limits.write_limits(config),
+            log,
         )
         self._slabs = SlabPool(limits.spare_slabs(config))
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
