@@ -77,12 +77,7 @@ def _head(document: Document, columns: int) -> Iterator[tuple[int, list[str]]]:
     yield 0, _fold("lists", [f"asked {lists['asked']}", *outcomes], columns)
     yield 3, _fold("closed", [f"slow readers: {text}" for text in _counts(document["slow_readers_closed"])], columns)
     yield 4, _fold("watches", _counts(document["watches"]), columns)
-    yield (
-        1,
-        _fold("restart", [f"needed for {', '.join(document['restart_needed'])}"], columns)[
-            : len(document["restart_needed"])
-        ],
-    )
+    yield 1, _fold("restart", [f"needed for {name}" for name in document["restart_needed"]], columns)
     config = document["config"]
     yield 5, _fold("config", [f"{name}={config[name]}" for name in _CONFIG if name in config], columns)
 

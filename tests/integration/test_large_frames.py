@@ -98,6 +98,8 @@ async def test_a_large_frame_without_a_permit_is_passed_over_and_the_connection_
         await client.send(exactly(200 * KIB, request_id=9))
         error = await client.error(9)
         assert (error.error, error.message) == (ServerError.TooManyRequests, DIRECT_REFUSAL)
+        (refusal,) = stage.proxy.refusals.recent
+        assert (refusal.stage, refusal.subject) == ("direct", "GET_OR_CREATE_SCHEMA")
         await client.ping()
         await client.send(exactly(3 * KIB, request_id=10))
         await accepted(client, 10)

@@ -199,6 +199,11 @@ async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> No
         refused(await client.error(9), text)
         assert stage.proxy.counters.rejected_get_topics_of_namespace_requests == 1
         assert stage.proxy.counters.rejected_lookup_requests == 1
+        known = stage.proxy.refusals.recent
+        assert [refusal.subject for refusal in known] == [namespace(2), TOPIC, TOPIC]
+        assert {(refusal.change, refusal.asked, refusal.limit) for refusal in known} == {
+            ("maxConcurrentLookupRequests", 3, 2)
+        }
         gate.set()
         for _ in range(2):
             await has_list(busy)

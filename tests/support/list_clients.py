@@ -13,6 +13,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.log import open_log
 from proxy.output import Output
 from proxy.tasks import TaskScope
 from proxy.transport import Endpoint, SharedReadBuffer
@@ -39,7 +40,8 @@ class ListClient(Endpoint):
         self.name = name
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
-        self.output = Output(self, direct, WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768)))
+        watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768), open_log())
+        self.output = Output(self, direct, watch)
         self.crashes: list[BaseException] = []
         self.socket = MemoryTransport(loop, room)
         self._scope = TaskScope(self.crashes.append)

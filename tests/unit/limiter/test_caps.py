@@ -200,3 +200,13 @@ async def test_memory_is_short_when_anybody_waits_in_one_line_or_grows(clock: Ma
     await asyncio.gather(*growing, return_exceptions=True)
     assert short == [False, True, True]
     assert books_are_zero(limiter)
+
+
+@pytest.mark.parametrize(
+    ("share_by_key", "cap_percent", "caps"), [(True, 50, True), (True, 100, False), (False, 50, False)]
+)
+def test_it_tells_whether_keys_are_capped(clock: ManualClock, share_by_key: bool, cap_percent: int, caps: bool) -> None:
+    limiter = semaphore(100, clock, share_by_key=share_by_key, key_cap_percent=cap_percent)
+    assert limiter.caps_keys is caps
+    limiter.set_limit(0)
+    assert not limiter.caps_keys, "of no limit there is no part"

@@ -10,6 +10,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.counters import Counters
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.log import open_log
 from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
 from proxy.transport import Endpoint, SharedReadBuffer
 from proxy.write_watch import WriteLimits, WriteWatch
@@ -27,7 +28,7 @@ class Client(Endpoint):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hangup: HangupWatcher, direct: AsyncSemaphore) -> None:
         super().__init__(loop, SharedReadBuffer(), hangup)
-        self.watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768))
+        self.watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768), open_log())
         self.output = Output(self, direct, self.watch)
         self.ends: list[DisconnectCause] = []
 

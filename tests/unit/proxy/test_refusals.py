@@ -1,3 +1,4 @@
+import asyncio
 import io
 import json
 from typing import Any
@@ -11,7 +12,9 @@ from limiter.errors import (
     PermitAcquireTimeout,
 )
 from limiter.semaphore import AsyncSemaphore
+from protocol.errors import ServerError
 from proxy.config import Config
+from proxy.errors import OverLimit
 from proxy.log import open_log
 from proxy.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
 from tests.support.clock import ManualClock
@@ -71,6 +74,31 @@ def test_a_storm_writes_one_line_a_second_that_counts_the_rest() -> None:
     assert [line["refusals_since_last_line"] for line in book.lines] == [1, 1001]
 
 
+def test_the_end_of_a_storm_is_told_when_the_pace_allows() -> None:
+    book = Book()
+    for _ in range(7):
+        book.refuse()
+    book.log.flush()
+    assert [line["refusals_since_last_line"] for line in book.lines] == [1]
+    book.clock.advance(1.0)
+    book.log.flush()
+    book.clock.advance(1.0)
+    book.log.flush()
+    assert [line["refusals_since_last_line"] for line in book.lines] == [1, 6]
+
+
+def test_no_stage_is_counted_to_another_and_none_waits_for_another() -> None:
+    book = Book()
+    for _ in range(5):
+        book.refuse(stage=Stage.HEAP)
+        book.refuse(stage=Stage.DIRECT)
+    book.clock.advance(1.0)
+    book.refuse(stage=Stage.DIRECT)
+    book.log.flush()
+    counted = [(line["stage"], line["refusals_since_last_line"]) for line in book.lines]
+    assert counted == [("heap", 1), ("direct", 1), ("direct", 5), ("heap", 4)]
+
+
 def test_after_a_quiet_time_the_count_begins_again() -> None:
     book = Book()
     for _ in range(3):
@@ -79,12 +107,66 @@ def test_after_a_quiet_time_the_count_begins_again() -> None:
     assert [line["refusals_since_last_line"] for line in book.lines] == [1, 1, 1]
 
 
-def test_a_refusal_that_no_limiter_made_has_no_size() -> None:
+def test_a_refusal_that_no_limiter_made_has_no_books() -> None:
     book = Book()
-    book.refuse(TimeoutError(), Stage.BROKER)
+    book.log.note(TimeoutError(), Stage.BROKER, None, "192.0.2.1:5000", "public/default")
     (line,) = book.lines
-    assert line["asked"] is None
+    assert not line.keys() & {"limiter", "limit", "held", "asked", "queued", "top_holders"}
     assert line["change"] == "topicListRequestTimeoutMillis"
+    last = book.log.recent[-1]
+    assert (last.limiter, last.limit, last.held, last.asked, last.queued) == (None,) * 5
+
+
+def test_a_refusal_by_a_fixed_limit_brings_its_own_words_and_numbers() -> None:
+    book = Book()
+    error = OverLimit(ServerError.TooManyRequests, "too many", "lookups", "maxConcurrentLookupRequests", 1001, 1000)
+    for _ in range(1000):
+        book.log.note_over_limit(error, "c" * 100_000, "n" * 100_000)
+    (line,) = book.lines
+    told = {name: line[name] for name in ("stage", "change", "reason", "asked", "limit")}
+    assert told == {
+        "stage": "lookups",
+        "change": "maxConcurrentLookupRequests",
+        "reason": "too many",
+        "asked": 1001,
+        "limit": 1000,
+    }
+    assert {len(refusal.client + refusal.subject) for refusal in book.log.recent} == {2 * LONGEST_TEXT}
+
+
+@pytest.mark.parametrize(
+    ("cap_percent", "held", "change"),
+    [
+        (50, 700, "topicListMaxMemoryPercentPerKey"),
+        (50, 701, "maxTopicListInFlightHeapMemSizeMB"),
+        (100, 700, "maxTopicListInFlightHeapMemSizeMB"),
+    ],
+)
+def test_a_refusal_for_which_there_was_room_names_the_cap(cap_percent: int, held: int, change: str) -> None:
+    book = Book()
+    book.heap.set_sharing(True, cap_percent)
+    book.refuse(PermitAcquireTimeout("heap", 1000, held, 300, 2))
+    assert book.lines[0]["change"] == change
+
+
+def test_without_shares_no_refusal_names_the_cap() -> None:
+    book = Book()
+    book.refuse(PermitAcquireTimeout("heap", 1000, 0, 300, 2))
+    assert book.lines[0]["change"] == "maxTopicListInFlightHeapMemSizeMB"
+
+
+async def test_a_key_that_waits_for_its_own_cap_is_told_so() -> None:
+    book = Book()
+    book.heap.set_sharing(True, 50)
+    permit = book.heap.try_acquire(400, key="t")
+    waiting = asyncio.get_running_loop().create_task(book.heap.acquire(300, key="t"))
+    await asyncio.sleep(0)
+    book.clock.advance(1.0)
+    with pytest.raises(PermitAcquireTimeout) as refused:
+        await waiting
+    book.refuse(refused.value)
+    assert book.lines[0]["change"] == "topicListMaxMemoryPercentPerKey"
+    assert permit is not None
 
 
 @pytest.mark.parametrize("stage", Stage)

@@ -21,7 +21,9 @@ from proxy.client_requests import RequestServices
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.log import open_log
 from proxy.lookups import LookupService
+from proxy.refusals import RefusalLog
 from proxy.send_buffers import SendBuffers
 from proxy.target import BrokerAddress
 from proxy.transport import SharedReadBuffer
@@ -103,6 +105,7 @@ class Desk:
         loop = asyncio.get_running_loop()
         self.now = 100.0
         self.lists, self.registry, self.counters = Lists(), Registry(), Counters()
+        self.refusals = RefusalLog(open_log("error"), loop)
         self.turns = Turns(loop, lambda: self.now)
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
@@ -115,12 +118,19 @@ class Desk:
             limits=LIMITS,
             direct=direct,
             requests=RequestServices(
-                loop, self.counters, BROKER, lookups, cast(Any, self.lists), self.turns, schemas=cast(Any, None)
+                loop,
+                self.counters,
+                BROKER,
+                lookups,
+                cast(Any, self.lists),
+                self.turns,
+                schemas=cast(Any, None),
+                refusals=self.refusals,
             ),
             direct_mode=cast(Any, None),
             sessions=cast(Any, self.registry),
             server_version="test",
-            writes=WriteWatch(direct, direct, lambda: 0, self.counters, WriteLimits(20.0, 32768)),
+            writes=WriteWatch(direct, direct, lambda: 0, self.counters, WriteLimits(20.0, 32768), open_log()),
             turns=self.turns,
             charging=Charging("fifo"),
             send_buffers=SendBuffers(self.counters),

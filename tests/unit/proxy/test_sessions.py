@@ -406,6 +406,26 @@ class TestBooks:
 
         run_virtual(main())
 
+    def test_who_is_closed_for_memory_is_told_with_the_key_to_change(self) -> None:
+        async def main() -> None:
+            book = Book()
+            for _ in range(3):
+                book.add().abort(DisconnectCause.MEMORY_LIMIT)
+            (line,) = book.lines
+            assert (line["level"], line["cause"]) == ("warning", "memory_limit")
+            assert line["change"] == "maxTopicListInFlightDirectMemSizeMB"
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("cause", [DisconnectCause.WRITE_STALLED, DisconnectCause.READS_TOO_SLOWLY])
+    def test_who_is_closed_for_not_reading_is_not_told_twice(self, cause: DisconnectCause) -> None:
+        async def main() -> None:
+            book = Book()
+            book.add().abort(cause)
+            assert [line["level"] for line in book.lines] == ["debug"]
+
+        run_virtual(main())
+
     def test_ends_as_usual_are_for_developers(self) -> None:
         async def main() -> None:
             book = Book()

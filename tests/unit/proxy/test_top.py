@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,18 +72,18 @@ def screen(**changes: object) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "pid 47  0.0.0.0:6650  cluster c  serving  up 1d 1h 1m",
-        "84.0 MiB resident, peak ?, budget 612.0 MiB, container no limit",
-        "812 in lookup mode, 120 relayed; accepted 1000, rejected 6",
-        "connecting 0, idle 2, asked 4, paused 1",
-        "heap     [##########..........] 50.0 MiB of 100.0 MiB, peak 99.0 MiB",
-        "direct   [....................] 50.0 MiB of no limit",
-        "queue 312/10000, growing 2, wait p50 12.0 ms p99 -; timed out 3, queue full 4, overshoots 1",
-        "asked 1204; answered 1190 (34.2/s)",
-        "readers closed: write_stalled 3",
+        "serving  up 1d 1h 1m  pid 47  0.0.0.0:6650  cluster c",
+        "memory   MiB: resident 84.0, peak ?, budget 612.0, container no limit",
+        "812 in lookup mode, 120 relayed, accepted 1000, rejected 6",
+        "brokers  idle 2, asked 4, paused 1",
+        "heap     [##########..........] 50.0 of 100.0 MiB, peak 99.0 MiB",
+        "direct   [....................] 50.0 of no limit",
+        "queue 312/10000, growing 2, wait p50 12.0 ms p99 -, timed out 3, queue full 4, overshoots 1",
+        "asked 1204, answered 1190 (34.2/s)",
+        "closed   slow readers: write_stalled 3",
         "watches  pauses 9",
-        "heap 192.0.2.1:5000 t/b: asked 1.0 MiB, held 100.0 MiB of 100.0 MiB, queue 7;"
-        " change maxTopicListInFlightHeapMemSizeMB; holders t/a 30.0 MiB",
+        "heap 192.0.2.1:5000 maxTopicListInFlightHeapMemSizeMB t/b: asked 1.0, held 100.0 of 100.0 MiB, queue 7;"
+        " holders (MiB) t/a 30.0",
         "topicListFairness=fifo, maxTopicListInFlightHeapMemSizeMB=100",
         "restart  needed for servicePort",
     ],
@@ -95,6 +95,82 @@ def test_the_screen_says(text: str) -> None:
 def test_namespaces_and_principals_stand_with_what_they_used() -> None:
     rows = [line.split() for line in screen().splitlines() if line.startswith(("t/a", "alice"))]
     assert rows == [[name, "12.5", "310.0", "2"] for name in ("t/a", "alice")]
+
+
+LONGEST_KEY = "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize"
+
+
+def crowded() -> dict[str, Any]:
+    """Make the document of a proxy at its worst: every number large, everything that can be said to be said."""
+    shown = document()
+    books = {**BOOKS, "held_bytes": 99_999 * MIB, "limit_bytes": 99_999 * MIB, "peak_held_bytes": 99_999 * MIB}
+    books |= {"queue_size": 10_000, "wait_p50_ms": 27_000.0, "wait_p99_ms": 27_000.0, "timed_out": 123_456}
+    outcomes = ("answered", "timed_out", "refused_heap", "refused_direct", "failed", "cancelled")
+    (usage,), (refusal,) = shown["usage"]["namespaces"], shown["refusals"]
+    return {
+        **shown,
+        "limiters": {"heap": books, "direct": books},
+        "lists": {
+            "asked": 1_000_000,
+            "outcomes": dict.fromkeys(outcomes, 123_456),
+            "per_second": dict.fromkeys(outcomes, 1234.5),
+        },
+        "slow_readers_closed": dict.fromkeys(("write_stalled", "reads_too_slowly", "memory_limit"), 1000),
+        "watches": {f"some_watches_of_kind_{number}": 10**6 for number in range(10)},
+        "usage": {
+            "half_life_seconds": 60.0,
+            "namespaces": [{**usage, "name": f"ns-{number}-{'n' * 100}"} for number in range(20)],
+            "principals": [{**usage, "name": f"role-{number}"} for number in range(20)],
+        },
+        "refusals": [
+            {**refusal, "stage": "direct", "client": f"192.168.100.10{number}:50000", "change": LONGEST_KEY}
+            for number in range(9)
+        ],
+        "restart_needed": ["servicePort", "webServicePort"] * 5,
+    }
+
+
+@pytest.mark.parametrize("made", [document, crowded])
+def test_on_80_columns_and_24_lines_there_is_what_an_operator_needs_in_a_storm(
+    made: Callable[[], dict[str, Any]],
+) -> None:
+    shown = made()
+    lines = render(shown, 80, 23)
+    assert len(lines) <= 23
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert all(f"{name:<8} [" in text for name in ("heap", "direct"))
+    assert all(f"{name} {count}" in text for name, count in shown["lists"]["outcomes"].items() if count)
+    assert all(usage["name"][:20] in text for usage in shown["usage"]["namespaces"][:3])
+    assert all(usage["name"] in text for usage in shown["usage"]["principals"][:2])
+    for refusal in shown["refusals"][:3]:
+        (line,) = (line for line in lines if f"{refusal['stage']} {refusal['client']}" in line)
+        assert refusal["change"].removeprefix("maxTopicListInFlight") in line
+
+
+def test_a_larger_terminal_shows_more_until_it_shows_all() -> None:
+    shown = crowded()
+    heights = [len(render(shown, 200, lines)) for lines in range(24, 90)]
+    assert heights == [min(lines, heights[-1]) for lines in range(24, 90)]
+    assert [line for line in render(shown, 200, 89) if line] == [line for line in render(shown, 200) if line]
+    assert LONGEST_KEY in "\n".join(render(shown, 200, 24))
+
+
+def test_a_refusal_gives_a_long_address_away_before_its_key() -> None:
+    refusal = {**document()["refusals"][0], "client": f"[{'2001:db8:' * 5}1]:50000", "change": LONGEST_KEY}
+    (line,) = (line for line in render(document(refusals=[refusal]), 80, 23) if "2001" in line)
+    assert "..DirectMemSizePermitsAcquireQueueSize" in line
+
+
+@pytest.mark.parametrize(("asked", "limit", "numbers"), [(None, None, "-"), (1001, 1000, "asked 1001, limit 1000")])
+def test_a_refusal_without_a_limiter_has_no_books(asked: int | None, limit: int | None, numbers: str) -> None:
+    changes = {"stage": "lookups", "limiter": None, "asked": asked, "held": None, "limit": limit, "queued": None}
+    refusal = {**document()["refusals"][0], **changes, "top_holders": []}
+    assert screen(refusals=[refusal]).endswith(f"maxTopicListInFlightHeapMemSizeMB t/b: {numbers}")
+
+
+def test_what_is_0_takes_no_room_among_the_watches() -> None:
+    assert "watches  overshoots 3" in screen(watches={"pauses": 0.0, "overshoots": 3.0, "growth": 0.0})
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:

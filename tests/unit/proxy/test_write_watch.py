@@ -1,5 +1,8 @@
 import asyncio
+import io
+import json
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -7,6 +10,7 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.counters import Counters, LimiterMetrics
 from proxy.errors import DisconnectCause
+from proxy.log import open_log
 from proxy.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
 from tests.support.clock import ManualClock
 from tests.support.loops import run_virtual
@@ -24,6 +28,7 @@ class Reader:
     """
 
     progress: WriteProgress | None = None
+    client = "192.0.2.1:5000"
 
     def __init__(self, books: "Books", rate: float = 0, step: int = 1, permit: Permit | None = None) -> None:
         self.books = books
@@ -85,7 +90,9 @@ class Books:
         )
         limits = WriteLimits(stall_seconds, min_bytes_per_second)
         self.heap = AsyncSemaphore("heap", LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits)
-        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters, limits)
+        self._file = io.BytesIO()
+        log = open_log("info", "json", self._file)
+        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters, limits, log)
         self.readers: list[Reader] = []
 
     def reader(self, rate: float = 0, step: int = 1, memory: int = LISTS) -> Reader:
@@ -95,6 +102,10 @@ class Books:
 
     def wait_for_memory(self, size: int) -> "asyncio.Task[Permit]":
         return asyncio.get_running_loop().create_task(self.direct.acquire(size))
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._file.getvalue().splitlines()]
 
     async def run(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -114,6 +125,39 @@ class Books:
 
 def ends(readers: Iterable[Reader]) -> list[str | None]:
     return [reader.end for reader in readers]
+
+
+class TestLines:
+    def test_a_sweep_writes_one_line_for_all_that_it_closed_for_one_cause(self) -> None:
+        async def main() -> None:
+            books = Books()
+            readers = [books.reader(memory=0) for _ in range(50)]
+            await books.ends_after(readers[0])
+            await books.run(3)
+            (line,) = books.lines
+            told = {name: line[name] for name in ("level", "cause", "change", "client", "bytes", "evictions")}
+            assert told == {
+                "level": "warning",
+                "cause": "write_stalled",
+                "change": "topicListWriteStallTimeoutMillis",
+                "client": "192.0.2.1:5000",
+                "bytes": 50_000,
+                "evictions": 50,
+            }
+
+        run_virtual(main())
+
+    def test_who_reads_too_slowly_is_told_with_the_rate_to_change(self) -> None:
+        async def main() -> None:
+            books = Books()
+            readers = [books.reader(rate=LEAST / 2) for _ in range(3)]
+            waiting = books.wait_for_memory(LISTS)
+            while not waiting.done():
+                await books.run(1)
+            assert [line["change"] for line in books.lines] == ["topicListWriteMinBytesPerSecond"]
+            assert sum(reader.end is not None for reader in readers) == 1
+
+        run_virtual(main())
 
 
 class TestStalls:
