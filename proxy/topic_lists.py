@@ -21,7 +21,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer, heap_size
 from proxy.charging import Charging
 from proxy.counters import Counters
-from proxy.errors import ProxyError, RequestFailed, request_failure
+from proxy.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.list_bodies import encode
 from proxy.list_groups import GroupFailure, ListGroup, ListGroups, Member, await_a_reader, too_large_for
 from proxy.list_questions import ListQuestions, TopicListLimits
@@ -144,6 +144,8 @@ class TopicListService:
             semaphore = {Stage.DIRECT: self._limiter.direct, Stage.HEAP: self._limiter.heap}.get(stage)
             self._refusals.note(error, stage, semaphore, client.name, request.namespace)
             self._usage.refused(request.namespace, client.principal)
+        elif isinstance(error, OverLimit):
+            self._refusals.note_over_limit(error, client.name, request.namespace)
         elif not isinstance(error, ProxyError):
             self._counters.internal_error(error, "topic list")
         self._counters.list_ended(outcome)

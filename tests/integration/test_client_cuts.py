@@ -9,10 +9,19 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.client_requests import LISTS_AT_ONCE
 from proxy.demo.topics import GeneratedTopics
-from tests.support.async_client import PING, AsyncClient, connect_frame, lookup_frame, new_schema_frame, schema_frame
+from tests.support.async_client import (
+    PING,
+    AsyncClient,
+    Closed,
+    connect_frame,
+    lookup_frame,
+    new_schema_frame,
+    schema_frame,
+)
 from tests.support.proxy_under_test import (
     LIST_BYTES,
     NAME_BYTES,
+    SLOW_READER_RCVBUF,
     TIGHT,
     TOPIC,
     TOPICS,
@@ -213,3 +222,16 @@ async def test_a_question_whose_asker_has_left_keeps_its_slot_and_the_next_waits
         assert stage.broker.record.topic_questions == 1
         stage.broker.script.gates[LISTS].set()
         assert (await staying.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+
+
+async def test_a_client_that_sends_its_fin_and_does_not_read_leaves_nothing_to_the_kernel() -> None:
+    async with staged(clientSocketSendBufferBytes=1_048_576) as stage:
+        client = await stage.connected(SLOW_READER_RCVBUF)
+        await client.ask_topics(namespace(0))
+        session = stage.session_of(client)
+        await stage.until(lambda: session.kernel_queue_bytes() > 200_000, "a list in the kernel's hands")
+        client.fin()
+        await stage.until(lambda: len(stage.proxy.sessions) == 0, "its end")
+        # What was on its way is gone with an RST, and does not wait for the kernel's patience to end.
+        with pytest.raises(Closed, match="reset"):
+            await client.receive(10 * LIST_BYTES)

@@ -401,7 +401,7 @@ class TestWhoIsWatched:
         async def main() -> None:
             async with stage(room=0) as on:
                 queued = [300, 300, 200]
-                monkeypatch.setattr(Endpoint, "kernel_queue_bytes", lambda _: queued.pop(0))
+                monkeypatch.setattr(Endpoint, "kernel_queue_bytes", lambda _: queued.pop(0) if queued else 0)
                 body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB)))
                 await settle()
                 progress = on.output.progress

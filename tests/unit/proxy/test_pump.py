@@ -196,6 +196,28 @@ def test_a_socket_without_room_costs_no_turns() -> None:
     run_virtual(main())
 
 
+class Interrupted(PagedBody):
+    """A body whose every write is cut short, as a signal does, with room left in the socket and no edge to come."""
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        if prefix:
+            return super().write(fd, prefix, position)
+        data = os.pread(self._fd, 1000, position)
+        return os.write(fd, data)
+
+
+def test_a_write_that_was_cut_short_goes_on_without_an_edge() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint, body = on.endpoint(), Interrupted()
+            body.append(memoryview(bytes(50_000)))
+            on.closing.append(body)
+            await asyncio.wait_for(on.send(endpoint, body), 5)
+            assert sum(on.moved) == len(PREFIX) + 50_000
+
+    run_virtual(main())
+
+
 class Unwilling(EndlessRoom):
     """A body that no socket takes, room or not, until `willing`; counts how often it was tried."""
 

@@ -10,7 +10,7 @@ import pytest
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DIRECT_REFUSAL
+from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from tests.support.list_clients import ListClient
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
@@ -234,3 +234,61 @@ def test_ten_thousand_requests_whose_clients_vanish_free_their_places_within_one
         assert places() == 0
         assert (stage.limiter.heap.growers_waiting, len(stage.service._groups)) == (0, 0)
         held.release()
+
+
+@pytest.mark.parametrize("short_by", [0, 1])
+def test_a_list_as_large_as_the_clients_frame_limit_fits(stage: ListStage, short_by: int) -> None:
+    warm(stage)
+    measuring = stage.client()
+    stage.ask(measuring)
+    stage.step()
+    answer(stage, stage.asked()[0], 5 * KIB)
+    frame_bytes = len(measuring.socket.peer_bytes) - 4
+    client = stage.client(max_frame_bytes=frame_bytes + 4 - short_by)
+    stage.ask(client)
+    stage.step()
+    answer(stage, stage.asked()[0], 5 * KIB)
+    (command,) = client.commands()
+    assert (command.type == pb.BaseCommand.ERROR) == bool(short_by)
+    assert not any(stage.books().values())
+
+
+def test_an_answer_that_begins_when_its_asker_was_just_cancelled_harms_no_connection(stage: ListStage) -> None:
+    warm(stage)
+    client = stage.client()
+    stage.ask(client)
+    stage.step()
+    (asked,) = stage.asked()
+    stage.limiter.heap.set_limit(1)
+
+    def leave_and_begin() -> None:
+        # The asker's future is cancelled here and now, its task hears of it in the next turn.
+        client.leave()
+        for task in asyncio.all_tasks(stage.loop):
+            if "_work" in repr(task.get_coro()):
+                task.cancel()
+        asked.broker.begin(asked, 20 * KIB)
+
+    stage.call(leave_and_begin)
+    stage.call(asked.broker.go_on, asked, 1 << 20)
+    stage.step()
+    assert asked.broker.open
+    assert stage.reports == []
+    assert not any(stage.books().values())
+
+
+def test_who_waits_for_an_estimate_waits_for_heap_memory(stage: ListStage) -> None:
+    """Half the heap is for estimates on one broker: who waits for it is in the heap's books, and told the heap's words."""
+    clients = [stage.client() for _ in range(200)]
+    for number, client in enumerate(clients):
+        stage.ask(client, f"t/{number}")
+    stage.step()
+    waiting = stage.questions.heap_statistics().queue_size
+    assert 0 < waiting <= 200
+    assert stage.limiter.heap.queue_size == 0
+    assert stage.questions.short
+    stage.advance(11)
+    stage.step(500)
+    refused = [error for client in clients for error in errors(client)]
+    assert refused == [(ServerError.TooManyRequests, HEAP_REFUSAL)] * waiting
+    assert stage.questions.heap_statistics().timed_out == waiting
