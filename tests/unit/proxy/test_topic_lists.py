@@ -278,7 +278,7 @@ def test_an_answer_that_begins_when_its_asker_was_just_cancelled_harms_no_connec
 
 
 def test_who_waits_for_an_estimate_waits_for_heap_memory(stage: ListStage) -> None:
-    """Half the heap is for estimates on one broker: who waits for it is in the heap's books, and told the heap's words."""
+    """Half the heap is for estimates on one broker: who waits for it is in the heap's books and hears its words."""
     clients = [stage.client() for _ in range(200)]
     for number, client in enumerate(clients):
         stage.ask(client, f"t/{number}")
