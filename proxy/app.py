@@ -4,6 +4,7 @@ The `apply_*` methods put a changed configuration in force, one part each; `prox
 """
 
 import asyncio
+import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -50,6 +51,8 @@ from proxy.web import Readiness, WebPort, start_web
 from proxy.write_watch import WriteWatch
 
 TICK_SECONDS: Final = 1.0
+COLLECT_SECONDS: Final = 60
+COLLECT_AT_LAST_SECONDS: Final = 600
 
 
 class Proxy:
@@ -121,7 +124,7 @@ class Proxy:
         self.counters.broker_connection_states = self.pool.states
         self.counters.budget_bytes = worst_case_bytes(config)
         self.counters.config_applied_at = time.time()
-        self._started_at = loop.time()
+        self._started_at = self._collected_at = loop.time()
 
     @property
     def web_port(self) -> int:
@@ -180,9 +183,17 @@ class Proxy:
             self.sessions.tick(now)
             self.pool.tick(now)
             self._slabs.trim()
+            self._collect_cycles(now)
             await self.writes.sweep(now)
             self.refusals.flush()
             self._rates.tick(now, self.counters.list_outcomes)
+
+    def _collect_cycles(self, now: float) -> None:
+        """Have the garbage collector look at everything now and then, if it can be when no list is under way."""
+        quiet = not len(self.pump) and not len(self.turns)
+        if now - self._collected_at >= (COLLECT_SECONDS if quiet else COLLECT_AT_LAST_SECONDS):
+            self._collected_at = now
+            gc.collect()
 
     def _shown(self) -> Mapping[str, object]:
         """Give what `pulsar-proxy top` shows."""

@@ -288,11 +288,18 @@ class ClientConnection(Endpoint):
             self._large_permit = None
 
     def stream_ended(self) -> None:
-        """Leave with a client that will send no more; what it does not read must not linger in the kernel."""
+        """Leave with a client that will send no more: at once if anything is under way for it, else in its turn."""
+        if self._requests.outstanding or self._state.state is not State.LOOKUP or not self._services.turns.enough():
+            self._leave()
+        else:
+            self._services.turns.later_and_quick(self._leave)
+
+    def _leave(self) -> None:
+        # What the client does not read must not linger in the kernel.
         if self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES:
             self.abort(self.peer_closed_cause)
         else:
-            super().stream_ended()
+            self.close(self.peer_closed_cause)
 
     def close(self, cause: DisconnectCause) -> None:
         """End the connection, at once if bytes would linger that no permit owns any more."""

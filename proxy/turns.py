@@ -18,17 +18,18 @@ LATER_A_TURN: Final = 8
 class Turns:
     """Tell when a turn has had enough, and call later what it had no time for."""
 
-    __slots__ = ("_began", "_later", "_loop", "_now", "_scheduled")
+    __slots__ = ("_began", "_later", "_loop", "_now", "_quick", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
         self._loop = loop
         self._now = now
         self._began: float | None = None
         self._later: deque[Callable[[], None]] = deque()
+        self._quick: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
     def __len__(self) -> int:
-        return len(self._later)
+        return len(self._later) + len(self._quick)
 
     def enough(self) -> bool:
         """Tell whether this turn has worked long enough; to be asked by who is about to work."""
@@ -41,6 +42,14 @@ class Turns:
     def later(self, function: Callable[[], None]) -> None:
         """Call `function` soon, behind those that were there before; it must not raise."""
         self._later.append(function)
+        self._schedule()
+
+    def later_and_quick(self, function: Callable[[], None]) -> None:
+        """Call `function` soon, as many of its kind in a turn as there is time for: it starts nothing."""
+        self._quick.append(function)
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._serve)
@@ -50,11 +59,15 @@ class Turns:
 
     def _serve(self) -> None:
         self._scheduled = False
-        later = self._later
+        later, quick = self._later, self._quick
         try:
             for _ in range(min(len(later), LATER_A_TURN)):
                 later.popleft()()
+            end = self._now() + TURN_SECONDS
+            while quick:
+                quick.popleft()()
+                if self._now() >= end:
+                    break
         finally:
-            if later and not self._scheduled:
-                self._scheduled = True
-                self._loop.call_soon(self._serve)
+            if later or quick:
+                self._schedule()
