@@ -14,14 +14,13 @@ from typing import Final
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
-from proxy.pump import Body, Pump
+from proxy.pump import STEP_BYTES, Body, Pump
 from proxy.requester import Requester
 
 # Below this a copy in a send buffer is cheaper than pages and a descriptor.
 PAGED_FROM_BYTES: Final = 64 * 1024
 # The loop gets its turn after so much was copied: about 2 ms.
 COPY_STEP_BYTES: Final = 4 * 1024 * 1024
-STEP_BYTES: Final = 256 * 1024
 # A prefix alone in a segment would cost about as much as 64 KiB do: it goes with the first bytes of the body.
 HEAD_BYTES: Final = 4096
 

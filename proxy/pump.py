@@ -15,11 +15,15 @@ from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.transport import Endpoint
 
 # One turn of the loop writes for so long, and then looks at everything else.
-TURN_SECONDS: Final = 0.002
+TURN_SECONDS: Final = 0.003
 # The end of a body lets its client's next list begin, and others have its memory: half a millisecond in the next turn.
 FINISHED_A_TURN: Final = 8
 _EVENTS_A_TURN: Final = 1024
 _NOTHING: Final = memoryview(b"")
+_ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT
+RETRY_SECONDS: Final = 0.01
+# A body offers so much at a time.
+STEP_BYTES: Final = 256 * 1024
 
 
 class Body(Protocol):
@@ -37,7 +41,7 @@ class Body(Protocol):
 class _Write:
     """One body on its way to one socket."""
 
-    __slots__ = ("body", "done", "endpoint", "fd", "on_moved", "position", "prefix", "queued")
+    __slots__ = ("body", "done", "endpoint", "fd", "on_moved", "position", "prefix", "queued", "refused")
 
     def __init__(
         self,
@@ -54,16 +58,18 @@ class _Write:
         self.position = -len(prefix)
         self.on_moved = on_moved
         self.queued = False
+        self.refused = False
         self.done: asyncio.Future[None] = loop.create_future()
 
-    def step(self) -> None:
-        """Write once; raises OSError, BlockingIOError among them when there is no room."""
+    def step(self) -> bool:
+        """Write once; tells whether the socket took as much as it is ever offered. Raises OSError."""
         prefix = memoryview(self.prefix)[self.position :] if self.position < 0 else _NOTHING
         taken = self.body.write(self.fd, prefix, self.position)
         if not taken:
             raise OSError("a body ended before its end")
         self.position += taken
         self.on_moved(taken)
+        return taken >= STEP_BYTES
 
 
 class Pump:
@@ -146,26 +152,34 @@ class Pump:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
             return
         try:
-            write.step()
+            took_all = write.step()
         except BlockingIOError:
-            # Only this says that there is no room, and that the kernel will tell when there is: a signal makes a send
-            # short as well.
-            self._await_room(write)
+            if write.refused:
+                # There was room, it was said: the kernel is short of memory of its own.
+                self._loop.call_later(RETRY_SECONDS, self._enqueue, write)
+            else:
+                write.refused = True
+                self._await_room(write)
             return
+        write.refused = False
         if write.position >= write.body.size:
             write.done.set_result(None)
-        else:
+        elif took_all:
             self._ready.append(write)
+        else:
+            self._await_room(write)
 
     # --- sockets that are full --------------------------------------------------------------------
 
     def _await_room(self, write: _Write) -> None:
         write.queued = False
-        if self._waiting.get(write.fd) is not write:
+        # Asked for anew each time: the kernel looks at the socket now, and reports room that is there already. A write
+        # is short for other reasons, too (a signal, the end of a slab), and then no edge would ever come.
+        if self._waiting.get(write.fd) is write:
+            self._epoll.modify(write.fd, _ROOM)
+        else:
             self._waiting[write.fd] = write
-            # Edge-triggered, so that one call serves for all the times this socket is full; room that is there already
-            # is reported once.
-            self._epoll.register(write.fd, select.EPOLLOUT | select.EPOLLET)
+            self._epoll.register(write.fd, _ROOM)
 
     def _dispatch(self) -> None:
         for fd, _ in self._epoll.poll(0, _EVENTS_A_TURN):

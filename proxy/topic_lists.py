@@ -35,6 +35,9 @@ from proxy.tasks import TaskScope
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 
+# So many equal requests at once are a burst, of which more may be put off; those that one client pipelines are not.
+A_BURST: Final = 8
+
 OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled")
 
 
@@ -172,6 +175,9 @@ class TopicListService:
         if group.predecessor is not None:
             await group.predecessor.wait()
             group.predecessor = None
+        if len(group.members) >= A_BURST:
+            # Others that have arrived with them are put off only for the loop's sake: they belong to this question.
+            await self._turns.passed()
         estimate = self._sizes.estimate(group.request)
         line = self._questions.lanes(group.broker).estimates
         group.stage = Stage.HEAP

@@ -44,6 +44,13 @@ class Turns:
         self._later.append(function)
         self._schedule()
 
+    async def passed(self) -> None:
+        """Wait until everybody who is put off now has had his turn."""
+        if self._later:
+            done = asyncio.Event()
+            self.later(done.set)
+            await done.wait()
+
     def later_and_quick(self, function: Callable[[], None]) -> None:
         """Call `function` soon, as many of its kind in a turn as there is time for: it starts nothing."""
         self._quick.append(function)

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.list_bodies import STEP_BYTES, PagedBody
-from proxy.pump import TURN_SECONDS, Body, Pump
+from proxy.pump import RETRY_SECONDS, TURN_SECONDS, Body, Pump
 from proxy.transport import Endpoint
 from tests.support.endpoints import recording_link
 from tests.support.list_clients import turns
@@ -154,7 +154,7 @@ def test_no_turn_writes_on_when_its_time_is_over() -> None:
 
             def moved(count: int) -> None:
                 steps[on.turns] += 1
-                now.value += TURN_SECONDS / 4
+                now.value += TURN_SECONDS / 3.9
 
             sends = [on.send(on.endpoint(), EndlessRoom(5 * STEP_BYTES), moved) for _ in range(20)]
             await asyncio.gather(*sends)
@@ -210,10 +210,10 @@ def test_a_write_that_was_cut_short_goes_on_without_an_edge() -> None:
     async def main() -> None:
         async with bench() as on:
             endpoint, body = on.endpoint(), Interrupted()
-            body.append(memoryview(bytes(50_000)))
+            body.append(memoryview(bytes(15_000)))
             on.closing.append(body)
             await asyncio.wait_for(on.send(endpoint, body), 5)
-            assert sum(on.moved) == len(PREFIX) + 50_000
+            assert sum(on.moved) == len(PREFIX) + 15_000
 
     run_virtual(main())
 
@@ -241,10 +241,11 @@ def test_a_socket_that_takes_nothing_though_it_seems_to_have_room_costs_no_turns
             assert (body.tried, sending.done()) == (2, False)
             await turns(50)
             assert (body.tried, on.turns) == (2, 2)
+            # The kernel is short of memory of its own: it is asked again now and then.
+            await asyncio.sleep(10 * RETRY_SECONDS)
+            assert 5 <= body.tried <= 12
             body.willing = True
-            endpoint.sock.send(b"x")
-            endpoint.received()
-            await turns(20)
+            await asyncio.sleep(2 * RETRY_SECONDS)
             assert sending.done()
 
     run_virtual(main())

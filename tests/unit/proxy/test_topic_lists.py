@@ -11,6 +11,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.topic_lists import A_BURST
 from tests.support.list_clients import ListClient
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
@@ -292,3 +293,22 @@ def test_who_waits_for_an_estimate_waits_for_heap_memory(stage: ListStage) -> No
     refused = [error for client in clients for error in errors(client)]
     assert refused == [(ServerError.TooManyRequests, HEAP_REFUSAL)] * waiting
     assert stage.questions.heap_statistics().timed_out == waiting
+
+
+def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, A_BURST)
+    late = [stage.client() for _ in range(50)]
+
+    def put_off() -> None:
+        # As a connection does with what arrives in a turn that has worked enough.
+        for client in late:
+            request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
+            work = stage.service.serve(client, BROKER, request, stage.loop.time())
+            stage.turns.later(lambda client=client, work=work: client.start(work))  # type: ignore[misc]
+
+    stage.call(put_off)
+    answer(stage, first)
+    (second,) = stage.asked()
+    answer(stage, second)
+    assert [len(client.commands()) for client in (*clients, *late)] == [1] * (A_BURST + 50)
+    assert stage.counters.list_questions == 3, "one of them to have a connection"
