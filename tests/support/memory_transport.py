@@ -12,6 +12,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -58,8 +59,10 @@ class MemoryTransport(asyncio.Transport):
     """Carry what is written to `peer_bytes`, as far as there is `room`; `events` says what happened in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, room: int = 1 << 40) -> None:
-        # A real descriptor, so that a hang-up watcher and the pump may watch it; no byte stays in it.
+        # A real descriptor, so that a hang-up watcher and the pump may watch it: full when there is no room.
         self._socket, self._other = socket.socketpair()
+        for end in (self._socket, self._other):
+            end.setblocking(False)
         super().__init__({"socket": self._socket, "peername": ("192.0.2.1", 50000)})
         self._loop = loop
         self._protocol: asyncio.BaseProtocol | None = None
@@ -83,16 +86,24 @@ class MemoryTransport(asyncio.Transport):
         self.room += count
         self._move()
         if self.room and not self._lost:
-            # A byte that comes and goes: who waits for room on the descriptor hears of it.
-            self._socket.send(b"x")
-            self._other.recv(1)
+            with suppress(BlockingIOError):
+                while self._other.recv(1 << 20):
+                    pass
+
+    def _fill(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.send(bytes(1 << 16))
 
     def send_now(self, data: bytes | memoryview) -> int:
         """Take what there is room for, past the write buffer, as a socket that does not block."""
         if not self.room:
+            self._fill()
             raise BlockingIOError("no room")
         count = min(self.room, len(data))
         self.room -= count
+        if not self.room:
+            self._fill()
         self.peer_bytes += data[:count]
         self.events.append(f"sent {count}")
         return count

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from proxy.errors import ConnectionClosed, DisconnectCause
-from proxy.list_bodies import STEP_BYTES, PagedBody
-from proxy.pump import RETRY_SECONDS, TURN_SECONDS, Body, Pump
+from proxy.list_bodies import PagedBody
+from proxy.pump import RETRY_SECONDS, STEP_BYTES, TURN_SECONDS, Body, Pump
 from proxy.transport import Endpoint
 from tests.support.endpoints import recording_link
 from tests.support.list_clients import turns

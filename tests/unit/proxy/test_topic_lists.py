@@ -184,7 +184,7 @@ def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
         stage.advance(11)
         assert stage.counters.list_outcomes["timed_out"] == 1
         stage.call(slow[0].read)
-        stage.step()
+        stage.advance(1)
         assert slow[0].output.list_lane.free
         stage.ask(slow[0], "t/next")
         stage.step()
