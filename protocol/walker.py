@@ -82,6 +82,12 @@ class FrameWalker:
             return None
         if self._head:
             return self._walk_from_split_head(data, count)
+        if not left and count >= WALKED_BYTES:
+            # Most reads of a busy connection are one whole message: no more than this is done for them.
+            total, command, kind = _read_head(data)
+            whole = total + _SIZES_BYTES == count and _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES
+            if whole and kind not in _WATCH_FRAMES:
+                return None
         return self._walk_frames(data, left, count, None)
 
     def _walk_frames(self, data: memoryview, position: int, count: int, seen: Sighting | None) -> Sighting | None:

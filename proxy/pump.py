@@ -17,7 +17,7 @@ from proxy.transport import Endpoint
 # One turn of the loop writes for so long, and then looks at everything else.
 TURN_SECONDS: Final = 0.003
 # The end of a body lets its client's next list begin, and others have its memory: half a millisecond in the next turn.
-FINISHED_A_TURN: Final = 8
+FINISHED_A_TURN: Final = 6
 _EVENTS_A_TURN: Final = 1024
 _NOTHING: Final = memoryview(b"")
 _ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT

@@ -12,7 +12,7 @@ from typing import Final
 # One turn works so long for what has arrived; what comes then is only taken note of.
 TURN_SECONDS: Final = 0.002
 # What is done later starts tasks, whose first steps come all in the next turn: some 60 us each.
-LATER_A_TURN: Final = 8
+LATER_A_TURN: Final = 6
 
 
 class Turns:

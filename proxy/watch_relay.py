@@ -74,7 +74,7 @@ class WatchedEnd(RelayEnd):
         try:
             sighting = self._walker.walk(place, nbytes)
             if sighting is None and self._permit is None and not self._rest:
-                super().buffer_updated(nbytes)
+                RelayEnd.buffer_updated(self, nbytes)
                 return
             self.received += nbytes
             self._bulk = nbytes >= LARGE_READ_BYTES

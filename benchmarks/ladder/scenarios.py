@@ -84,7 +84,7 @@ def _equal(connections: int, depth: int, *rows: str, questions: float | None) ->
 def _pings(title: str, options: tuple[str, ...], requests: int, budget: Budget, *, large: bool = False) -> Scenario:
     return Scenario(
         f"a small client's PING while {title}",
-        "memory", ("04",) if large else ("04", "06"), "late-readers",
+        "memory", ("04",), "late-readers",
         (*options, "--pings", "--broker", "{broker}", "--control", "{second}"),
         timed=False, repeats=3, budget=budget, second=(), columns=(*PINGS, *ANSWERS, RSS[1]),
         topics=200_000 if large else 10_000,
