@@ -35,6 +35,8 @@ from proxy.tasks import TaskScope
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 
+# uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
+TIMER_SECONDS: Final = 0.002
 # So many equal requests at once are a burst, of which more may be put off; those that one client pipelines are not.
 A_BURST: Final = 8
 
@@ -105,7 +107,7 @@ class TopicListService:
     ) -> Exception | None:
         """Write the answer; returns what its group failed with, which is shared and so must not be raised."""
         deadline = arrived + self._questions.limits.request_timeout_seconds
-        if deadline <= self._loop.time():
+        if deadline <= self._loop.time() + TIMER_SECONDS:
             # It waited too long for its turn: the broker must not be asked for a client that gave up.
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
         group, member = self._join(client, broker, request)
