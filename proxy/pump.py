@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from protocol.slabs import SLAB_BYTES
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.transport import Endpoint
 
@@ -22,8 +23,8 @@ _EVENTS_A_TURN: Final = 1024
 _NOTHING: Final = memoryview(b"")
 _ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT
 RETRY_SECONDS: Final = 0.01
-# A body offers so much at a time.
-STEP_BYTES: Final = 256 * 1024
+# A body offers so much at a time: a slab, or as much of its pages.
+STEP_BYTES: Final = SLAB_BYTES
 
 
 class Body(Protocol):

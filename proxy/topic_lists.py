@@ -23,7 +23,15 @@ from proxy.charging import Charging
 from proxy.counters import Counters
 from proxy.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.list_bodies import encode
-from proxy.list_groups import GroupFailure, ListGroup, ListGroups, Member, await_a_reader, too_large_for
+from proxy.list_groups import (
+    GroupFailure,
+    ListGroup,
+    ListGroups,
+    Member,
+    SharedAnswer,
+    await_a_reader,
+    too_large_for,
+)
 from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
 from proxy.pump import Pump
@@ -164,14 +172,14 @@ class TopicListService:
         except Exception as error:
             # The frames it came through hold the list, whose permit has ended.
             traceback.clear_frames(error.__traceback__)
-            self._fail_all(group, GroupFailure(error, group.stopped_at()))
+            self._settle_all(group, GroupFailure(error, group.stopped_at()))
         finally:
             self._groups.ended(group)
             group.work_over()
 
-    def _fail_all(self, group: ListGroup, failure: GroupFailure) -> None:
+    def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
         for member in group.members:
-            self._turns.later(partial(member.settle, failure))
+            self._turns.later(partial(member.settle, outcome))
 
     async def _exchange(self, group: ListGroup) -> None:
         if group.predecessor is not None:
@@ -219,9 +227,8 @@ class TopicListService:
         group.stage = Stage.CLIENT_BUSY
         if len(group.members) == 1:
             group.payer.settle(group.answer)
-            return
-        for member in group.members:
-            self._turns.later(partial(member.settle, group.answer))
+        else:
+            self._settle_all(group, group.answer)
 
     def _charge(self, group: ListGroup, began: float, held_bytes: int) -> None:
         """Count memory that was held since `began` for the namespace, and for who asked first."""
