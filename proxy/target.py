@@ -25,10 +25,15 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Name a broker by host and port."""
+    """Name a broker by host and port, and say how it is reached: with TLS or not, at which of the host's addresses.
+
+    An empty `address` is any address that the host name has.
+    """
 
     host: str
     port: int
+    tls: bool = False
+    address: str = ""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

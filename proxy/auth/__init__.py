@@ -1,0 +1,1 @@
+"""Who clients are, and who the proxy is to brokers."""

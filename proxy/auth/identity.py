@@ -1,0 +1,54 @@
+"""Identities: what a peer presents, who it is found to be, and who vouches for that.
+
+Nothing here shows credentials: neither a log line nor a traceback may carry them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from proxy.errors import ProxyError
+
+
+@dataclass(frozen=True, slots=True)
+class AuthData:
+    """Credentials as a peer presents them: a method's name and its data."""
+
+    method: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated client: connections to brokers, shared answers and memory shares never cross principals.
+
+    `original` is what the client presented, kept only to be forwarded (`forwardAuthorizationCredentials`).
+    """
+
+    role: str
+    original: AuthData | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticated:
+    """A role that was proven, and until when (seconds since the epoch; None: for ever)."""
+
+    role: str
+    expires_at: float | None = None
+
+
+class AuthenticationFailed(ProxyError):
+    """Credentials that prove nothing; the text says why and holds no part of them."""
+
+
+class Provider(Protocol):
+    """One way to prove a role."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Name the methods of CONNECT that this provider answers for."""
+
+    async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
+        """Find the role; `certificate` is the verified one of the TLS connection, DER.
+
+        Raises AuthenticationFailed.
+        """
