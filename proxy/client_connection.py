@@ -488,7 +488,7 @@ class ClientConnection(Endpoint):
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
-        relay = direct_mode.join(self._services.sessions.relay_ended, key=self._charged)
+        relay = direct_mode.join(self._services.sessions.relay_ended, key=self._charged, client=self.name)
         self._services.sessions.became_relay(self, relay)
         relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
 
