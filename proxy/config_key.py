@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, overload
 
+from proxy.secrets import HIDDEN, masked
+
 T = TypeVar("T")
 Since = Literal["pulsar", "pip-442", "ours"]
 
@@ -95,7 +97,11 @@ class Key(Generic[T]):
 
     def shown(self, value: T) -> str:
         """Write a value for human eyes: a secret stays hidden."""
-        return "(hidden)" if self.secret and value else self.kind.write(value)
+        return HIDDEN if self.secret and value else masked(self.kind.write(value))
+
+    def shown_text(self, text: str) -> str:
+        """Write a value that was not read, for human eyes."""
+        return HIDDEN if self.secret and text else masked(text)
 
     # Only __get__ is defined: the value in the instance's __dict__ goes first, so reading it costs no call.
     @overload

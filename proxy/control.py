@@ -104,8 +104,8 @@ async def open_control(
 ) -> ControlSocket | None:
     """Listen where `controlSocketPath` says; None if it says `none`, or if none of the default places can be used.
 
-    `report` hears of it when one of `answers` fails. Raises OSError naming the key if the path it sets cannot be used, or if
-    another proxy is listening there.
+    `report` hears of it when one of `answers` fails. Raises OSError naming the key if the path it sets cannot be used,
+    or if another proxy is listening there.
     """
     problem: OSError | None = None
     for path in control_paths(setting, port, os.environ):

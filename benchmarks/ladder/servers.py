@@ -140,7 +140,9 @@ def _proxy_conf(broker_port: int, port: int, web_port: int) -> list[str]:
 
 
 def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], ports: tuple[int, int, int]) -> Child:
-    lines = _proxy_conf(*ports) + [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
+    # Nothing spreads new clients here that would have to hear of the end first.
+    lines = [*_proxy_conf(*ports), "shutdownPreDrainMillis=0"]
+    lines += [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
     # The code of this checkout, whichever one the console script was installed from.
     checkout = _before() if row.before else CHECKOUT
     command = [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)]
