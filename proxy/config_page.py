@@ -6,6 +6,7 @@ Rule: secrets are hidden (`proxy.secrets`), in values that wait as well.
 from collections.abc import Mapping
 
 from proxy.config import Config
+from proxy.secrets import masked
 
 
 def config_document(config: Config, pending: Mapping[str, str]) -> Mapping[str, object]:
@@ -21,7 +22,11 @@ def config_document(config: Config, pending: Mapping[str, str]) -> Mapping[str, 
         if key.name in pending:
             entry["pending_restart"] = pending[key.name]
         keys[key.name] = entry
-    return {"keys": keys, "restart_needed": sorted(pending)}
+    routes = [
+        {"name": route.name, "path": route.path, "proxyTo": masked(route.proxy_to)}
+        for route in config.http_reverse_proxies
+    ]
+    return {"keys": keys, "http_reverse_proxies": routes, "restart_needed": sorted(pending)}
 
 
 def pending_values(config: Config, newer: Config) -> Mapping[str, str]:
