@@ -155,7 +155,7 @@ class Proxy:
             lambda error: self.counters.internal_error(error, "control"),
         )
         metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
-        self._web = await start_web(config, metrics.render, self.readiness, self.live.pages())
+        self._web = await start_web(config, metrics.render, self.readiness, self.live.documents())
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 

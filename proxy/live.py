@@ -5,7 +5,7 @@ change is one step of the event loop, and in the log with its old and new value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from proxy.config import Config, ConfigError
 from proxy.config_page import config_document
@@ -14,8 +14,10 @@ from proxy.log import LEVELS, Logger
 from proxy.log_level import LogLevel
 from proxy.relay import Relay
 from proxy.relay_log import RelayLog
-from proxy.web.pages import Answer, Page
-from proxy.web.stats import StatsSources, stats_pages
+from proxy.web.documents import Answer, Document
+from proxy.web.stats import StatsSources, stats_documents
+
+_CONFIG: Final = "Each key with its value in force, where that came from, and what waits for a restart."
 
 
 class Operated(Protocol):
@@ -54,12 +56,12 @@ class Live:
         """Give what the control socket answers."""
         return Answers({"top": self._top, "config": self._config}, {"log-level": self._log_level})
 
-    def pages(self) -> tuple[Page, ...]:
-        """Give the pages of the web port; none with `enableProxyStatsEndpoints=false`."""
+    def documents(self) -> tuple[Document, ...]:
+        """Give the documents of the web port; none with `enableProxyStatsEndpoints=false`."""
         if not self._proxy.config.enable_proxy_stats_endpoints:
             return ()
-        config = Page("GET", "/config", lambda _: Answer(200, self._config()))
-        return (config, *stats_pages(StatsSources(self._relays, self._relay_log, self.change)))
+        config = Document("GET", "/config", lambda _: Answer(200, self._config()), _CONFIG, "ours")
+        return (config, *stats_documents(StatsSources(self._relays, self._relay_log, self.change)))
 
     def change(self, name: str, text: str) -> None:
         """Change `logLevel` or `proxyLogLevel` until the next reload; raises ConfigError for another value."""

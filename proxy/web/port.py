@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
-from proxy.web.pages import GuardSettings, Page, RoleOf, add_pages, nobody
+from proxy.web.documents import Document, GuardSettings, RoleOf, add_documents, nobody
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -76,19 +76,22 @@ async def start_web(
     settings: WebSettings,
     render_metrics: Callable[[], bytes],
     readiness: Readiness,
-    pages: Sequence[Page] = (),
+    documents: Sequence[Document] = (),
     role_of: RoleOf = nobody,
 ) -> WebPort:
     """Listen on `webServicePort`; raises OSError if the port cannot be had.
 
-    `pages` are shown to whom `role_of` a request says that they may be.
+    `documents` are shown to whom `role_of` a request says that they may be.
     """
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as importer:
         for name in _SLOW_IMPORTS:
             await loop.run_in_executor(importer, importlib.import_module, name)
     runner = _runner(
-        settings.status_file_path, render_metrics, readiness, lambda app: add_pages(app, pages, settings, role_of)
+        settings.status_file_path,
+        render_metrics,
+        readiness,
+        lambda app: add_documents(app, documents, settings, role_of),
     )
     await runner.setup()
     try:

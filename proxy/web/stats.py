@@ -13,7 +13,7 @@ from proxy.log import LEVELS
 from proxy.relay import Relay
 from proxy.relay_log import LEVELS as PROXY_LOG_LEVELS
 from proxy.relay_log import TOPICS, RelayLog
-from proxy.web.pages import Answer, Page
+from proxy.web.documents import Answer, Document
 
 CONNECTIONS: Final = "/proxy-stats/connections"
 TOPIC_RATES: Final = "/proxy-stats/topics"
@@ -25,15 +25,15 @@ MOST_CONNECTIONS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class StatsSources:
-    """What the pages show, and what they may change: `change` sets a dynamic key, and raises ConfigError."""
+    """What the documents show, and what they may change: `change` sets a dynamic key, and raises ConfigError."""
 
     relays: Callable[[], Iterable[Relay]]
     relay_log: RelayLog
     change: Callable[[str, str], None]
 
 
-def stats_pages(sources: StatsSources) -> tuple[Page, ...]:
-    """Give the pages of /proxy-stats."""
+def stats_documents(sources: StatsSources) -> tuple[Document, ...]:
+    """Give the documents of /proxy-stats."""
 
     def connections(_: Mapping[str, str]) -> Answer:
         return Answer(200, [_connection(relay) for relay in islice(sources.relays(), MOST_CONNECTIONS)])
@@ -57,11 +57,20 @@ def stats_pages(sources: StatsSources) -> tuple[Page, ...]:
         return Answer(204, None)
 
     return (
-        Page("GET", CONNECTIONS, connections),
-        Page("GET", TOPIC_RATES, topics),
-        Page("GET", LOGGING, logging),
-        Page("POST", LOGGING_LEVEL, set_logging),
-    )
+        Document(
+            "GET", CONNECTIONS, connections, "Relayed clients: both addresses, and the rates of what the client sends.",
+            better="rates are those of the last half a minute or so; upstream computes them once",
+        ),
+        Document(
+            "GET", TOPIC_RATES, topics, "Rates of messages and bytes by topic; 412 unless proxyLogLevel is 2.",
+            better="a bounded table that forgets silent topics; rates of the last ten seconds",
+        ),
+        Document("GET", LOGGING, logging, "The proxyLogLevel in force."),
+        Document(
+            "POST", LOGGING_LEVEL, set_logging, "Change proxyLogLevel (0 to 2) for connections from then on.",
+            better="the name of a logLevel changes that one",
+        ),
+    )  # fmt: skip
 
 
 def _connection(relay: Relay) -> Mapping[str, object]:

@@ -1,13 +1,13 @@
-"""Pages of JSON that this proxy serves about itself, and who may see them.
+"""Documents of JSON that this proxy serves about itself, and who may see them.
 
-Rule: a page is a plain function, so that it can be tested without a server; `add_pages` alone knows aiohttp. With
+Rule: a page is a plain function, so that it can be tested without a server; `add_documents` alone knows aiohttp. With
 `authenticationEnabled` a page needs a role, with `authorizationEnabled` one of `superUserRoles`, as upstream's
 /proxy-stats do; who asks is found out by the callable that the web port's authentication supplies.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import orjson
 
@@ -28,12 +28,15 @@ RoleOf = Callable[["web.Request"], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """One page: where it is, and who makes it."""
+class Document:
+    """One document: where it is, who makes it, what it says, and whether upstream's proxy has it too."""
 
     method: str
     path: str
     handler: Handler
+    doc: str
+    origin: Literal["pulsar", "ours"] = "pulsar"
+    better: str = ""
 
 
 class GuardSettings(Protocol):
@@ -68,8 +71,10 @@ async def nobody(_: "web.Request") -> str | None:
     return None
 
 
-def add_pages(app: "web.Application", pages: Sequence[Page], settings: GuardSettings, role_of: RoleOf) -> None:
-    """Put pages into a server."""
+def add_documents(
+    app: "web.Application", documents: Sequence[Document], settings: GuardSettings, role_of: RoleOf
+) -> None:
+    """Put documents into a server."""
     from aiohttp import web
 
     def served(handler: Handler) -> "Callable[[web.Request], Awaitable[web.StreamResponse]]":
@@ -85,5 +90,5 @@ def add_pages(app: "web.Application", pages: Sequence[Page], settings: GuardSett
 
         return answer
 
-    for page in pages:
+    for page in documents:
         app.router.add_route(page.method, page.path, served(page.handler))
