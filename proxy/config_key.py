@@ -48,7 +48,8 @@ class Key(Generic[T]):
 
     `since`: "pulsar" means the Java proxy reads the same key with the same meaning, "pip-442" the six limits
     of that proposal, "ours" no other proxy has it. `dynamic` keys may change while the proxy runs. `better` says
-    in what a key of the Java proxy does more here (docs/compatibility.md).
+    in what a key of the Java proxy does more here, `less` what of it is not here and what the start says
+    (docs/compatibility.md).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Key(Generic[T]):
     secret: bool = False
     required: bool = False
     better: str = ""
+    less: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a declaration that could never work."""

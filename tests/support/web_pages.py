@@ -27,8 +27,8 @@ async def get(port: int, path: str, method: str = "GET") -> Page:
     async with asyncio.timeout(PATIENCE_SECONDS):
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
         try:
-            headers = f"Host: {LOOPBACK}\r\nContent-Length: 0\r\nConnection: close"
-            writer.write(f"{method} {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode())
+            fields = f"Host: {LOOPBACK}\r\nContent-Length: 0\r\nConnection: close"
+            writer.write(f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode())
             answer = await reader.read()
         finally:
             writer.close()
