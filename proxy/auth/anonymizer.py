@@ -19,15 +19,10 @@ def _hashed(prefix: str, algorithm: str) -> Anonymizer:
     return anonymize
 
 
-_SHA256: Final = _hashed("SHA-256:", "sha256")
-_MD5: Final = _hashed("MD5:", "md5")
-
-# Upstream takes the two digests without "hash:" as well.
+# By the value of the key, in lower case.
 ANONYMIZERS: Final[dict[str, Anonymizer]] = {
-    "NONE": str,
-    "REDACTED": lambda _: "[REDACTED]",
-    "hash:SHA256": _SHA256,
-    "hash:MD5": _MD5,
-    "SHA256": _SHA256,
-    "MD5": _MD5,
+    "none": str,
+    "redacted": lambda _: "[REDACTED]",
+    "hash:sha256": _hashed("SHA-256:", "sha256"),
+    "hash:md5": _hashed("MD5:", "md5"),
 }

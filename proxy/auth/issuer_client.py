@@ -9,12 +9,12 @@ import asyncio
 import importlib
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from proxy.auth.failures import Reason, SettingFault
+from proxy.auth.settings import IssuerAccess
 from proxy.auth.verifying_keys import VerifyingKey, issuer_key
 from proxy.errors import ProxyError
 
@@ -35,16 +35,6 @@ class IssuerFault(ProxyError):
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class IssuerAccess:
-    """How issuers are reached; an empty `trust_file` trusts what the system trusts."""
-
-    connect_seconds: float = 10.0
-    read_seconds: float = 10.0
-    trust_file: str = ""
-    https_only: bool = True
 
 
 class IssuerClient:

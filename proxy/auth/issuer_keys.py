@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from proxy.auth.failures import Reason
 from proxy.auth.issuer_client import IssuerFault, Keys
+from proxy.auth.settings import CacheRules
 from proxy.auth.verifying_keys import VerifyingKey
 
 REST_SECONDS: Final = 1.0
@@ -23,16 +24,6 @@ REST_SECONDS: Final = 1.0
 _NO_ANSWER: Final = IssuerFault(Reason.ERROR_RETRIEVING_PROVIDER_METADATA, "the issuer has not answered")
 
 Start = Callable[[Coroutine[Any, Any, None], Callable[[], None]], object]
-
-
-@dataclass(frozen=True, slots=True)
-class CacheRules:
-    """How many issuers' keys are kept, and three ages in seconds."""
-
-    size: int = 5
-    refresh_seconds: float = 18 * 3600.0
-    expire_seconds: float = 24 * 3600.0
-    miss_seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

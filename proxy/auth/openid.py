@@ -5,13 +5,13 @@ Rule: an issuer that is not on the list is never asked anything. The issuer's pu
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
-from proxy.auth.issuer_client import IssuerAccess, IssuerClient, IssuerFault
-from proxy.auth.issuer_keys import CacheRules, IssuerKeys, Start
+from proxy.auth.issuer_client import IssuerClient, IssuerFault
+from proxy.auth.issuer_keys import IssuerKeys, Start
+from proxy.auth.settings import OpenIdSettings
 from proxy.auth.signed_token import (
     BadToken,
     Flaw,
@@ -31,19 +31,6 @@ _REASONS: Final = {
     Flaw.CLAIM: Reason.INVALID_JWT_CLAIM,
     Flaw.AUDIENCE: Reason.INVALID_JWT_CLAIM,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class OpenIdSettings:
-    """The `openID*` keys."""
-
-    issuers: tuple[str, ...] = ()
-    audiences: tuple[str, ...] = ()
-    role_claim: str = "sub"
-    leeway_seconds: float = 0.0
-    fallback_discovery_mode: str = "DISABLED"
-    access: IssuerAccess = field(default_factory=IssuerAccess)
-    cache: CacheRules = field(default_factory=CacheRules)
 
 
 class OpenIdProvider:
@@ -107,7 +94,7 @@ class OpenIdProvider:
 
 
 def _check(settings: OpenIdSettings) -> None:
-    if settings.fallback_discovery_mode != "DISABLED":
+    if settings.fallback_discovery_mode.lower() != "disabled":
         raise SettingFault(
             "openIDFallbackDiscoveryMode",
             f"got {settings.fallback_discovery_mode!r}, expected DISABLED: keys are not asked of Kubernetes, "

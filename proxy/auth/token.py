@@ -5,11 +5,11 @@ costs 16 to 110 us (HS256, ES256), so a cache would save less than the memory of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
+from proxy.auth.settings import TokenSettings
 from proxy.auth.signed_token import BadToken, Flaw, check_audience, check_times, parse_token, role_in
 from proxy.auth.sources import Watched
 from proxy.auth.verifying_keys import Family, VerifyingKey, public_key, secret_key
@@ -20,19 +20,6 @@ _FAMILIES: Final[dict[str, Family]] = {
     **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
 }
 _REASONS: Final = {Flaw.AUDIENCE: Reason.INVALID_AUDIENCES}
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSettings:
-    """The `token*` keys. Where both keys are set the secret one counts, as upstream has it."""
-
-    secret_key: str = field(default="", repr=False)
-    public_key: str = ""
-    public_alg: str = ""
-    auth_claim: str = ""
-    audience_claim: str = ""
-    audience: str = ""
-    clock_skew_seconds: float = 0.0
 
 
 class TokenProvider:

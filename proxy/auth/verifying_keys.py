@@ -5,6 +5,7 @@ token "signed" with it by HMAC proves nothing, and "none" is nobody's algorithm.
 weak are refused (RFC 7518, sections 3.2 and 3.3). This module knows no configuration key.
 """
 
+from base64 import urlsafe_b64decode
 from typing import Any, Final, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -70,7 +71,8 @@ def public_key(raw: bytes, family: Family) -> VerifyingKey:
         raise ValueError("expected an RSA or EC public key, DER or PEM") from error
     pem = loaded.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if isinstance(loaded, RSAPublicKey) and family != "EC":
-        return _rsa(RSAKey.import_key(pem), _RSA)
+        _check_bits(loaded.key_size)
+        return VerifyingKey(RSAKey.import_key(pem), _RSA)
     if isinstance(loaded, EllipticCurvePublicKey) and family != "RSA":
         return _ec(ECKey.import_key(pem))
     raise ValueError(f"got a key of another kind, expected {family or 'RSA or EC'} (tokenPublicAlg)")
@@ -81,7 +83,8 @@ def issuer_key(published: dict[str, Any]) -> VerifyingKey:
     # Only what makes the key: a private or a strange part must not decide anything.
     try:
         if published.get("kty") == "RSA":
-            key = _rsa(RSAKey.import_key({name: published[name] for name in ("kty", "n", "e")}), ISSUER_RSA)
+            _check_bits(len(urlsafe_b64decode(published["n"] + "==").lstrip(b"\0")) * 8)
+            key = VerifyingKey(RSAKey.import_key({name: published[name] for name in ("kty", "n", "e")}), ISSUER_RSA)
         elif published.get("kty") == "EC":
             key = _ec(ECKey.import_key({name: published[name] for name in ("kty", "crv", "x", "y")}))
         else:
@@ -96,11 +99,10 @@ def issuer_key(published: dict[str, Any]) -> VerifyingKey:
     return VerifyingKey(key._key, frozenset({algorithm}))
 
 
-def _rsa(key: RSAKey, algorithms: frozenset[str]) -> VerifyingKey:
-    bits = key.public_key.key_size
+def _check_bits(bits: int) -> None:
+    # Before the import, which would only warn.
     if bits < LEAST_RSA_BITS:
         raise ValueError(f"got an RSA key of {bits} bits, expected at least {LEAST_RSA_BITS}")
-    return VerifyingKey(key, algorithms)
 
 
 def _ec(key: ECKey) -> VerifyingKey:
