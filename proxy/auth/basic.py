@@ -11,7 +11,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from limiter.clock import Clock
@@ -77,19 +77,20 @@ class BasicProvider:
             # Somebody ahead in the line brought the same.
             permit.release()
             return True
-        check = self._check(permit, against, password)
-        return await asyncio.wrap_future(check)
+        return await self._check(permit, against, password)
 
-    def _check(self, permit: Permit, against: PasswordHash, password: bytes) -> "Future[bool]":
+    def _check(self, permit: Permit, against: PasswordHash, password: bytes) -> "asyncio.Future[bool]":
         loop = asyncio.get_running_loop()
         check = self._threads.submit(against.matches, password)
+        # Before the permit's: who is next in line shall see what this one has proven.
+        matches = asyncio.wrap_future(check)
 
         def ended(_: object) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(permit.release)
 
         check.add_done_callback(ended)
-        return check
+        return matches
 
     def _proof(self, user: str, password: bytes, against: PasswordHash) -> bytes:
         # The hash is part of it: a user whose password was changed is not known any more.
