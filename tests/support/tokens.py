@@ -15,9 +15,13 @@ SECRET = bytes(range(64))
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 
-@cache
 def rsa_key(number: int = 0) -> RSAKey:
-    """Make a key once per test run; `number` tells several apart."""
+    """Give a key that is made once per test run; `number` tells several apart."""
+    return _rsa_key(number)
+
+
+@cache
+def _rsa_key(number: int) -> RSAKey:
     return RSAKey.generate_key(2048)
 
 
@@ -26,8 +30,12 @@ def weak_rsa_key() -> rsa.RSAPublicKey:
     return rsa.generate_private_key(65537, 1024).public_key()
 
 
-@cache
 def ec_key(curve: str = "P-256", number: int = 0) -> ECKey:
+    return _ec_key(curve, number)
+
+
+@cache
+def _ec_key(curve: str, number: int) -> ECKey:
     return ECKey.generate_key(curve)
 
 
