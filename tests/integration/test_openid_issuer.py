@@ -209,14 +209,11 @@ def bomb(_: web.Request) -> web.Response:
 @pytest.mark.parametrize(
     "answer",
     [
-        over_size,
-        bomb,
         lambda _: web.Response(body=b"[]"),
         lambda _: web.Response(body=b"[" * 100_000),
         lambda _: web.Response(body=b"\xff\xfe"),
         lambda _: web.json_response({}),
         lambda _: web.json_response({"keys": {}}),
-        lambda _: web.HTTPFound("http://127.0.0.1:9/"),
         lambda _: web.Response(status=204),
     ],
 )
@@ -231,6 +228,22 @@ async def test_answer_that_is_no_answer_is_refused(path: str, answer: Callable[[
 
         s.issuer.answer = respond
         assert await s.refuses(s.issuer.token()) is (FAILED if path == DISCOVERY else NO_KEY)
+
+
+@pytest.mark.parametrize(("answer", "says"), [(over_size, "more than"), (bomb, "expected a JSON object")])
+async def test_answer_costs_no_more_memory_than_allowed(
+    answer: Callable[[web.Request], web.Response], says: str
+) -> None:
+    async with stage() as s:
+        s.issuer.answer = answer
+        assert says in str(await s.doorman.refuses("token", s.issuer.token()))
+
+
+async def test_issuer_cannot_send_the_proxy_elsewhere() -> None:
+    async with stage() as s, running_issuer() as inside:
+        s.issuer.answer = lambda request: web.HTTPFound(inside.url + request.path)
+        assert await s.refuses(s.issuer.token()) is FAILED
+        assert inside.asked == {}
 
 
 async def test_issuer_that_says_nothing_is_given_up() -> None:

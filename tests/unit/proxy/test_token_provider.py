@@ -101,6 +101,17 @@ def test_any_changed_letter_spoils_a_token(algorithm: str, place: int, letter: i
     refused(provider, bytes(token))
 
 
+@pytest.mark.parametrize("algorithm", sorted(GOOD))
+def test_a_token_has_one_spelling(algorithm: str) -> None:
+    provider = secret_provider() if algorithm == "HS256" else public_provider(algorithm)
+    token = GOOD[algorithm]
+    for letter in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+/":
+        if letter != token[-1]:
+            refused(provider, token[:-1] + bytes([letter]))
+    for other in (token + b"=", token + b"\n", b" " + token, token.replace(b"-", b"+").replace(b"_", b"/") + b"=="):
+        refused(provider, other)
+
+
 @given(st.integers(min_value=0, max_value=300), st.binary(min_size=1, max_size=3))
 def test_any_added_letter_spoils_a_token(place: int, letters: bytes) -> None:
     token = GOOD["HS256"]
