@@ -241,7 +241,7 @@ async def test_answer_costs_no_more_memory_than_allowed(
 
 async def test_issuer_cannot_send_the_proxy_elsewhere() -> None:
     async with stage() as s, running_issuer() as inside:
-        s.issuer.answer = lambda request: web.HTTPFound(inside.url + request.path)
+        s.issuer.answer = lambda request: web.Response(status=302, headers={"Location": inside.url + request.path})
         assert await s.refuses(s.issuer.token()) is FAILED
         assert inside.asked == {}
 

@@ -1,6 +1,8 @@
 import asyncio
 import base64
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,6 +206,13 @@ def test_settings_are_read_from_the_keys() -> None:
     assert settings.token.secret_key == "s"
     assert settings.openid.access.read_seconds == 2.5
     assert settings.openid.issuers == ("https://a", "https://b")
+
+
+def test_libraries_of_providers_that_are_off_are_not_waited_for() -> None:
+    slow = "{'aiohttp', 'bcrypt', 'cryptography', 'joserfc', 'passlib'}"
+    code = f"import sys, proxy.auth.providers, proxy.auth.http_header; print({slow} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "set()\n"
 
 
 def test_secrets_do_not_show_in_settings() -> None:
