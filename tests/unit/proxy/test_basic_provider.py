@@ -63,6 +63,7 @@ class SlowChecks:
         hashed("ldap_sha1", "sesame"),
         hashed("des_crypt", "sesame"),
     ],
+    ids=["apr1 of openssl", "apr1", "md5", "bcrypt 2b", "bcrypt 2y", "SHA", "DES"],
 )
 async def test_password_is_believed_and_a_wrong_one_is_not(line: str) -> None:
     doorman = doorman_of("# a comment", "", f"alice:{line}", f"bob:{SHA1}")
