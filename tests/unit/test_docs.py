@@ -33,7 +33,8 @@ def metric_names() -> set[str]:
 
 
 def key_names() -> set[str]:
-    return {key.name for key in Config.keys()} | set(JAVA_ONLY_KEYS)  # noqa: SIM118
+    families = {"httpReverseProxy"}
+    return {key.name for key in Config.keys()} | set(JAVA_ONLY_KEYS) | families  # noqa: SIM118
 
 
 def unknown_metrics(text: str) -> set[str]:
