@@ -35,11 +35,6 @@ JAVA_METRICS: Final[tuple[Parity, ...]] = (
     ),
     Parity("jetty_*", "not supported", "there is no Jetty"),
     Parity("caffeine_cache_*", "not supported", "the caches that they measure are not there"),
-    Parity(
-        "pulsar_authentication_*",
-        "not supported",
-        "clients that are refused are in `pulsar_proxy_disconnects_total` by cause",
-    ),
     Parity("pulsar_version_info", "not supported", "`pulsar-proxy top` and the log's first line name the version"),
     Parity(
         "OpenTelemetry topic.list.*", "not supported", "scrape /metrics; a collector's Prometheus receiver has the same"

@@ -10,7 +10,7 @@ from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay, RelayEnd
-from proxy.relay_log import RelayLog
+from proxy.relay_log import RelayLog, RelayTap
 from proxy.transport import SharedReadBuffer, peer_name
 from proxy.watch_relay import WatchedEnd, WatchedRelay
 
@@ -55,16 +55,25 @@ class TappedWatchedEnd(_Tapped, WatchedEnd):
 class _Logged(Relay):
     """A relay that has itself looked at from its first byte on."""
 
-    __slots__ = ()
     relay_log: RelayLog
+    tap: RelayTap | None = None
 
     def start(self, client: asyncio.Transport, broker: asyncio.Transport, to_client: bytes, to_broker: bytes) -> None:
         """Begin to look, and to relay."""
-        tap = self.relay_log.tap(self.client_name, peer_name(broker))
+        self.tap = tap = self.relay_log.tap(self.client_name, peer_name(broker))
         if tap is not None:
             self._look_at(self.client, tap.to_broker)
             self._look_at(self.broker, tap.to_client)
         super().start(client, broker, to_client, to_broker)
+
+    def end_lost(self, end: RelayEnd, cause: DisconnectCause) -> None:
+        """Look no more when the client is gone."""
+        super().end_lost(end, cause)
+        if end is self.client and self.tap is not None:
+            for side in (self.client, self.broker):
+                assert isinstance(side, _Tapped)
+                side.see = None
+            self.tap.close()
 
     def make_client_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
@@ -80,8 +89,6 @@ class _Logged(Relay):
 class LoggedRelay(_Logged):
     """A plain relay that is looked at."""
 
-    __slots__ = ("relay_log",)
-
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEnd:
@@ -91,8 +98,6 @@ class LoggedRelay(_Logged):
 
 class LoggedWatchedRelay(_Logged, WatchedRelay):
     """A relay with watch frames that is looked at."""
-
-    __slots__ = ("relay_log",)
 
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher

@@ -1,8 +1,9 @@
 """What `proxyLogLevel` shows of relayed connections: 1 their commands in the log, 2 also the rates of their topics.
 
 Rule: it looks on and changes nothing: whatever a peer sends, and whatever fails here, the bytes pass. Lines are paced
-for the whole proxy, and a line says for how many it stands. A connection keeps at most `MOST_NAMES` topics of its
-producers and consumers, and they go with it. Never a payload, and never credentials, in a line.
+for the whole proxy, and a line says for how many it stands. The topics of producers and consumers are kept for at most
+`MOST_NAMES` of a connection and `MOST_NAMES_IN_ALL` of all, and go with them. Never a payload, and never credentials,
+in a line.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from protocol.command_type import CommandType
 from protocol.command_walker import CommandWalker, WalkedFrame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.log import Logger
-from proxy.topic_rates import TopicRates
+from proxy.topic_rates import MOST_TOPICS, TopicRates
 
 COMMANDS: Final = 1
 TOPICS: Final = 2
@@ -20,7 +21,10 @@ LEVELS: Final = (0, COMMANDS, TOPICS)
 LINES_PER_SECOND: Final = 100
 # Producers and consumers of one connection whose topics are known; those of more are counted for no topic.
 MOST_NAMES: Final = 1024
+MOST_NAMES_IN_ALL: Final = 65_536
 LONGEST_TOPIC: Final = 512
+# The worst that all of it may hold besides the heads of frames: names of four bytes a character, and their places.
+NAMES_BYTES: Final = (MOST_NAMES_IN_ALL + MOST_TOPICS) * (4 * LONGEST_TOPIC + 512)
 _NAMES: Final = {command.value: command.name for command in CommandType}
 
 
@@ -34,6 +38,7 @@ class RelayLog:
         self._second = 0
         self._lines = 0
         self._unsaid = 0
+        self.names = 0
         self.rates = TopicRates(now())
 
     @property
@@ -114,6 +119,12 @@ class RelayTap:
         """Count the producers and consumers whose topic is known."""
         return len(self._producers) + len(self._consumers)
 
+    def close(self) -> None:
+        """Forget them all: the connection is gone."""
+        self._log.names -= self.names
+        self._producers.clear()
+        self._consumers.clear()
+
     def _see(self, frame: WalkedFrame, direction: str, topic: str | None) -> None:
         if self._level >= TOPICS and topic is not None and frame.kind in (CommandType.SEND, CommandType.MESSAGE):
             self._log.count(topic, frame, produced=frame.kind == CommandType.SEND)
@@ -137,15 +148,23 @@ class RelayTap:
             case CommandType.MESSAGE:
                 return self._consumers.get(command.message.consumer_id)
             case CommandType.CLOSE_PRODUCER:
-                return self._producers.pop(command.close_producer.producer_id, None)
+                return self._forget(self._producers, command.close_producer.producer_id)
             case CommandType.CLOSE_CONSUMER:
-                return self._consumers.pop(command.close_consumer.consumer_id, None)
+                return self._forget(self._consumers, command.close_consumer.consumer_id)
         return None
 
     def _remember(self, names: dict[int, str], number: int, topic: str) -> str:
         topic = topic[:LONGEST_TOPIC]
-        if self.names < MOST_NAMES or number in names:
+        if number in names:
             names[number] = topic
+        elif self.names < MOST_NAMES and self._log.names < MOST_NAMES_IN_ALL:
+            names[number] = topic
+            self._log.names += 1
+        return topic
+
+    def _forget(self, names: dict[int, str], number: int) -> str | None:
+        topic = names.pop(number, None)
+        self._log.names -= topic is not None
         return topic
 
 

@@ -33,7 +33,7 @@ _TARGETS: Final[tuple[Part, ...]] = (Proxy.apply_targets,)
 # Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
 APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "logLevel": (Proxy.apply_log_level,),
-    "proxyLogLevel": (Proxy.apply_relay_log,),
+    "proxyLogLevel": (Proxy.apply_relay_log, Proxy.apply_budget),
     "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
     "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
     "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (Proxy.apply_limiter, Proxy.apply_topic_lists),

@@ -79,6 +79,7 @@ async def test_rates_of_topics_need_level_2() -> None:
             await client.command()
         await client.send(sent(payload=b"x" * 100))
         await stage.until(lambda: len(stage.proxy.relay_log.rates), "a message seen")
+        assert stage.proxy.relay_log.names == 2
         stage.proxy.relay_log.tick(stage.proxy._loop.time() + 10.0)
         rates = (await document(stage, f"{STATS}/topics"))[TOPIC]
         assert set(rates) == {"msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"}
@@ -86,6 +87,8 @@ async def test_rates_of_topics_need_level_2() -> None:
         assert (await asked(stage, f"{STATS}/logging/0", "POST")).status == 204
         assert (await asked(stage, f"{STATS}/topics")).status == 412
         assert not len(stage.proxy.relay_log.rates)
+        client.close()
+        await stage.until(lambda: not stage.proxy.relay_log.names, "its names forgotten")
 
 
 @pytest.mark.parametrize("watched", ["true", "false"])

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.log import open_log
-from proxy.relay_log import LINES_PER_SECOND, LONGEST_TOPIC, MOST_NAMES, RelayLog, RelayTap
+from proxy.relay_log import LINES_PER_SECOND, LONGEST_TOPIC, MOST_NAMES, MOST_NAMES_IN_ALL, RelayLog, RelayTap
 from proxy.topic_rates import IDLE_SECONDS, MOST_TOPICS, WINDOW_SECONDS, TopicRates
 from tests.support.clock import ManualClock
 from tests.support.frames import framed, ping
@@ -180,6 +180,21 @@ def test_one_connection_keeps_only_so_many_names_and_no_long_ones() -> None:
     assert {len(topic) for topic in tap._producers.values()} == {LONGEST_TOPIC}
     to_broker(tap, producer(0, "another"), sent(0), sent(MOST_NAMES + 50))
     assert set(shown.rates()) == {"another"}
+
+
+def test_all_connections_together_keep_only_so_many_names_and_give_them_back() -> None:
+    shown = Shown(2)
+    taps = [shown.tap() for _ in range(MOST_NAMES_IN_ALL // MOST_NAMES + 1)]
+    for tap in taps:
+        to_broker(tap, *[subscribe(number) for number in range(MOST_NAMES)])
+    assert shown.log.names == MOST_NAMES_IN_ALL
+    assert taps[-1].names == 0
+    taps[0].close()
+    to_broker(taps[-1], subscribe(1), subscribe(1), producer(1), closed("producer", 1), closed("producer", 1))
+    assert taps[-1].names == 1
+    for tap in taps:
+        tap.close()
+    assert shown.log.names == 0
 
 
 def test_a_client_cannot_name_topics_for_others() -> None:
