@@ -119,6 +119,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._held = b""
         if protocol is not None:
             protocol.connection_lost(self._failure if self._failure is not None else exc)
+        self._raw = None
 
     def eof_received(self) -> bool:
         """Take a FIN for the end of the stream, with or without close_notify before it: frames know their length."""
