@@ -17,8 +17,9 @@ from proxy import limits
 from proxy.broker_pool import BrokerPool
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
-from proxy.client_connection import ClientConnection, ClientServices
+from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
+from proxy.client_services import ClientServices
 from proxy.config import Config
 from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics

@@ -10,7 +10,7 @@ from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import PoolLimits
-from proxy.client_connection import ClientLimits
+from proxy.client_services import ClientLimits
 from proxy.config import Config
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import SocketOptions
