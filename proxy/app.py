@@ -14,6 +14,8 @@ from typing import Final
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SlabPool
 from proxy import limits
+from proxy.auth.client_authentication import Authenticator, ClientAuthentication
+from proxy.auth.credential_holders import CredentialHolders
 from proxy.broker_pool import BrokerPool
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
@@ -24,9 +26,10 @@ from proxy.config import Config
 from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import Dialer
-from proxy.direct_mode import DirectMode, Versions
+from proxy.direct_mode import DirectMode
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.introductions import Introductions, Versions
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
@@ -59,8 +62,11 @@ COLLECT_AT_LAST_SECONDS: Final = 600
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger) -> None:
+    def __init__(self, config: Config, log: Logger, authenticator: Authenticator | None = None) -> None:
         loop = asyncio.get_running_loop()
+        if config.authentication_enabled and authenticator is None:
+            raise ValueError("authenticationEnabled: got no authenticator to ask")
+        self._authenticator = authenticator
         self.config = config
         self.restart_needed: tuple[str, ...] = ()
         self._log = log
@@ -92,6 +98,16 @@ class Proxy:
             config.broker_proxy_allowed_target_ports,
         )
         self._request_dialer = Dialer(loop, request_options, connect_seconds)
+        self.credential_holders = CredentialHolders()
+        self.broker_credentials = limits.own_credentials(config, self._credentials_crashed)
+        self._introductions = Introductions(
+            loop,
+            self.broker_credentials,
+            self.credential_holders,
+            Versions(proxy_version=NAME, server_version=f"-{NAME}"),
+            log,
+            authentication=config.authentication_enabled,
+        )
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -102,6 +118,7 @@ class Proxy:
             self.counters,
             log,
             limits.pool_limits(config),
+            self._introductions,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
         self._questions = ListQuestions(
@@ -159,6 +176,7 @@ class Proxy:
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
+        await self.broker_credentials.close()
         self.close_control()
         self._scope.cancel()
         await self._scope.emptied()
@@ -292,7 +310,6 @@ class Proxy:
 
     def _client_services(self) -> ClientServices:
         config, loop, counters = self.config, self._loop, self.counters
-        versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
         return ClientServices(
             loop=loop,
             shared=self.shared,
@@ -309,17 +326,29 @@ class Proxy:
                 self._dialer,
                 self._validator,
                 self._broker,
-                versions,
+                self._introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
             ),
             sessions=self.sessions,
-            server_version=versions.server_version,
+            server_version=self._introductions.versions.server_version,
             writes=self.writes,
             turns=self.turns,
             charging=self._charging,
             send_buffers=SendBuffers(counters),
+            authentication=self._client_authentication(),
         )
+
+    def _client_authentication(self) -> ClientAuthentication | None:
+        if self._authenticator is None:
+            return None
+        settings = limits.authentication_settings(self.config)
+        return ClientAuthentication(
+            self._loop, self._authenticator, settings, self.credential_holders, self._log, time.time
+        )
+
+    def _credentials_crashed(self, error: BaseException) -> None:
+        self.counters.internal_error(error, "broker credentials")
 
     def _request_services(self) -> RequestServices:
         config, loop, counters = self.config, self._loop, self.counters

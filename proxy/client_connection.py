@@ -68,7 +68,7 @@ class ClientConnection(Endpoint):
         self.output = Output(self, services.direct, services.writes)
         self.client_address = client_address
         self.name = client_address
-        # No authentication yet: all clients are one principal.
+        # Without authentication all clients are one principal.
         self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests, self._scope, self._fewer_requests)
         self._large = LargeFrames(self, services, self._decoder, self._state, self._scope)
@@ -90,6 +90,12 @@ class ClientConnection(Endpoint):
     def charged(self) -> Hashable:
         """Say who is charged for memory that is about no namespace."""
         return self._services.charging.key(self, None)
+
+    @property
+    def certificate(self) -> bytes | None:
+        """Give the client's verified certificate, DER; None without one."""
+        found = self.transport.get_extra_info("peer_certificate") if self.transport is not None else None
+        return found if isinstance(found, bytes) else None
 
     # --- what the sessions need of a client -------------------------------------------------------
 
@@ -298,6 +304,8 @@ class ClientConnection(Endpoint):
         """Serve what is no request; a PONG, and credentials nobody asked for, are passed over."""
         if kind == CommandType.CONNECT:
             self._handshake.begin(command.connect)
+        elif kind == CommandType.AUTH_RESPONSE:
+            self._handshake.auth_response(command.authResponse)
         elif kind == CommandType.PING:
             self.output.send(commands.PONG_FRAME)
 

@@ -4,11 +4,13 @@ Rule: these are tables of references and numbers; nothing here decides anything.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, Protocol
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.auth.client_authentication import ClientAuthentication
 from proxy.charging import Charging
 from proxy.client_requests import RequestServices
 from proxy.counters import Counters
@@ -33,6 +35,7 @@ class Hold(IntFlag):
     LARGE_FRAME = 4
     CONNECTING = 8
     TURN = 16
+    AUTHENTICATING = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class SessionRegistry(Protocol):
 
     def ended(self, session: "ClientConnection", cause: DisconnectCause) -> None:
         """Hear that the connection is gone."""
+
+    def watch_credentials(self, session: "ClientConnection | Relay", look: Callable[[], None]) -> None:
+        """Call `look` in turns for as long as the connection lasts: its credentials will expire."""
 
     def became_relay(self, session: "ClientConnection", relay: Relay) -> None:
         """Hear that the client's socket now belongs to `relay`."""
@@ -81,3 +87,4 @@ class ClientServices:
     turns: Turns
     charging: Charging
     send_buffers: SendBuffers
+    authentication: ClientAuthentication | None = None

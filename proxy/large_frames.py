@@ -27,6 +27,7 @@ UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
 LARGE_FRAME_COPIES: Final = 3
 LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, CommandType.GET_OR_CREATE_SCHEMA})
+LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESPONSE}
 
 
 class FrameSender(Protocol):
@@ -103,6 +104,10 @@ class LargeFrames:
         self.arrived()
         self.handled()
 
+    @property
+    def _served(self) -> frozenset[CommandType]:
+        return LARGE_COMMANDS if self._services.authentication is None else LARGE_COMMANDS_WITH_CREDENTIALS
+
     def announced(self, head: FrameHead) -> None:
         """Book memory for a frame before its body is read; without memory now, stop reading and wait in the queue."""
         kind = head.command_type
@@ -114,7 +119,7 @@ class LargeFrames:
         elif verdict is not Verdict.SERVE:
             self._decoder.skip()
             self._sender.refuse(kind, _request_id(head))
-        elif kind not in LARGE_COMMANDS:
+        elif kind not in self._served:
             self._refuse_size(kind, head)
         else:
             self._book(head)

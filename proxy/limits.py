@@ -1,13 +1,16 @@
 """Read the limits of each part of the proxy out of the configuration, at the start and after a reload."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
-from protocol import commands
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
+from proxy.auth.broker_credentials import BrokerCredentials, broker_credentials
+from proxy.auth.client_authentication import AuthenticationSettings
+from proxy.auth.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import PoolLimits
 from proxy.client_services import ClientLimits
@@ -16,7 +19,6 @@ from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import SocketOptions
 from proxy.list_questions import TopicListLimits
 from proxy.sessions import SessionLimits
-from proxy.version import NAME
 from proxy.watch_limits import WatchLimits
 from proxy.write_watch import WriteLimits
 
@@ -68,7 +70,28 @@ def session_limits(config: Config) -> SessionLimits:
         handshake_seconds=config.handshake_timeout_millis / 1000,
         keep_alive_seconds=config.keep_alive_interval_seconds,
         read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
+        credentials_seconds=config.authentication_refresh_check_seconds,
     )
+
+
+def authentication_settings(config: Config) -> AuthenticationSettings:
+    """Read how clients are authenticated."""
+    return AuthenticationSettings(
+        refresh_seconds=config.authentication_refresh_check_seconds,
+        forward=config.forward_authorization_credentials,
+        at_once=config.max_concurrent_authentications,
+        verify_seconds=config.handshake_timeout_millis / 1000,
+    )
+
+
+def own_credentials(config: Config, on_crash: Callable[[BaseException], None]) -> BrokerCredentials:
+    """Make what the proxy presents to brokers; raises BadParameters."""
+
+    def oauth2(given: Mapping[str, str]) -> BrokerCredentials:
+        return OAuth2Credentials(HttpIssuer(oauth2_settings(given)), on_crash)
+
+    plugin, parameters = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
+    return broker_credentials(plugin, parameters, oauth2)
 
 
 def watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) -> WatchLimits:
@@ -111,7 +134,7 @@ def pool_limits(config: Config) -> PoolLimits:
             answer_timeout_seconds=config.topic_list_broker_answer_timeout_millis / 1000,
             idle_seconds=config.broker_connection_idle_millis / 1000,
         ),
-        connect_frame=commands.connect_lookup(NAME),
+        challenge_seconds=config.authentication_refresh_check_seconds,
     )
 
 
