@@ -6,7 +6,7 @@ The `apply_*` methods put a changed configuration in force, one part each; `prox
 import asyncio
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -16,9 +16,10 @@ from protocol.slabs import SlabPool
 from proxy import limits
 from proxy.auth.client_authentication import Authenticator, ClientAuthentication
 from proxy.auth.credential_holders import CredentialHolders
+from proxy.auth.own_credentials import own_credentials
 from proxy.broker_pool import BrokerPool
 from proxy.budget import worst_case_bytes
-from proxy.charging import Charging
+from proxy.charging import Charging, KeyNames
 from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientServices
@@ -62,7 +63,13 @@ COLLECT_AT_LAST_SECONDS: Final = 600
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger, authenticator: Authenticator | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        authenticator: Authenticator | None = None,
+        anonymize: Callable[[str], str] = str,
+    ) -> None:
         loop = asyncio.get_running_loop()
         if config.authentication_enabled and authenticator is None:
             raise ValueError("authenticationEnabled: got no authenticator to ask")
@@ -71,8 +78,9 @@ class Proxy:
         self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
-        self.usage = UsageBook(loop)
-        self.refusals = RefusalLog(log, loop)
+        names = KeyNames(anonymize)
+        self.usage = UsageBook(loop, names=names)
+        self.refusals = RefusalLog(log, loop, names=names)
         self._rates = Rates()
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
@@ -99,7 +107,11 @@ class Proxy:
         )
         self._request_dialer = Dialer(loop, request_options, connect_seconds)
         self.credential_holders = CredentialHolders()
-        self.broker_credentials = limits.own_credentials(config, self._credentials_crashed)
+        self.broker_credentials = own_credentials(
+            config.broker_client_authentication_plugin,
+            config.broker_client_authentication_parameters,
+            self._credentials_crashed,
+        )
         self._introductions = Introductions(
             loop,
             self.broker_credentials,

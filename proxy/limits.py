@@ -1,16 +1,13 @@
 """Read the limits of each part of the proxy out of the configuration, at the start and after a reload."""
 
 import asyncio
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.auth.broker_credentials import BrokerCredentials, broker_credentials
 from proxy.auth.client_authentication import AuthenticationSettings
-from proxy.auth.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import PoolLimits
 from proxy.client_services import ClientLimits
@@ -82,16 +79,6 @@ def authentication_settings(config: Config) -> AuthenticationSettings:
         at_once=config.max_concurrent_authentications,
         verify_seconds=config.handshake_timeout_millis / 1000,
     )
-
-
-def own_credentials(config: Config, on_crash: Callable[[BaseException], None]) -> BrokerCredentials:
-    """Make what the proxy presents to brokers; raises BadParameters."""
-
-    def oauth2(given: Mapping[str, str]) -> BrokerCredentials:
-        return OAuth2Credentials(HttpIssuer(oauth2_settings(given)), on_crash)
-
-    plugin, parameters = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
-    return broker_credentials(plugin, parameters, oauth2)
 
 
 def watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) -> WatchLimits:
