@@ -352,7 +352,7 @@ class Proxy:
         )
 
     def _client_authentication(self) -> ClientAuthentication | None:
-        if self._authenticator is None:
+        if not self.config.authentication_enabled or self._authenticator is None:
             return None
         settings = limits.authentication_settings(self.config)
         return ClientAuthentication(
