@@ -6,7 +6,7 @@ The `apply_*` methods put a changed configuration in force, one part each; `prox
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -14,12 +14,10 @@ from typing import Final
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SlabPool
 from proxy import limits
-from proxy.auth.client_authentication import Authenticator, ClientAuthentication
-from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.own_credentials import own_credentials
+from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_pool import BrokerPool
 from proxy.budget import worst_case_bytes
-from proxy.charging import Charging, KeyNames
+from proxy.charging import Charging
 from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientServices
@@ -30,7 +28,7 @@ from proxy.dialer import Dialer
 from proxy.direct_mode import DirectMode
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
-from proxy.introductions import Introductions, Versions
+from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
@@ -51,7 +49,7 @@ from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
-from proxy.version import NAME, VERSION
+from proxy.version import VERSION
 from proxy.web import Readiness, WebPort, start_web
 from proxy.write_watch import WriteWatch
 
@@ -67,24 +65,20 @@ class Proxy:
         self,
         config: Config,
         log: Logger,
-        authenticator: Authenticator | None = None,
-        anonymize: Callable[[str], str] = str,
+        role_finder: RoleFinder | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        if config.authentication_enabled and authenticator is None:
-            raise ValueError("authenticationEnabled: got no authenticator to ask")
-        self._authenticator = authenticator
         self.config = config
         self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
-        names = KeyNames(anonymize)
-        self.usage = UsageBook(loop, names=names)
-        self.refusals = RefusalLog(log, loop, names=names)
+        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
+        self.identities = make_identities(config, loop, self.counters, log, role_finder)
+        self.usage = UsageBook(loop, names=self.identities.names)
+        self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
-        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
@@ -106,20 +100,6 @@ class Proxy:
             config.broker_proxy_allowed_target_ports,
         )
         self._request_dialer = Dialer(loop, request_options, connect_seconds)
-        self.credential_holders = CredentialHolders()
-        self.broker_credentials = own_credentials(
-            config.broker_client_authentication_plugin,
-            config.broker_client_authentication_parameters,
-            self._credentials_crashed,
-        )
-        self._introductions = Introductions(
-            loop,
-            self.broker_credentials,
-            self.credential_holders,
-            Versions(proxy_version=NAME, server_version=f"-{NAME}"),
-            log,
-            authentication=config.authentication_enabled,
-        )
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -130,7 +110,7 @@ class Proxy:
             self.counters,
             log,
             limits.pool_limits(config),
-            self._introductions,
+            self.identities.introductions,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
         self._questions = ListQuestions(
@@ -166,6 +146,7 @@ class Proxy:
         config = self.config
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
         self._scope.start(self._tick())
+        self.identities.start()
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
         self._control = await open_control(
@@ -188,7 +169,7 @@ class Proxy:
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
-        await self.broker_credentials.close()
+        await self.identities.close()
         self.close_control()
         self._scope.cancel()
         await self._scope.emptied()
@@ -338,29 +319,18 @@ class Proxy:
                 self._dialer,
                 self._validator,
                 self._broker,
-                self._introductions,
+                self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
             ),
             sessions=self.sessions,
-            server_version=self._introductions.versions.server_version,
+            server_version=self.identities.introductions.versions.server_version,
             writes=self.writes,
             turns=self.turns,
             charging=self._charging,
             send_buffers=SendBuffers(counters),
-            authentication=self._client_authentication(),
+            authentication=self.identities.clients,
         )
-
-    def _client_authentication(self) -> ClientAuthentication | None:
-        if not self.config.authentication_enabled or self._authenticator is None:
-            return None
-        settings = limits.authentication_settings(self.config)
-        return ClientAuthentication(
-            self._loop, self._authenticator, settings, self.credential_holders, self._log, time.time
-        )
-
-    def _credentials_crashed(self, error: BaseException) -> None:
-        self.counters.internal_error(error, "broker credentials")
 
     def _request_services(self) -> RequestServices:
         config, loop, counters = self.config, self._loop, self.counters

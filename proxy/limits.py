@@ -7,7 +7,6 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.auth.client_authentication import AuthenticationSettings
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import PoolLimits
 from proxy.client_services import ClientLimits
@@ -68,16 +67,6 @@ def session_limits(config: Config) -> SessionLimits:
         keep_alive_seconds=config.keep_alive_interval_seconds,
         read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
         credentials_seconds=config.authentication_refresh_check_seconds,
-    )
-
-
-def authentication_settings(config: Config) -> AuthenticationSettings:
-    """Read how clients are authenticated."""
-    return AuthenticationSettings(
-        refresh_seconds=config.authentication_refresh_check_seconds,
-        forward=config.forward_authorization_credentials,
-        at_once=config.max_concurrent_authentications,
-        verify_seconds=config.handshake_timeout_millis / 1000,
     )
 
 

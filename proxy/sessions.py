@@ -185,7 +185,9 @@ class Sessions:
         for relay in self._relays.turn():
             relay.tick(now)
         for session in self._watched.turn():
-            self._looks[session]()
+            # The look before may have ended this one.
+            if session in self._looks:
+                self._looks[session]()
 
     def _overdue(self, now: float) -> Iterator[ClientConnection]:
         # All have the same time, so the first that still has some ends the search.

@@ -24,7 +24,7 @@ MAX_METHOD_CHARS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class AuthenticationSettings:
+class CheckSettings:
     """How clients are authenticated: times in seconds, whether what they present goes on to brokers, checks at once."""
 
     refresh_seconds: float
@@ -33,8 +33,8 @@ class AuthenticationSettings:
     verify_seconds: float
 
 
-class Authenticator(Protocol):
-    """Who knows all ways to prove a role (`proxy.auth.identity.Provider` is one of them)."""
+class RoleFinder(Protocol):
+    """Who knows all ways to prove a role (`proxy.auth.providers.Authenticator` does)."""
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         """Find the role of a peer that names `method`; raises AuthenticationFailed."""
@@ -46,14 +46,14 @@ class ClientAuthentication:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        authenticator: Authenticator,
-        settings: AuthenticationSettings,
+        role_finder: RoleFinder,
+        settings: CheckSettings,
         holders: CredentialHolders,
         log: Logger,
         now: Callable[[], float],
     ) -> None:
         self._loop = loop
-        self._authenticator = authenticator
+        self._role_finder = role_finder
         self._log = log
         self._pace = LinePace()
         self._turns = AsyncSemaphore(
@@ -74,7 +74,7 @@ class ClientAuthentication:
         try:
             async with asyncio.timeout(self.settings.verify_seconds):
                 with await self._turns.acquire(1):
-                    return await self._authenticator.authenticate(presented.method, presented.data, certificate)
+                    return await self._role_finder.authenticate(presented.method, presented.data, certificate)
         except TimeoutError:
             raise AuthenticationFailed("credentials could not be checked in time") from None
 

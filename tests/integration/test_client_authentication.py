@@ -1,5 +1,6 @@
 """Who clients are: asked before anything is done for them, asked again in time, and never taken at their own word."""
 
+import base64
 from typing import Any
 
 import pytest
@@ -22,9 +23,15 @@ from tests.support.credentials import (
     response,
 )
 from tests.support.proxy_under_test import TOPIC, namespace, staged
+from tests.support.tokens import SECRET, signed
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
+SMUGGLED: dict[str, Any] = {
+    "original_principal": "admin",
+    "original_auth_data": "stolen",
+    "original_auth_method": "token",
+}
 PROXY_ROLE: dict[str, Any] = {
     "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
     "brokerClientAuthenticationParameters": "token:the proxy itself",
@@ -188,12 +195,7 @@ async def test_a_client_cannot_say_for_whom_it_speaks(target: bool) -> None:
     async with court(**PROXY_ROLE) as held:
         client = await held.stage.client()
         address = f"127.0.0.1:{held.stage.broker.port}" if target else None
-        smuggled: dict[str, Any] = {
-            "original_principal": "admin",
-            "original_auth_data": "stolen",
-            "original_auth_method": "token",
-        }
-        await client.send(presenting("alice", target=address, **smuggled))
+        await client.send(presenting("alice", target=address, **SMUGGLED))
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
         await client.topics(namespace(0))
         (seen,) = connects(held)
@@ -205,15 +207,10 @@ async def test_a_client_cannot_say_for_whom_it_speaks(target: bool) -> None:
 async def test_requests_do_not_carry_a_client_s_word_either() -> None:
     async with court() as held:
         client = await held.client("alice")
-        smuggled: dict[str, Any] = {
-            "original_principal": "admin",
-            "original_auth_data": "stolen",
-            "original_auth_method": "token",
-        }
-        lookup = pb.CommandLookupTopic(topic=TOPIC, request_id=1, **smuggled)
+        lookup = pb.CommandLookupTopic(topic=TOPIC, request_id=1, **SMUGGLED)
         await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup)))
         await client.answer()
-        metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=2, **smuggled)
+        metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=2, **SMUGGLED)
         kind = pb.BaseCommand.PARTITIONED_METADATA
         await client.send(frame(pb.BaseCommand(type=kind, partitionMetadata=metadata)))
         await client.answer()
@@ -405,7 +402,7 @@ async def test_a_large_answer_is_booked_until_it_is_checked() -> None:
 
 async def test_without_authentication_credentials_are_passed_over() -> None:
     judge = Judge()
-    async with staged(authenticator=judge) as stage:
+    async with staged(role_finder=judge) as stage:
         client = await stage.client()
         await client.send(presenting("bad"))
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
@@ -416,3 +413,45 @@ async def test_without_authentication_credentials_are_passed_over() -> None:
         for field in ("proxy_version", "auth_method_name", "auth_data", "original_principal"):
             assert not seen.connect.HasField(field)
         assert judge.asked == []
+
+
+# --- with the providers of the configuration -----------------------------------------------------------
+
+
+def token_of(role: str, **claims: Any) -> str:
+    return signed({"sub": role, **claims}).decode()
+
+
+async def test_a_signed_token_is_taken_and_any_other_is_not() -> None:
+    key = f"data:;base64,{base64.b64encode(SECRET).decode()}"
+    async with staged(authenticationEnabled="true", authenticationProviders="token", tokenSecretKey=key) as stage:
+        client = await stage.client()
+        await client.send(presenting(token_of("alice")))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        assert stage.session_of(client).principal == Principal("alice")
+        for data in (token_of("alice", exp=1), "", "no token", token_of("alice")[:-4]):
+            other = await stage.client()
+            await other.send(presenting(data))
+            error = await refused(other)
+            assert error.error == ServerError.AuthenticationError
+        assert stage.caused("authentication_failed") == 4
+
+
+@pytest.mark.parametrize(("fairness", "keys"), [("principal", FORWARDING), ("fifo", {})])
+async def test_operators_see_roles_as_the_anonymizer_writes_them(fairness: str, keys: dict[str, Any]) -> None:
+    hidden: dict[str, Any] = {"authenticationRoleLoggingAnonymizer": "redacted", "topicListFairness": fairness}
+    async with court(**hidden, **keys) as held:
+        client = await held.client("alice")
+        await client.topics(namespace(0))
+        usage = held.stage.proxy.usage
+        await held.stage.until(lambda: usage.top(3).principals, "somebody who has used memory")
+        assert [row.name for row in usage.top(3).principals] == ["[REDACTED]"]
+        names = held.stage.proxy.identities.names
+        assert names(held.stage.session_of(client).charged) in ("[REDACTED]", held.stage.session_of(client).name)
+
+
+async def test_a_role_is_charged_alike_whatever_it_presented() -> None:
+    async with court(topicListFairness="principal", **FORWARDING) as held:
+        clients = [await held.client(data) for data in ("alice/1", "alice/2", "bob")]
+        charged = [held.stage.session_of(client).charged for client in clients]
+        assert charged == [Principal("alice"), Principal("alice"), Principal("bob")]

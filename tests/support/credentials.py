@@ -22,7 +22,7 @@ NOON = 1_000_000.0
 
 @dataclass
 class Judge:
-    """Says who a client is (`proxy.auth.client_authentication.Authenticator`), at once or when `gate` opens."""
+    """Says who a client is (`proxy.auth.client_authentication.RoleFinder`), at once or when `gate` opens."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[str, bytes]] = field(default_factory=list)
@@ -93,7 +93,7 @@ async def court(broker_port: int | None = None, **keys: Any) -> AsyncIterator[Co
     """Run a proxy that authenticates its clients; at the end nothing is left of any of them."""
     judge = Judge()
     keys = {"authenticationEnabled": "true", **keys}
-    async with staged(broker_port=broker_port, authenticator=judge, **keys) as stage:
+    async with staged(broker_port=broker_port, role_finder=judge, **keys) as stage:
         held = Court(stage, judge)
         held.authentication.now = lambda: held.now
         yield held
