@@ -14,18 +14,21 @@ from typing import Final
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SlabPool
 from proxy import limits
+from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_pool import BrokerPool
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
-from proxy.client_connection import ClientConnection, ClientServices
+from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
+from proxy.client_services import ClientServices
 from proxy.config import Config
 from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import Dialer
-from proxy.direct_mode import DirectMode, Versions
+from proxy.direct_mode import DirectMode
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
@@ -50,7 +53,7 @@ from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
-from proxy.version import NAME, VERSION
+from proxy.version import VERSION
 from proxy.web import Readiness, WebPort, start_web
 from proxy.write_watch import WriteWatch
 
@@ -62,18 +65,24 @@ COLLECT_AT_LAST_SECONDS: Final = 600
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        role_finder: RoleFinder | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
-        self.usage = UsageBook(loop)
-        self.refusals = RefusalLog(log, loop)
+        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
+        self.identities = make_identities(config, loop, self.counters, log, role_finder)
+        self.usage = UsageBook(loop, names=self.identities.names)
+        self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
-        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
@@ -112,6 +121,7 @@ class Proxy:
             self.counters,
             log,
             limits.pool_limits(config),
+            self.identities.introductions,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
         self._questions = ListQuestions(
@@ -156,6 +166,7 @@ class Proxy:
             self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
         self.tls_files.start()
         self._scope.start(self._tick())
+        self.identities.start()
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
         self._control = await open_control(
@@ -179,6 +190,7 @@ class Proxy:
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
+        await self.identities.close()
         self.close_control()
         await self.tls_files.close()
         if self._arrivals is not None:
@@ -336,7 +348,6 @@ class Proxy:
 
     def _client_services(self) -> ClientServices:
         config, loop, counters = self.config, self._loop, self.counters
-        versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
         return ClientServices(
             loop=loop,
             shared=self.shared,
@@ -353,16 +364,17 @@ class Proxy:
                 self._dialer,
                 self._validator,
                 self._broker,
-                versions,
+                self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
             ),
             sessions=self.sessions,
-            server_version=versions.server_version,
+            server_version=self.identities.introductions.versions.server_version,
             writes=self.writes,
             turns=self.turns,
             charging=self._charging,
             send_buffers=SendBuffers(counters),
+            authentication=self.identities.clients,
         )
 
     def _request_services(self) -> RequestServices:

@@ -101,6 +101,7 @@ def _serve(options: argparse.Namespace) -> int:
         return _report(error)
     import uvloop
 
+    from proxy.auth.failures import SettingFault
     from proxy.log import adopt_stdlib_logging, open_log
     from proxy.serve import ignore_hangup, run
 
@@ -117,6 +118,9 @@ def _serve(options: argparse.Namespace) -> int:
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED
+    except SettingFault as fault:
+        log.error("cannot start", key=fault.key, detail=fault.problem)
+        return BAD_CONFIG
     return 0
 
 
