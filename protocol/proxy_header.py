@@ -143,7 +143,7 @@ def _total_bytes(fixed: bytes) -> int:
         raise MalformedFrame(f"got a PROXY header of family {family:#04x} with {length} bytes, expected {least}")
     if _FIXED.size + length > MAX_HEADER_BYTES:
         raise MalformedFrame(f"got a PROXY header of {_FIXED.size + length} bytes, expected at most {MAX_HEADER_BYTES}")
-    return _FIXED.size + length
+    return _FIXED.size + int(length)
 
 
 def _parse_binary(held: bytes) -> ProxyHeader:

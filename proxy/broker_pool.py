@@ -10,12 +10,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
+from protocol.errors import ServerError
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.counters import Counters
 from proxy.dialer import Dialer
-from proxy.errors import BrokerUnavailable, ConnectionClosed, DisconnectCause, RequestFailed, TargetRefused
+from proxy.errors import (
+    BrokerNotReady,
+    BrokerUnavailable,
+    BrokerUnreachable,
+    ConnectionClosed,
+    DisconnectCause,
+    NoSocket,
+    RequestFailed,
+    TargetRefused,
+)
 from proxy.hangup import HangupWatcher
 from proxy.log import LinePace, Logger
 from proxy.target import BrokerAddress
@@ -53,9 +63,22 @@ class PoolLimits:
     connect_frame: bytes
 
 
+class BrokerReports(Protocol):
+    """Who hears how brokers take new connections."""
+
+    def worked(self, broker: BrokerAddress) -> None:
+        """Hear that a broker has accepted a connection."""
+
+    def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
+        """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
+
+
 Resolver = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
+    BrokerUnreachable: "unreachable",
+    BrokerNotReady: "refused",
+    NoSocket: "no_socket",
     ConnectionClosed: "closed",
     RequestFailed: "refused",
     TargetRefused: "not_allowed",
@@ -77,6 +100,7 @@ class BrokerPool:
         counters: Counters,
         log: Logger,
         limits: PoolLimits,
+        reports: BrokerReports,
     ) -> None:
         self._loop = loop
         self._dialer = dialer
@@ -88,6 +112,7 @@ class BrokerPool:
         self._log = log
         self._pace = LinePace()
         self._limits = limits
+        self._reports = reports
         self._scope = TaskScope(self._opening_crashed)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
         self._keys: dict[BrokerConnection, PoolKey] = {}
@@ -263,6 +288,7 @@ class BrokerPool:
             self._opened(key)
             self._wake(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
             raise
+        self._reports.worked(key.broker)
         self._opened(key)
         self._wake(key)
 
@@ -278,6 +304,10 @@ class BrokerPool:
             raise BrokerUnavailable(
                 f"broker {key.broker} did not answer CONNECT within {seconds} (brokerProxyConnectTimeoutMs)"
             ) from None
+        except RequestFailed as error:
+            if error.code != ServerError.ServiceNotReady:
+                raise
+            raise BrokerNotReady(error.message) from error
         except BaseException:
             connection.abort(DisconnectCause.SHUTDOWN)
             raise
@@ -287,9 +317,16 @@ class BrokerPool:
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
+        # Credentials that a broker refuses are no fault of it, nor is a connection too many that it does not take.
+        if not isinstance(error, RequestFailed | NoSocket) and not self._has_open(key.broker):
+            answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
+            self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
         # Every request of every client comes by here while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
+
+    def _has_open(self, broker: BrokerAddress) -> bool:
+        return any(key.broker == broker and connection.open for connection, key in self._keys.items())
 
     def _new_connection(self) -> BrokerConnection:
         return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, self._limits.connect_frame)

@@ -8,6 +8,8 @@ from typing import Final, cast
 
 from protocol import commands
 from protocol.errors import ServerError
+from protocol.proxy_header import ProxyHeader
+from proxy.arrivals import Arrivals
 from proxy.client_connection import ClientConnection
 from proxy.counters import Counters
 from proxy.dialer import SocketOptions
@@ -57,7 +59,9 @@ class Listener:
         counters: Counters,
         log: Logger,
         options: SocketOptions,
-        make_client: Callable[[str], ClientConnection],
+        make_client: Callable[[str, ProxyHeader | None], ClientConnection],
+        *,
+        proxy_headers: bool = False,
     ) -> None:
         self._loop = loop
         self._sessions = sessions
@@ -66,6 +70,8 @@ class Listener:
         self._options = options
         self._make_client = make_client
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
+        self._arrivals = Arrivals(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
+        self._proxy_headers = proxy_headers
         self._lingering: set[_Refused] = set()
         self._socket: socket.socket | None = None
         self._resume: asyncio.TimerHandle | None = None
@@ -96,6 +102,7 @@ class Listener:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
+        await self._arrivals.close()
         # Those accepted already become connections at once: cancelled, they would be sockets without an owner.
         await self._scope.emptied()
 
@@ -117,12 +124,28 @@ class Listener:
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         accepted.setblocking(False)
+        if not self._proxy_headers:
+            self._admit(accepted, address, None)
+            return
+        reason = self._sessions.refusal(None, len(self._arrivals))
+        if reason is None:
+            self._arrivals.begin(accepted, address)
+        else:
+            self._turn_away(accepted, reason)
+
+    def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None) -> None:
+        """Serve a client, or refuse it by what its address is, with a header the one that this says."""
+        if header is not None and header.source is not None:
+            address = header.source.host
         reason = self._sessions.refusal(address)
         if reason is None:
-            client = self._make_client(address)
+            client = self._make_client(address, header)
             self._sessions.add(client)
             self._scope.start(self._serve(accepted, client))
-            return
+        else:
+            self._turn_away(accepted, reason)
+
+    def _turn_away(self, accepted: socket.socket, reason: str) -> None:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if len(self._lingering) >= MOST_LINGERING:

@@ -2,8 +2,8 @@
 
 A core without I/O and clock: every method gets the time. A member is *up* until somebody could not use it, then *down*:
 nobody is sent there, and it is looked at again after a pause that doubles up to `longest_pause_seconds`, one look at a
-time. If it did not even answer TCP, a look that succeeds makes it up. If it did, a look proves little: it is on *trial*,
-one request at a time is sent there, and only one that gets through makes it up.
+time. If it did not even answer TCP, a look that succeeds makes it up. If it did, a look proves little: it is on
+*trial*, one request at a time is sent there, and only one that gets through makes it up.
 """
 
 from collections.abc import Callable, Iterable
@@ -109,17 +109,19 @@ class Members:
 
     # --- what is heard of them --------------------------------------------------------------------
 
-    def failed(self, address: BrokerAddress, now: float, error: str, *, answers_tcp: bool) -> bool:
-        """Hear that a member could not be used, and whether it had answered TCP. Tells whether it is down by this."""
+    def failed(self, address: BrokerAddress, now: float, error: str, *, answers_tcp: bool) -> State | None:
+        """Hear that a member could not be used, and whether it had answered TCP. Gives what it was until now, or None
+        if this says nothing new: those who were on their way when it went down fail, too.
+        """
         member = self._members.get(address)
         if member is None or member.state is State.DOWN:
-            # Those who were on their way when it went down say nothing new.
-            return False
-        if member.state is State.UP:
+            return None
+        was = member.state
+        if was is State.UP:
             member.since = now
         member.state, member.error, member.answers_tcp = State.DOWN, error, answers_tcp
         self._pause(member, now, now)
-        return True
+        return was
 
     def worked(self, address: BrokerAddress) -> bool:
         """Hear that a member could be used. Tells whether it is up by this."""
@@ -143,20 +145,20 @@ class Members:
             member.looking = True
         return [member.address for member in due]
 
-    def looked(self, address: BrokerAddress, began: float, now: float, error: str | None) -> bool:
-        """Hear how a look ended: TCP was answered, or `error`. Tells whether requests may be sent there by this."""
+    def looked(self, address: BrokerAddress, began: float, now: float, error: str | None) -> State | None:
+        """Hear how a look ended: TCP was answered, or `error`. Gives what the member has become by this."""
         member = self._members.get(address)
         if member is None or not member.looking:
-            return False
+            return None
         member.looking = False
         if member.state is not State.DOWN:
-            return False
+            return None
         if error is None:
             member.state, member.trial_until = State.TRIAL if member.answers_tcp else State.UP, now
-            return True
+            return member.state
         member.error, member.answers_tcp = error, False
         self._pause(member, began, now)
-        return False
+        return None
 
     def _pause(self, member: Member, began: float, now: float) -> None:
         """Set the next look: so long after this one *began*, for one that gets no answer takes time of its own."""
