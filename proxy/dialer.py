@@ -71,17 +71,26 @@ class Dialer:
 
         Raises BrokerUnreachable with the last error, or NoSocket if this proxy has none left.
         """
+        deadline = self._loop.time() + self.timeout_seconds
         sock = await self.open(target, addresses, self.timeout_seconds)
         try:
-            if preamble or (preamble is None and self._preamble):
-                await self._loop.sock_sendall(sock, preamble or self._preamble)
-            _, protocol = await self._loop.create_connection(factory, sock=sock)
+            async with asyncio.timeout_at(deadline):
+                if preamble or (preamble is None and self._preamble):
+                    await self._loop.sock_sendall(sock, preamble or self._preamble)
+                return await self._adopt(sock, factory)
+        except TimeoutError as error:
+            sock.close()
+            raise BrokerUnavailable(_late(target, self.timeout_seconds)) from error
         except OSError as error:
             sock.close()
             raise _unreachable(target, error) from error
         except BaseException:
             sock.close()
             raise
+
+    async def _adopt(self, sock: socket.socket, factory: Callable[[], _P]) -> _P:
+        """Give a connected socket to its protocol."""
+        _, protocol = await self._loop.create_connection(factory, sock=sock)
         return protocol
 
     async def open(self, target: BrokerAddress, addresses: Sequence[str], timeout_seconds: float) -> socket.socket:
@@ -94,10 +103,7 @@ class Dialer:
                     return await self._open_one(addresses[0], target.port)
                 return await _Race(self._open_one, target.port).run(interleaved(addresses))
         except TimeoutError as error:
-            seconds = f"{timeout_seconds:g} s"
-            raise BrokerUnreachable(
-                f"cannot connect to broker {target}: no connection within {seconds} (brokerProxyConnectTimeoutMs)"
-            ) from error
+            raise BrokerUnreachable(_late(target, timeout_seconds)) from error
         except OSError as error:
             raise _unreachable(target, error) from error
 
@@ -169,6 +175,10 @@ def interleaved(addresses: Sequence[str]) -> list[str]:
     other = [address for address in addresses if address not in first]
     turns = zip_longest(first, other)
     return [address for turn in turns for address in turn if address is not None]
+
+
+def _late(target: BrokerAddress, seconds: float) -> str:
+    return f"cannot connect to broker {target}: no connection within {seconds:g} s (brokerProxyConnectTimeoutMs)"
 
 
 def _unreachable(target: BrokerAddress, error: OSError) -> BrokerUnavailable:

@@ -9,12 +9,12 @@ from typing import Final, cast
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
-from proxy.arrivals import Arrivals
 from proxy.client_connection import ClientConnection
 from proxy.counters import Counters
 from proxy.dialer import SocketOptions
 from proxy.errors import DisconnectCause
 from proxy.log import Logger
+from proxy.proxy_headers import AwaitedHeaders
 from proxy.sessions import Sessions
 from proxy.tasks import TaskScope
 
@@ -70,7 +70,7 @@ class Listener:
         self._options = options
         self._make_client = make_client
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
-        self._arrivals = Arrivals(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
+        self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
         self._proxy_headers = proxy_headers
         self._lingering: set[_Refused] = set()
         self._socket: socket.socket | None = None
@@ -102,7 +102,7 @@ class Listener:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
-        await self._arrivals.close()
+        await self._awaited.close()
         # Those accepted already become connections at once: cancelled, they would be sockets without an owner.
         await self._scope.emptied()
 
@@ -127,9 +127,9 @@ class Listener:
         if not self._proxy_headers:
             self._admit(accepted, address, None)
             return
-        reason = self._sessions.refusal(None, len(self._arrivals))
+        reason = self._sessions.refusal(None, len(self._awaited))
         if reason is None:
-            self._arrivals.begin(accepted, address)
+            self._awaited.begin(accepted, address)
         else:
             self._turn_away(accepted, reason)
 

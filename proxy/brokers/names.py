@@ -18,7 +18,10 @@ from proxy.tasks import TaskScope
 
 Ask = Callable[[str], Awaitable[list[str]]]
 
-MOST_ANSWERS: Final = 1024
+MOST_ANSWERS: Final = 256
+# What does not fit into a DNS name, and more addresses than anybody tries, would be memory that strangers fill.
+LONGEST_NAME: Final = 253
+MOST_ADDRESSES: Final = 128
 MOST_QUESTIONS: Final = 1024
 # A name that does not resolve is asked for again after this part of the time that addresses are kept.
 NEGATIVE_PART: Final = 0.1
@@ -83,6 +86,8 @@ class Names:
             return [str(ipaddress.ip_address(host))]
         except ValueError:
             pass
+        if len(host) > LONGEST_NAME:
+            raise TargetRefused(f"host {host[:200]!r}... has {len(host)} characters, expected at most {LONGEST_NAME}")
         name, now = host.lower(), self._loop.time()
         known = self._answers.get(name)
         if known is not None and now < known.until and (max_age_seconds is None or now - known.at < max_age_seconds):
@@ -97,7 +102,7 @@ class Names:
 
     def _begin(self, name: str) -> _Question:
         if len(self._questions) >= MOST_QUESTIONS:
-            raise TargetRefused(f"host {name[:200]!r} is not resolved: {MOST_QUESTIONS} other names wait for it")
+            raise TargetRefused(f"host {name!r} is not resolved: {MOST_QUESTIONS} other names wait for it")
         question = self._questions[name] = _Question(self._loop.create_future())
         question.cancel = self._scope.start(self._work(name, question), lambda: self._end(name, question))
         return question
@@ -132,7 +137,7 @@ class Names:
             del self._questions[name]
         if not question.answer.done():
             now = self._loop.time()
-            question.answer.set_result(_Answer((), f"host {name[:200]!r} is not resolved any more", now, now, now))
+            question.answer.set_result(_Answer((), f"host {name!r} is not resolved any more", now, now, now))
 
     async def _answer(self, name: str) -> _Answer:
         try:
@@ -142,12 +147,12 @@ class Names:
             now = self._loop.time()
             return self._failed(name, now, text) if error.errno in _RESOLVER_FAILED else self._none(now, text)
         except UnicodeError as error:
-            return self._none(self._loop.time(), f"host {name[:200]!r} is no host name: {error}")
+            return self._none(self._loop.time(), f"host {name!r} is no host name: {error}")
         now = self._loop.time()
         if not addresses:
             return self._none(now, f"host {name!r} has no address")
         self.outcomes["answered"] += 1
-        return _Answer(tuple(dict.fromkeys(addresses)), "", now, now + self.ttl_seconds, now)
+        return _Answer(tuple(dict.fromkeys(addresses))[:MOST_ADDRESSES], "", now, now + self.ttl_seconds, now)
 
     def _none(self, now: float, text: str) -> _Answer:
         self.outcomes["failed"] += 1

@@ -151,6 +151,15 @@ def test_a_resolver_that_hangs_is_given_up_by_those_who_wait_and_keeps_its_place
         assert resolver.asked == ["slow"]
 
 
+def test_a_name_that_is_too_long_is_refused_and_not_kept() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        with pytest.raises(TargetRefused, match="has 60000 characters, expected at most 253"):
+            await resolver.names.resolve("x" * 60_000)
+        assert not resolver.asked
+        assert not resolver.names._answers
+
+
 def test_no_more_answers_are_kept_than_there_is_room_for() -> None:
     @resolving()
     async def _(resolver: Resolver) -> None:

@@ -52,7 +52,7 @@ async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
         loop.remove_reader(fd)
 
 
-class Arrivals:
+class AwaitedHeaders:
     """Read headers of accepted sockets, each within `seconds()`, and hand them on to `admit`."""
 
     def __init__(
