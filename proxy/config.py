@@ -230,6 +230,7 @@ class _Loader:
         self.settings: dict[str, _Setting] = {}
         self.problems: list[ConfigProblem] = []
         self.refused: set[str] = set()
+        self.unknown: dict[str, _Setting] = {}
         self.warnings: list[ConfigWarning] = []
         self.home = "defaults"  # where a missing key should be added
 
@@ -291,7 +292,10 @@ class _Loader:
             nearest = self._nearest(setting.key)
             self.warn(setting, f"unknown key, ignored{f'; did you mean {nearest}?' if nearest else ''}")
         elif java_keys.is_java_default(setting.key, setting.text):
-            pass
+            self.unknown.pop(setting.key, None)
+        elif setting.key in java_keys.METADATA_STORES:
+            # What becomes of it depends on other keys.
+            self.unknown[setting.key] = setting
         elif reason := java_keys.UNSAFE_TO_IGNORE.get(setting.key):
             got, expected = repr(setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
             self.problem(setting.file, setting.line, setting.key, got, f"{expected}: {reason}")
@@ -349,6 +353,7 @@ class _Loader:
         """Check what no key can know alone; what was refused already is not complained about a second time."""
         self.refused = {problem.key for problem in self.problems}
         key = Config.broker_service_url_tls if config.tls_enabled_with_broker else Config.broker_service_url
+        _check_discovery(self, key.name, given=bool(getattr(config, key.attribute)))
         if not getattr(config, key.attribute):
             self.fault(key, "nothing", f"{key.kind.expected}: this key is required")
         _check_ports(self, config)
@@ -379,6 +384,19 @@ def _expanded(text: str, environ: Mapping[str, str]) -> str:
     if text.startswith("${") and text.endswith("}"):
         return environ.get(text[2:-1], "")
     return text
+
+
+def _check_discovery(loader: _Loader, urls: str, *, given: bool) -> None:
+    """Refuse a file in which brokers are only to be found in a metadata store; beside a list of them it is unused."""
+    for name in java_keys.METADATA_STORES:
+        found = loader.unknown.get(name)
+        if found is None or not found.text.strip():
+            continue
+        if given:
+            loader.warn(found, f"not used: this proxy finds brokers by {urls}")
+        else:
+            expected = f"{urls} with the brokers or a name that leads to them: this proxy asks no metadata store"
+            loader.problem(found.file, found.line, name, repr(found.text), expected)
 
 
 def _check_ports(loader: _Loader, config: Config) -> None:
