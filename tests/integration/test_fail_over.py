@@ -243,7 +243,7 @@ async def test_brokers_are_shown_with_state_and_reason() -> None:
         assert ways.stage.proxy._shown()["brokers"] == [bad, good]
         assert (good["broker"], good["state"], good["error"]) == (ways.ways[1].address, "up", "")
         assert (bad["broker"], bad["state"]) == (ways.ways[0].address, "down")
-        assert "connection refused" in bad["error"]
+        assert "connection refused" in str(bad["error"])
 
 
 # --- names ----------------------------------------------------------------------------------------
