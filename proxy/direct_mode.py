@@ -177,9 +177,9 @@ class DirectMode:
     async def _reported(self, broker: BrokerAddress, frame: bytes, preamble: bytes) -> BrokerHandshake:
         try:
             return await self._handshake(broker, await self._brokers.resolve(broker), frame, preamble)
-        except (BrokerUnavailable, TargetRefused) as error:
+        except BrokerUnavailable as error:
             if not isinstance(error, NoSocket):
-                answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
+                answers_tcp = not isinstance(error, BrokerUnreachable)
                 self._brokers.failed(broker, str(error), answers_tcp=answers_tcp)
             raise
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -141,6 +141,7 @@ class ListQuestions:
         self._counters = counters
         self.limits = limits
         self._lanes: dict[BrokerAddress, BrokerLanes] = {}
+        self._past: list[LimiterStatistics] = []
 
     def apply(self, limits: TopicListLimits) -> None:
         """Take over changed limits, those of the heap included."""
@@ -153,11 +154,19 @@ class ListQuestions:
         lanes = self._lanes.get(broker)
         if lanes is None:
             if len(self._lanes) >= MANY_LANES:
-                self._lanes = {known: lanes for known, lanes in self._lanes.items() if not lanes.idle}
+                self._forget_idle_lanes()
             lanes = self._lanes[broker] = BrokerLanes(
                 broker, self.limits, self._limiter.heap, self._heap_waits, self._loop
             )
         return lanes
+
+    def _forget_idle_lanes(self) -> None:
+        for broker, lanes in list(self._lanes.items()):
+            if lanes.idle:
+                del self._lanes[broker]
+                self._past.append(lanes.estimates.statistics())
+        # What was counted stays counted.
+        self._past = [_sum(self._past)]
 
     @property
     def short(self) -> bool:
@@ -167,15 +176,7 @@ class ListQuestions:
     def heap_statistics(self) -> LimiterStatistics:
         """Give the heap's books with those added who wait for it in the line of their broker."""
         heap = self._limiter.heap.statistics()
-        lines = [lanes.estimates.statistics() for lanes in self._lanes.values()]
-        return replace(
-            heap,
-            queue_size=heap.queue_size + sum(line.queue_size for line in lines),
-            queued=heap.queued + sum(line.queued for line in lines),
-            timed_out=heap.timed_out + sum(line.timed_out for line in lines),
-            rejected=heap.rejected + sum(line.rejected for line in lines),
-            cancelled=heap.cancelled + sum(line.cancelled for line in lines),
-        )
+        return _sum([heap, *self._past, *(lanes.estimates.statistics() for lanes in self._lanes.values())])
 
     async def ask(
         self,
@@ -232,6 +233,18 @@ class ListQuestions:
             return await question.answer(connection, 2 * longest_wait, longest_wait)
         finally:
             group.question_over()
+
+
+def _sum(lines: Sequence[LimiterStatistics]) -> LimiterStatistics:
+    """Add to the first of some books what waited, and for how many in vain, in the others."""
+    return replace(
+        lines[0],
+        queue_size=sum(line.queue_size for line in lines),
+        queued=sum(line.queued for line in lines),
+        timed_out=sum(line.timed_out for line in lines),
+        rejected=sum(line.rejected for line in lines),
+        cancelled=sum(line.cancelled for line in lines),
+    )
 
 
 def _all(*calls: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ from proxy.brokers.members import Member, Members, State
 from proxy.brokers.names import Names
 from proxy.counters import Counters
 from proxy.dialer import Dialer
-from proxy.errors import BrokerUnavailable, TargetRefused
+from proxy.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
 from proxy.log import LinePace, Logger
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
@@ -141,13 +141,18 @@ class Brokers:
         found: set[str] = set()
         for member in self._addresses():
             if member.port == port:
-                with suppress(TargetRefused):
+                with suppress(BrokerUnreachable):
                     found.update(await self.resolve(member))
         return found
 
     async def resolve(self, broker: BrokerAddress) -> list[str]:
-        """Give the addresses of one of these brokers; raises TargetRefused if its name does not resolve."""
-        return [broker.address] if broker.address else await self._names.resolve(broker.host)
+        """Give the addresses of one of these brokers; raises BrokerUnreachable if its name does not resolve."""
+        if broker.address:
+            return [broker.address]
+        try:
+            return await self._names.resolve(broker.host)
+        except TargetRefused as error:
+            raise BrokerUnreachable(f"cannot connect to broker {broker}: {error}") from error
 
     def _addresses(self) -> list[BrokerAddress]:
         return [member.address for member in self._members.all()]
