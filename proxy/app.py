@@ -43,6 +43,10 @@ from proxy.server import Listener
 from proxy.sessions import Sessions
 from proxy.target import BrokerAddress, TargetValidator, resolve
 from proxy.tasks import TaskScope
+from proxy.tls.arrivals import Arrival, Arrivals
+from proxy.tls.brokers import BrokerTls
+from proxy.tls.files import TlsFiles
+from proxy.tls.transport import TlsShared
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES, TopicListService
@@ -90,16 +94,23 @@ class Proxy:
         self._charging = Charging(config.topic_list_fairness)
         self.sessions = Sessions(loop, self.counters, log, limits.session_limits(config))
         self._options = limits.socket_options(config)
-        self._broker = BrokerAddress(*config.broker_hosts[0])
+        self.tls_files = TlsFiles(config, self.counters, log)
+        self._tls_shared = TlsShared(Turns(loop, perf_counter), config.relay_buffer_bytes)
+        broker_tls = (
+            BrokerTls(loop, self._tls_shared, self.tls_files.broker_client, self.counters)
+            if config.tls_enabled_with_broker
+            else None
+        )
+        self._broker = BrokerAddress(*config.broker_hosts[0], tls=config.tls_enabled_with_broker)
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
-        self._dialer = Dialer(loop, self._options, connect_seconds)
+        self._dialer = Dialer(loop, self._options, connect_seconds, broker_tls)
         request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
         self._validator = TargetValidator(
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
-        self._request_dialer = Dialer(loop, request_options, connect_seconds)
+        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -127,10 +138,15 @@ class Proxy:
         self._metric_sources = self._sources()
         self._services = self._client_services()
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
+        self._arrivals = self._tls_arrivals() if config.service_port_tls is not None else None
+        self._tls_listener = Listener(
+            loop, self.sessions, self.counters, log, self._options, self._new_client, self._arrivals
+        )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
         self._control: ControlSocket | None = None
         self.port = 0
+        self.tls_port = 0
         self.counters.broker_connection_states = self.pool.states
         self.counters.budget_bytes = worst_case_bytes(config)
         self.counters.config_applied_at = time.time()
@@ -145,6 +161,10 @@ class Proxy:
         """Listen on both ports; raises OSError if one of them cannot be had."""
         config = self.config
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
+        if config.service_port_tls is not None:
+            self.tls_port = self._tls_listener.open(config.bind_address, config.service_port_tls, config.accept_backlog)
+            self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
+        self.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()
         self.readiness.listening = True
@@ -166,11 +186,15 @@ class Proxy:
         """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
         self.readiness.draining = True
         await self._listener.close()
+        await self._tls_listener.close()
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
         await self.identities.close()
         self.close_control()
+        await self.tls_files.close()
+        if self._arrivals is not None:
+            await self._arrivals.close()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
@@ -298,8 +322,29 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
+    def files_may_have_changed(self) -> None:
+        """Look at the files of certificates soon."""
+        self.tls_files.look()
+
     def _new_client(self, address: str) -> ClientConnection:
         return ClientConnection(self._services, address)
+
+    def _tls_arrivals(self) -> Arrivals:
+        def became_client(arrival: Arrival) -> ClientConnection:
+            client = self._new_client(arrival.client_address)
+            self.sessions.became_client(arrival, client)
+            return client
+
+        return Arrivals(
+            self._loop,
+            self._tls_shared,
+            self.tls_files.server,
+            self.config.max_concurrent_tls_handshakes,
+            self.sessions,
+            became_client,
+            self.counters,
+            self._log,
+        )
 
     def _client_services(self) -> ClientServices:
         config, loop, counters = self.config, self._loop, self.counters

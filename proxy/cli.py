@@ -113,6 +113,8 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(config, log, lambda: _load(options)))
+    except ConfigError as error:
+        return _report(error)
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED
@@ -123,11 +125,14 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
+    from proxy.tls.files import check
+
     try:
         config = _load(options)
+        expired = check(config)
     except ConfigError as error:
         return _report(error)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *expired):
         print(f"warning: {warning}", file=sys.stderr)
     print("configuration is valid")
     return 0

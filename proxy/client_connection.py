@@ -27,6 +27,8 @@ from proxy.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
+# How a TLS handshake begins, and no frame that may come first.
+_TLS_RECORD: Final = b"\x16\x03"
 # Where a command's type stands in a frame, behind two lengths and the tag of its field.
 _TYPE_AT: Final = 9
 _TYPE_TAG: Final = 0x08
@@ -191,7 +193,8 @@ class ClientConnection(Endpoint):
     def crashed(self, error: BaseException) -> None:
         """End this connection because of an exception of its own."""
         if isinstance(error, ProtocolError):
-            self.abort(protocol_cause(error))
+            tls = self._state.state is State.INIT and bytes(self._shared.small[:2]) == _TLS_RECORD
+            self.abort(DisconnectCause.TLS_ON_PLAIN_PORT if tls else protocol_cause(error))
             return
         self._services.counters.internal_error(error, "client connection")
         self.abort(DisconnectCause.INTERNAL_ERROR)

@@ -175,6 +175,12 @@ class Config(ConfigKeys):
             raise KeyError(name)
         return "default"
 
+    def fault(self, name: str, got: str, expected: str) -> ConfigProblem:
+        """Describe a fault that only the use of a key's value has shown, with the place where it was set."""
+        setting = self._settings.get(name)
+        place = (setting.file, setting.line) if setting is not None else ("default", None)
+        return ConfigProblem(*place, name, got, expected)
+
     def items(self) -> Iterator[tuple[Key[Any], str, Origin]]:
         """Yield each key, its value as text (secrets hidden) and where it came from."""
         for key in self.keys():

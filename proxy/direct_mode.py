@@ -6,7 +6,7 @@ cannot be reached; here it gets an ERROR first).
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from protocol import commands
 from protocol.command_type import CommandType
@@ -116,7 +116,7 @@ class DirectMode:
         if not url:
             # Newer clients ask for "any broker" with an empty name.
             return self._default_broker, await resolve(self._default_broker)
-        target = parse_address(url)
+        target = replace(parse_address(url), tls=self._default_broker.tls)
         return target, await self._validator.resolve(target)
 
     async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:

@@ -15,8 +15,9 @@ from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.log import LinePace, Logger
 from proxy.relay import Relay
+from proxy.tls.arrivals import Arrival
 
-Session = ClientConnection | Relay
+Session = ClientConnection | Relay | Arrival
 _QUIET: Final = frozenset(
     {
         DisconnectCause.CLIENT_CLOSED,
@@ -27,6 +28,9 @@ _QUIET: Final = frozenset(
         # Told by the watch over those who are written to, with the bytes that were under way.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
+        # Told by those who shake hands, with the reason.
+        DisconnectCause.TLS_HANDSHAKE_FAILED,
+        DisconnectCause.NOT_TLS,
     }
 )
 
@@ -95,7 +99,7 @@ class Sessions:
         self._limits = limits
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
-        self._handshaking: dict[ClientConnection, float] = {}
+        self._handshaking: dict[ClientConnection | Arrival, float] = {}
         client_period, relay_period = _periods(limits)
         self._clients = _Wheel(client_period)
         self._relays = _Wheel(relay_period)
@@ -137,8 +141,8 @@ class Sessions:
             )
         return None
 
-    def add(self, session: ClientConnection) -> None:
-        """Count a client that was accepted; its CONNECT must follow soon."""
+    def add(self, session: ClientConnection | Arrival) -> None:
+        """Count a client that was accepted; its CONNECT must follow soon, its TLS handshake included."""
         self._counters.new_connections += 1
         self._enroll(session, session.client_address)
         self._handshaking[session] = self._loop.time()
@@ -149,7 +153,16 @@ class Sessions:
         """Stop the clock of the handshake."""
         self._handshaking.pop(session, None)
 
-    def ended(self, session: ClientConnection, cause: DisconnectCause) -> None:
+    def became_client(self, arrival: Arrival, client: ClientConnection) -> None:
+        """Let `client` take the place of the arrival it was made from; its clock goes on."""
+        accepted = self._handshaking.pop(arrival)
+        address = self._addresses.pop(arrival)
+        self._clients.remove(arrival)
+        self._per_address[address] -= 1
+        self._enroll(client, address)
+        self._handshaking[client] = accepted
+
+    def ended(self, session: ClientConnection | Arrival, cause: DisconnectCause) -> None:
         """Forget a client that is gone."""
         self._handshaking.pop(session, None)
         self._strike_off(session, cause, session.name)
@@ -188,12 +201,10 @@ class Sessions:
             if session in self._looks:
                 self._looks[session]()
 
-    def _overdue(self, now: float) -> Iterator[ClientConnection]:
-        # All have the same time, so the first that still has some ends the search.
-        for session, accepted in self._handshaking.items():
-            if accepted + self._limits.handshake_seconds > now:
-                return
-            yield session
+    def _overdue(self, now: float) -> Iterator[ClientConnection | Arrival]:
+        # All are looked at: those that have shaken hands stand behind others that came after them.
+        since = now - self._limits.handshake_seconds
+        return (session for session, accepted in self._handshaking.items() if accepted <= since)
 
     # --- shutdown ---------------------------------------------------------------------------------
 
