@@ -422,16 +422,21 @@ def _check_broker_client(loader: _Loader, config: Config) -> None:
 def _check_credentials(loader: _Loader, config: Config) -> None:
     # They bring asyncio with them: only for those who have such credentials.
     from proxy.auth.broker_credentials import BadParameters
-    from proxy.auth.own_credentials import check_credentials
+    from proxy.auth.own_credentials import check_credentials, shown_certificate
 
+    plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     plugin, parameters = Config.broker_client_authentication_plugin, Config.broker_client_authentication_parameters
     try:
-        check_credentials(config.broker_client_authentication_plugin, config.broker_client_authentication_parameters)
+        check_credentials(plugin_name, given)
     except BadParameters as error:
         if error.key == plugin.name:
-            loader.fault(plugin, repr(config.broker_client_authentication_plugin), error.expected)
+            loader.fault(plugin, repr(plugin_name), error.expected)
         else:
             loader.fault(parameters, "something else (hidden)", error.expected)
+        return
+    shown = shown_certificate(plugin_name, given)
+    if shown is not None and not config.tls_enabled_with_broker:
+        loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
 
 
 def _check_memory(loader: _Loader, config: Config) -> None:

@@ -193,7 +193,6 @@ class Sessions:
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
         self._clients.remove(session)
-        self._unwatch(session)
         self._per_address[address] -= 1
         self._ages.replace(session, relay)
         if session in self._aged:
