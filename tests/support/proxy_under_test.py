@@ -6,6 +6,7 @@ and file descriptors are what they were. A stage must not know what a test does 
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -159,15 +160,20 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    store: TopicStore | None = None, broker_port: int | None = None, **keys: object
+    store: TopicStore | None = None,
+    broker_port: int | None = None,
+    broker_tls: ssl.SSLContext | None = None,
+    **keys: object,
 ) -> AsyncIterator[Stage]:
     """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both."""
     before = _open_files()
     async with AsyncExitStack() as stack:
-        broker = EmbeddedBroker(GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store)
+        topics = GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store
+        broker = EmbeddedBroker(topics, tls=broker_tls)
         await stack.enter_async_context(broker)
         port = broker.port if broker_port is None else broker_port
-        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **keys), _log())
+        with_tls = {"brokerServiceURLTLS": f"pulsar+ssl://127.0.0.1:{port}"}
+        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **with_tls, **keys), _log())
         await proxy.start()
         stage = Stage(proxy, broker)
         try:
