@@ -300,8 +300,10 @@ async def test_500_handshakes_at_once_are_all_served_and_stall_nobody(files: Pem
         before = await connected(stage)
         most = 0
 
+        trusting = client_context()
+
         async def one() -> None:
-            await connected(stage)
+            await connected(stage, trusting)
 
         async def others() -> None:
             nonlocal most

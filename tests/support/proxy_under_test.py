@@ -6,7 +6,6 @@ and file descriptors are what they were. A stage must not know what a test does 
 
 import asyncio
 import os
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -162,7 +161,8 @@ class Stage:
 async def staged(
     store: TopicStore | None = None,
     broker_port: int | None = None,
-    broker_tls: ssl.SSLContext | None = None,
+    # An ssl.SSLContext; its type would be asked of every key that a dictionary brings.
+    broker_tls: Any = None,
     **keys: object,
 ) -> AsyncIterator[Stage]:
     """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both."""

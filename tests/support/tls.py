@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import Self
+from typing import Any, Self
 
 import trustme
 
@@ -88,12 +88,12 @@ class PemFiles:
         return files
 
     @property
-    def server_keys(self) -> dict[str, object]:
+    def server_keys(self) -> dict[str, Any]:
         """Give the keys of a proxy that serves TLS with them."""
         return {"servicePortTls": 0, "tlsCertificateFilePath": self.certificate, "tlsKeyFilePath": self.key}
 
     @property
-    def broker_keys(self) -> dict[str, object]:
+    def broker_keys(self) -> dict[str, Any]:
         """Give the keys of a proxy that speaks TLS to its broker."""
         return {"tlsEnabledWithBroker": "true", "brokerClientTrustCertsFilePath": self.trust}
 
