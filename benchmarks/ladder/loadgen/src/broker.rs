@@ -4,17 +4,20 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::str;
 
 use crate::answers;
 use crate::args::Args;
+use crate::link::Link;
 use crate::sys::{self, Epoll, Event};
+use crate::tls::{Identity, Tls};
 use crate::topics::Lists;
 use crate::wire::{self, Frame, Message, Scanner};
 
 const LISTENER: u64 = u64::MAX;
+const TLS_LISTENER: u64 = u64::MAX - 1;
 const READ_BYTES: usize = 256 * 1024;
 /// What the name of a topic of another broker contains.
 pub const ELSEWHERE: &str = "elsewhere";
@@ -35,7 +38,7 @@ struct Chunk {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Link,
     scanner: Scanner,
     mode: Mode,
     chunks: VecDeque<Chunk>,
@@ -68,7 +71,13 @@ struct Broker {
     empty: Rc<[u8]>,
 }
 
-/// Serve until the process is ended; prints `port N` once it listens.
+/// Where connections come in: in plain text, and under TLS if there is something to show.
+struct Doors {
+    plain: TcpListener,
+    tls: Option<(TcpListener, Identity)>,
+}
+
+/// Serve until the process is ended; prints `port N`, or `port N tls M`, once it listens.
 pub fn run(args: &Args) -> Result<(), String> {
     let data_mode = match args.text("data", "none").as_str() {
         "none" => Mode::Control,
@@ -84,15 +93,37 @@ pub fn run(args: &Args) -> Result<(), String> {
         redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
         silent: args.switch("silent"),
     };
-    let port = args.number("port", 0)? as u16;
-    serve(port, lists, data_mode, manner).map_err(|error| format!("broker: {error}"))
+    let certificate = args.optional("certificate").zip(args.optional("key"));
+    let identity =
+        certificate.map(|(certificate, key)| Identity::from_files(certificate, key)).transpose()?;
+    let doors = Doors::open(args.number("port", 0)? as u16, identity);
+    doors.and_then(|doors| serve(doors, lists, data_mode, manner)).map_err(|error| format!("broker: {error}"))
 }
 
-fn serve(port: u16, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result<()> {
+impl Doors {
+    fn open(port: u16, identity: Option<Identity>) -> io::Result<Doors> {
+        let tls = identity.map(|identity| Ok::<_, io::Error>((listen(0)?, identity))).transpose()?;
+        Ok(Doors { plain: listen(port)?, tls })
+    }
+
+    fn announce(&self) -> io::Result<String> {
+        let plain = format!("port {}", self.plain.local_addr()?.port());
+        match &self.tls {
+            None => Ok(plain),
+            Some((listener, _)) => Ok(format!("{plain} tls {}", listener.local_addr()?.port())),
+        }
+    }
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(("127.0.0.1", port))?;
     sys::deepen_backlog(&listener, 4096)?;
     listener.set_nonblocking(true)?;
-    let port = listener.local_addr()?.port();
+    Ok(listener)
+}
+
+fn serve(doors: Doors, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result<()> {
+    let port = doors.plain.local_addr()?.port();
     let mut broker = Broker {
         epoll: Epoll::new()?,
         connections: Vec::new(),
@@ -105,28 +136,35 @@ fn serve(port: u16, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result
         flood: answers::flood_frame().into(),
         empty: Rc::new([]),
     };
-    broker.epoll.add(&listener, sys::IN, LISTENER)?;
-    println!("port {port}");
+    broker.epoll.add(&doors.plain, sys::IN, LISTENER)?;
+    if let Some((listener, _)) = &doors.tls {
+        broker.epoll.add(listener, sys::IN, TLS_LISTENER)?;
+    }
+    println!("{}", doors.announce()?);
     io::stdout().flush()?;
-    broker.turn(&listener)
+    broker.turn(&doors)
 }
 
 impl Broker {
-    fn turn(&mut self, listener: &TcpListener) -> io::Result<()> {
+    fn turn(&mut self, doors: &Doors) -> io::Result<()> {
         let mut buffer = vec![0u8; READ_BYTES];
         let mut events = [Event::default(); 256];
         loop {
             let count = self.epoll.wait(&mut events, -1)?;
             for event in events.iter().take(count).copied() {
                 match event.token {
-                    LISTENER => self.accept(listener)?,
+                    LISTENER => self.accept(&doors.plain, None)?,
+                    TLS_LISTENER => {
+                        let Some((listener, identity)) = &doors.tls else { continue };
+                        self.accept(listener, Some(identity))?;
+                    }
                     token => self.serve_one(token as usize, event.events, &mut buffer),
                 }
             }
         }
     }
 
-    fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
+    fn accept(&mut self, listener: &TcpListener, identity: Option<&Identity>) -> io::Result<()> {
         loop {
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
@@ -141,7 +179,10 @@ impl Broker {
                 self.connections.len() - 1
             });
             self.epoll.add(&stream, sys::IN, slot as u64)?;
-            self.connections[slot] = Some(Connection::new(stream));
+            self.connections[slot] = Some(Connection::new(match identity {
+                None => Link::from(stream),
+                Some(identity) => Link::secured(stream, Tls::server(identity)?),
+            }));
         }
     }
 
@@ -168,7 +209,8 @@ impl Broker {
             connection.push(Vec::new(), Rc::clone(&self.flood));
         }
         // An echo reads no further while its peer does not take what is there: memory stays bounded.
-        let interest = match (connection.mode, connection.chunks.is_empty()) {
+        let idle = connection.chunks.is_empty() && !connection.stream.unsent();
+        let interest = match (connection.mode, idle) {
             (_, true) => sys::IN,
             (Mode::Echo, false) => sys::OUT,
             (_, false) => sys::IN | sys::OUT,
@@ -261,7 +303,7 @@ impl Broker {
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> Connection {
+    fn new(stream: Link) -> Connection {
         Connection {
             stream,
             scanner: Scanner::new(),
@@ -304,6 +346,10 @@ impl Connection {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        match self.stream.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            other => other?,
+        }
         while !self.chunks.is_empty() {
             let mut slices = Vec::with_capacity(2 * GATHERED);
             for chunk in self.chunks.iter().take(GATHERED) {
