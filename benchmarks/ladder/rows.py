@@ -109,4 +109,6 @@ class Scenario:
     bounds: tuple[Bound, ...] = ()
     budget: Budget | None = None
     optional: tuple[str, ...] = ()  # rows without which a run counts all the same
+    # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
+    tls: Literal["", "in", "both"] = ""
     not_slower: tuple[str, str] | None = None  # this row, as a multiple of that one, than in results/before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.ladder.rows import Bound, Budget, Column, Ratio, Scenario
+from benchmarks.ladder.tls_scenarios import under_tls
 
 LIST_BYTES = 10_000 * 102  # 10,000 names of 100 bytes, tag and length before each
 PING_P99_MILLIS = 20.0
@@ -226,3 +227,5 @@ SCENARIOS: dict[str, Scenario] = {
         bounds=(Bound("seconds from exec to CONNECTED", "seconds", 0.6, typical=True),),
     ),
 }  # fmt: skip
+
+SCENARIOS |= under_tls(SCENARIOS)

@@ -10,9 +10,11 @@ use std::str;
 
 use crate::answers;
 use crate::args::Args;
+use crate::credentials::Identity;
+use crate::doors::Doors;
 use crate::link::Link;
 use crate::sys::{self, Epoll, Event};
-use crate::tls::{Identity, Tls};
+use crate::tls::Tls;
 use crate::topics::Lists;
 use crate::wire::{self, Frame, Message, Scanner};
 
@@ -71,12 +73,6 @@ struct Broker {
     empty: Rc<[u8]>,
 }
 
-/// Where connections come in: in plain text, and under TLS if there is something to show.
-struct Doors {
-    plain: TcpListener,
-    tls: Option<(TcpListener, Identity)>,
-}
-
 /// Serve until the process is ended; prints `port N`, or `port N tls M`, once it listens.
 pub fn run(args: &Args) -> Result<(), String> {
     let data_mode = match args.text("data", "none").as_str() {
@@ -98,28 +94,6 @@ pub fn run(args: &Args) -> Result<(), String> {
         certificate.map(|(certificate, key)| Identity::from_files(certificate, key)).transpose()?;
     let doors = Doors::open(args.number("port", 0)? as u16, identity);
     doors.and_then(|doors| serve(doors, lists, data_mode, manner)).map_err(|error| format!("broker: {error}"))
-}
-
-impl Doors {
-    fn open(port: u16, identity: Option<Identity>) -> io::Result<Doors> {
-        let tls = identity.map(|identity| Ok::<_, io::Error>((listen(0)?, identity))).transpose()?;
-        Ok(Doors { plain: listen(port)?, tls })
-    }
-
-    fn announce(&self) -> io::Result<String> {
-        let plain = format!("port {}", self.plain.local_addr()?.port());
-        match &self.tls {
-            None => Ok(plain),
-            Some((listener, _)) => Ok(format!("{plain} tls {}", listener.local_addr()?.port())),
-        }
-    }
-}
-
-fn listen(port: u16) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(("127.0.0.1", port))?;
-    sys::deepen_backlog(&listener, 4096)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 fn serve(doors: Doors, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result<()> {
@@ -346,9 +320,8 @@ impl Connection {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self.stream.flush() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            other => other?,
+        if !self.stream.flushed()? {
+            return Ok(());
         }
         while !self.chunks.is_empty() {
             let mut slices = Vec::with_capacity(2 * GATHERED);

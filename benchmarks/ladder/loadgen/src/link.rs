@@ -39,6 +39,15 @@ impl Link {
         self.tls.as_ref().is_some_and(|tls| tls.unsent())
     }
 
+    /// Send what is left; tells whether the socket took all of it.
+    pub fn flushed(&mut self) -> io::Result<bool> {
+        match self.flush() {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Block or not; what was decrypted and not read would be announced by no event, so there must be none of it.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         if nonblocking && self.tls.as_ref().is_some_and(|tls| tls.unread()) {

@@ -6,6 +6,8 @@ mod args;
 mod asker;
 mod broker;
 mod connects;
+mod credentials;
+mod doors;
 mod fairness;
 mod late;
 mod link;
@@ -26,8 +28,8 @@ mod witnesses;
 use std::process::ExitCode;
 
 use args::Args;
+use credentials::Trust;
 use session::Target;
-use tls::Trust;
 
 const SCENARIOS: [&str; 9] = [
     "lists",

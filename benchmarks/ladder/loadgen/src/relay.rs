@@ -119,9 +119,8 @@ impl Producer {
 
     /// Write until the window is full or the socket is; tells whether the socket is.
     fn write(&mut self, template: &Template, window: u64, sending: bool) -> io::Result<bool> {
-        match self.reader.stream.flush() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
-            other => other?,
+        if !self.reader.stream.flushed()? {
+            return Ok(true);
         }
         loop {
             let credit = if sending {

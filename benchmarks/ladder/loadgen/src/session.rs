@@ -5,9 +5,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
+use crate::credentials::Trust;
 use crate::link::Link;
 use crate::sys;
-use crate::tls::{Tls, Trust};
+use crate::tls::Tls;
 use crate::wire::{self, Message, Scanner};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);

@@ -1,20 +1,16 @@
 //! TLS over a socket that somebody else owns, by rustls without its buffers: records are opened in one scratch buffer
-//! per thread, so that a connection at rest keeps next to nothing and a busy one copies each byte once. TLS 1.3 with
-//! one cipher suite, whichever server is asked: rows must not differ by what they agreed on. No session is resumed.
+//! per thread, so that a connection at rest keeps next to nothing and a busy one copies each byte once.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
-use std::sync::Arc;
 
-use rustls::client::{Resumption, UnbufferedClientConnection};
-use rustls::crypto::{ring, CryptoProvider};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection};
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::credentials::{Identity, Trust};
 
 /// Plain bytes sealed by one write: as many as the event loops read at once.
 const SEALED_AT_ONCE: usize = 256 * 1024;
@@ -32,52 +28,6 @@ struct Scratch {
 thread_local! {
     static SCRATCH: RefCell<Scratch> =
         RefCell::new(Scratch { plain: vec![0; SEALED_AT_ONCE], records: vec![0; SCRATCH_BYTES] });
-}
-
-/// What clients trust.
-#[derive(Clone)]
-pub struct Trust(Arc<ClientConfig>);
-
-/// What a server shows.
-pub struct Identity(Arc<ServerConfig>);
-
-fn provider() -> Arc<CryptoProvider> {
-    let mut provider = ring::default_provider();
-    provider.cipher_suites = vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
-    Arc::new(provider)
-}
-
-impl Trust {
-    pub fn from_file(path: &str) -> Result<Trust, String> {
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| format!("{path}: {error}"))?;
-        }
-        let config = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
-        let mut config =
-            config.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
-        config.resumption = Resumption::disabled();
-        Ok(Trust(Arc::new(config)))
-    }
-}
-
-impl Identity {
-    pub fn from_files(certificate: &str, key: &str) -> Result<Identity, String> {
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{key}: {error}"))?;
-        let config = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
-        let config = config.map_err(|error| error.to_string())?.with_no_client_auth();
-        let mut config = config
-            .with_single_cert(certificates(certificate)?, private)
-            .map_err(|error| format!("{certificate}: {error}"))?;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        Ok(Identity(Arc::new(config)))
-    }
-}
-
-fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    all.map_err(|error| format!("{path}: {error}"))
 }
 
 enum Session {
@@ -162,12 +112,12 @@ fn seal<D>(status: UnbufferedStatus<D>, plain: &[u8], records: &mut [u8]) -> io:
 impl Tls {
     pub fn client(trust: &Trust) -> io::Result<Tls> {
         let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
-        let session = UnbufferedClientConnection::new(Arc::clone(&trust.0), name);
+        let session = UnbufferedClientConnection::new(trust.config(), name);
         Ok(Tls::new(Session::Client(session.map_err(io::Error::other)?)))
     }
 
     pub fn server(identity: &Identity) -> io::Result<Tls> {
-        let session = UnbufferedServerConnection::new(Arc::clone(&identity.0));
+        let session = UnbufferedServerConnection::new(identity.config());
         Ok(Tls::new(Session::Server(session.map_err(io::Error::other)?)))
     }
 
