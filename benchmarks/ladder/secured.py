@@ -26,6 +26,7 @@ class Secured:
         if self.towards_broker:
             lines += [
                 f"brokerServiceURLTLS=pulsar+ssl://127.0.0.1:{broker_tls_port}",
+                f"brokerWebServiceURLTLS=https://127.0.0.1:{broker_tls_port}",
                 "tlsEnabledWithBroker=true",
                 f"brokerClientTrustCertsFilePath={files.trust}",
                 "tlsHostnameVerificationEnabled=true",
@@ -37,10 +38,10 @@ class Secured:
         return f" ssl crt {self.certificates.combined}"
 
     def haproxy_server(self) -> str:
-        """Return the words behind `server NAME ADDRESS`."""
+        """Return the words behind `server NAME ADDRESS`; HAProxy compares names, not addresses."""
         if not self.towards_broker:
             return ""
-        return f" ssl verify required verifyhost 127.0.0.1 ca-file {self.certificates.trust}"
+        return f" ssl verify required verifyhost localhost ca-file {self.certificates.trust}"
 
     def broker_options(self) -> list[str]:
         """Return what makes the fake broker listen under TLS too."""

@@ -184,10 +184,14 @@ def _start_java(name: str, place: Place) -> Child:
 
 
 def _start_haproxy(name: str, place: Place) -> Child:
+    return Child(name, ["haproxy", "-db", "-f", _write(f"{name}.cfg", _haproxy_lines(place))])
+
+
+def _haproxy_lines(place: Place) -> list[str]:
     secured, port, broker_port = place.secured, place.port, place.broker.port
     if secured is not None:
         port, broker_port = place.tls_port, place.broker.tls_port if secured.towards_broker else broker_port
-    lines = [
+    return [
         "global",
         "  maxconn 9000",
         "defaults",
@@ -200,4 +204,3 @@ def _start_haproxy(name: str, place: Place) -> Child:
         f"  bind 127.0.0.1:{port} backlog 4096" + (secured.haproxy_bind() if secured else ""),
         f"  server broker 127.0.0.1:{broker_port}" + (secured.haproxy_server() if secured else ""),
     ]
-    return Child(name, ["haproxy", "-db", "-f", _write(f"{name}.cfg", lines)])

@@ -59,6 +59,13 @@ def test_the_budget_follows_the_scenarios_limits(row: str) -> None:
     assert verdict.budget_bytes(load, row) == int(1.15 * 20 * MIB) + 1000 * 8192 + 2_000_000
 
 
+def test_a_connection_under_tls_may_cost_more() -> None:
+    load = scenario(budget=Budget(connections=1000, answer_bytes=0))
+    tls = scenario(budget=Budget(connections=1000, answer_bytes=0), tls="in")
+    more = verdict.budget_bytes(tls, "04") - verdict.budget_bytes(load, "04")
+    assert more == 1000 * verdict.TLS_CONNECTION_BYTES
+
+
 def test_the_largest_growth_of_all_runs_is_held_against_the_budget() -> None:
     load = scenario(budget=Budget(connections=0, answer_bytes=0), settings=())
     limit = verdict.budget_bytes(load, "04")
