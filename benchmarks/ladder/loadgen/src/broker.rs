@@ -146,17 +146,18 @@ impl Broker {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(error),
             };
-            stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
+            let mut link = match identity {
+                None => Link::from(stream),
+                Some(identity) => Link::secured(stream, Tls::server(identity)?),
+            };
+            link.set_nonblocking(true)?;
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            self.epoll.add(&stream, sys::IN, slot as u64)?;
-            self.connections[slot] = Some(Connection::new(match identity {
-                None => Link::from(stream),
-                Some(identity) => Link::secured(stream, Tls::server(identity)?),
-            }));
+            self.epoll.add(&link, sys::IN, slot as u64)?;
+            self.connections[slot] = Some(Connection::new(link));
         }
     }
 

@@ -49,9 +49,12 @@ impl Link {
     }
 
     /// Block or not; what was decrypted and not read would be announced by no event, so there must be none of it.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        if nonblocking && self.tls.as_ref().is_some_and(|tls| tls.unread()) {
-            return Err(io::Error::other("got bytes behind a whole answer, expected none"));
+    pub fn set_nonblocking(&mut self, nonblocking: bool) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            if nonblocking && tls.unread() {
+                return Err(io::Error::other("got bytes behind a whole answer, expected none"));
+            }
+            tls.polled = nonblocking;
         }
         self.stream.set_nonblocking(nonblocking)
     }

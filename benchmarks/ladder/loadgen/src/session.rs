@@ -102,7 +102,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub fn new(stream: Link) -> io::Result<Reader> {
+    pub fn new(mut stream: Link) -> io::Result<Reader> {
         stream.set_nonblocking(true)?;
         Ok(Reader { stream, scanner: Scanner::new() })
     }

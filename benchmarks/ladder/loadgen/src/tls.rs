@@ -44,6 +44,8 @@ pub struct Tls {
     /// Records that the socket did not take.
     unsent: Vec<u8>,
     established: bool,
+    /// Somebody waits for events, and a read is one read of the socket.
+    pub polled: bool,
     ended: bool,
 }
 
@@ -123,7 +125,7 @@ impl Tls {
 
     fn new(session: Session) -> Tls {
         let (sealed, opened, unsent) = (Vec::new(), Vec::new(), Vec::new());
-        Tls { session, sealed, opened, unsent, established: false, ended: false }
+        Tls { session, sealed, opened, unsent, established: false, polled: false, ended: false }
     }
 
     pub fn unsent(&self) -> bool {
@@ -166,6 +168,9 @@ impl Tls {
             if count > 0 || buffer.is_empty() {
                 return Ok(count);
             }
+            if self.polled && !self.ended {
+                return Err(ErrorKind::WouldBlock.into()); // more of the record will be announced
+            }
         }
         Ok(0)
     }
@@ -175,15 +180,26 @@ impl Tls {
         SCRATCH.with_borrow_mut(|scratch| {
             let kept = self.sealed.len();
             let most = buffer.len().clamp(2 * RECORD_BYTES, SEALED_AT_ONCE) - kept;
-            scratch.records[..kept].copy_from_slice(&self.sealed);
             let count = stream.read(&mut scratch.records[kept..kept + most])?;
             self.ended = count == 0;
+            if kept + count < self.announced() {
+                // With small windows a record comes in many pieces: each is copied once, not with all before it.
+                self.sealed.extend_from_slice(&scratch.records[kept..kept + count]);
+                return Ok(0);
+            }
+            scratch.records[..kept].copy_from_slice(&self.sealed);
             let records = &mut scratch.records[..kept + count];
             let (used, filled) = self.open(records, buffer)?;
             self.sealed.clear();
             self.sealed.extend_from_slice(&records[used..]);
             Ok(filled)
         })
+    }
+
+    /// The size of the record whose beginning is kept; 0 if not even its length is.
+    fn announced(&self) -> usize {
+        let length = self.sealed.get(3..5).map(|length| u16::from_be_bytes([length[0], length[1]]));
+        length.map_or(0, |length| 5 + usize::from(length))
     }
 
     /// Open whole records and do what the handshake asks for; returns bytes used and bytes put into `wanted`.
