@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from benchmarks.ladder.rows import Bound, Column, Ratio, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, TLS_CONNECTION_BYTES, Bound, Column, Ratio, Scenario
 
 PING_P99_MILLIS = 20.0
-# What an idle connection costs under TLS, all in all (docs/memory.md).
-IDLE_TLS_BYTES = 48 * 1024
 
 # The load generator and the fake broker seal and open as much as a proxy does, so they are not as far ahead of it as in
 # plain text. HAProxy is shown beside, and not judged: nothing is required of it.
@@ -41,7 +39,7 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
         "tls-connects": _connects(plain["ping-storm"]),
         "tls-idle": replace(
             plain["idle"], title=f"{plain['idle'].title}, {SIDES['in']}", tls="in",
-            bounds=(Bound("bytes per connection at rest", "bytes_per_connection", IDLE_TLS_BYTES),),
+            bounds=(Bound("bytes per connection at rest", "bytes_per_connection", CONNECTION_BYTES + TLS_CONNECTION_BYTES),),
         ),
     }  # fmt: skip
 
@@ -51,7 +49,7 @@ def _relay(plain: Scenario, sides: str = SIDES["in"]) -> Scenario:
 
 
 def _late_readers(plain: Scenario) -> Scenario:
-    """Receive buffers of twice the size of those in plain text: what a handshake sends makes the kernel halve the window."""
+    """Receive buffers are twice those in plain text: small segments of a handshake make the kernel halve the window."""
     assert plain.budget is not None
     return replace(
         plain,

@@ -7,13 +7,10 @@ from typing import Any
 
 from benchmarks.ladder.estimate import Estimate, estimate, paired_ratio
 from benchmarks.ladder.measure import Measured
-from benchmarks.ladder.rows import MIB, ROWS, Bound, Ratio, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, ROWS, TLS_CONNECTION_BYTES, Bound, Ratio, Scenario
 
 # 500 relays, one direction stalled: one read of relayBufferBytes each, and two connections at rest.
 STALLED_LIMIT_BYTES = 500 * (256 * 1024 + 2 * 8192)
-CONNECTION_BYTES = 8 * 1024
-# What TLS adds to a connection (docs/memory.md).
-TLS_CONNECTION_BYTES = 40 * 1024
 FAULTS = ("refused", "lost", "wrong", "ping_lost")
 PAIRS_NEEDED = 7
 
