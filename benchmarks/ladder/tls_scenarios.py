@@ -39,7 +39,7 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
         "tls-connects": _connects(plain["ping-storm"]),
         "tls-idle": replace(
             plain["idle"], title=f"{plain['idle'].title}, {SIDES['in']}", tls="in",
-            bounds=(Bound("bytes per connection at rest", "bytes_per_connection", CONNECTION_BYTES + TLS_CONNECTION_BYTES),),
+            bounds=(replace(plain["idle"].bounds[0], required=CONNECTION_BYTES + TLS_CONNECTION_BYTES),),
         ),
     }  # fmt: skip
 
