@@ -182,6 +182,15 @@ JAVA_ONLY_KEYS: Final[dict[str, str | None]] = {name: key.default for name, key 
 
 UNSAFE_TO_IGNORE: Final[dict[str, str]] = {name: key.why for name, key in JAVA_ONLY.items() if key.refused}
 
+# Where the Java proxy finds brokers if it is given no URL of them: refused alone, unused beside a URL.
+METADATA_STORES: Final = (
+    "metadataStoreUrl",
+    "configurationMetadataStoreUrl",
+    "zookeeperServers",
+    "configurationStoreServers",
+    "globalZookeeperServers",
+)
+
 # Families of keys that the Java proxy takes with any ending.
 JAVA_ONLY_PREFIXES: Final = {
     "brokerClient_": "settings of the Java client have no counterpart here",
