@@ -178,18 +178,18 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
     ),
 }
 
-JAVA_ONLY_KEYS: Final[dict[str, str | None]] = {name: key.default for name, key in JAVA_ONLY.items()}
-
-UNSAFE_TO_IGNORE: Final[dict[str, str]] = {name: key.why for name, key in JAVA_ONLY.items() if key.refused}
-
-# Where the Java proxy finds brokers if it is given no URL of them: refused alone, unused beside a URL.
-METADATA_STORES: Final = (
+# Where the Java proxy finds brokers if it is given no URL of them.
+METADATA_STORES = (
     "metadataStoreUrl",
     "configurationMetadataStoreUrl",
     "zookeeperServers",
     "configurationStoreServers",
     "globalZookeeperServers",
 )
+
+JAVA_ONLY_KEYS: Final[dict[str, str | None]] = {name: key.default for name, key in JAVA_ONLY.items()}
+
+UNSAFE_TO_IGNORE: Final[dict[str, str]] = {name: key.why for name, key in JAVA_ONLY.items() if key.refused}
 
 # Families of keys that the Java proxy takes with any ending.
 JAVA_ONLY_PREFIXES: Final = {
