@@ -6,16 +6,20 @@ The `apply_*` methods put a changed configuration in force, one part each; `prox
 import asyncio
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
 from limiter.semaphore import AsyncSemaphore
+from protocol.proxy_header import ProxyHeader, encode
 from protocol.slabs import SlabPool
 from proxy import limits
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_pool import BrokerPool
+from proxy.brokers.discovery import Brokers
+from proxy.brokers.names import Names
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
 from proxy.client_connection import ClientConnection
@@ -31,17 +35,21 @@ from proxy.hangup import HangupWatcher
 from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
+from proxy.live import Live
 from proxy.log import Logger
+from proxy.log_level import LogLevel
 from proxy.lookups import LookupService
 from proxy.metrics import MetricSources, ProxyMetrics
 from proxy.process_memory import container_limit_bytes
 from proxy.pump import Pump
 from proxy.refusals import RefusalLog
+from proxy.relay_log import RelayLog
 from proxy.schemas import SchemaService
 from proxy.send_buffers import SendBuffers
 from proxy.server import Listener
 from proxy.sessions import Sessions
-from proxy.target import BrokerAddress, TargetValidator, resolve
+from proxy.shutdown import Phase
+from proxy.target import BrokerAddress, TargetValidator
 from proxy.tasks import TaskScope
 from proxy.tls.arrivals import Arrival, Arrivals
 from proxy.tls.brokers import BrokerTls
@@ -54,12 +62,15 @@ from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 from proxy.version import VERSION
-from proxy.web import Readiness, WebPort, start_web
+from proxy.web.port import Readiness, WebPort, start_web
 from proxy.write_watch import WriteWatch
 
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
+# Questions to the system's resolver at a time: libuv has four threads for all of them.
+CLIENT_NAMES_AT_ONCE: Final = 3
+BROKER_NAMES_AT_ONCE: Final = 1
 
 
 class Proxy:
@@ -73,7 +84,8 @@ class Proxy:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
-        self.restart_needed: tuple[str, ...] = ()
+        self.pending: Mapping[str, str] = {}
+        self.phase = Phase.SERVING
         self._log = log
         self._loop = loop
         self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
@@ -81,6 +93,8 @@ class Proxy:
         self.usage = UsageBook(loop, names=self.identities.names)
         self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
+        self.log_level = LogLevel(log, loop, config.log_level)
+        self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
         self.heap_waits = LimiterMetrics(loop.time)
@@ -101,16 +115,22 @@ class Proxy:
             if config.tls_enabled_with_broker
             else None
         )
-        self._broker = BrokerAddress(*config.broker_hosts[0], tls=config.tls_enabled_with_broker)
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
         self._dialer = Dialer(loop, self._options, connect_seconds, broker_tls)
         request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
+        self._names = self._resolver(CLIENT_NAMES_AT_ONCE)
         self._validator = TargetValidator(
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
+            self._names,
         )
-        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls)
+        version = limits.header_version(config)
+        # Connections that no client owns say so.
+        preamble = encode(ProxyHeader(), version) if version else b""
+        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls, preamble)
+        own_names = self._resolver(BROKER_NAMES_AT_ONCE)
+        self.brokers = Brokers(loop, limits.broker_settings(config), own_names, self._dialer, self.counters, log)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -122,10 +142,18 @@ class Proxy:
             log,
             limits.pool_limits(config),
             self.identities.introductions,
+            self.brokers,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
         self._questions = ListQuestions(
-            loop, self.pool, self.limiter, self.heap_waits, self._slabs, self.counters, limits.list_limits(config)
+            loop,
+            self.pool,
+            self.brokers,
+            self.limiter,
+            self.heap_waits,
+            self._slabs,
+            self.counters,
+            limits.list_limits(config),
         )
         self.writes = WriteWatch(
             self.limiter.direct,
@@ -135,12 +163,23 @@ class Proxy:
             limits.write_limits(config),
             log,
         )
+        self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays, self._shown)
         self._metric_sources = self._sources()
         self._services = self._client_services()
-        self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
+        headers = config.ha_proxy_protocol_enabled
+        self._listener = Listener(
+            loop, self.sessions, self.counters, log, self._options, self._new_client, proxy_headers=headers
+        )
         self._arrivals = self._tls_arrivals() if config.service_port_tls is not None else None
         self._tls_listener = Listener(
-            loop, self.sessions, self.counters, log, self._options, self._new_client, self._arrivals
+            loop,
+            self.sessions,
+            self.counters,
+            log,
+            self._options,
+            self._new_client,
+            self._arrivals,
+            proxy_headers=headers,
         )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
@@ -148,6 +187,8 @@ class Proxy:
         self.port = 0
         self.tls_port = 0
         self.counters.broker_connection_states = self.pool.states
+        self.counters.broker_member_states = self.brokers.states
+        self.counters.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
         self.counters.budget_bytes = worst_case_bytes(config)
         self.counters.config_applied_at = time.time()
         self._started_at = self._collected_at = loop.time()
@@ -167,30 +208,43 @@ class Proxy:
         self.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()
+        self.brokers.start()
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
         self._control = await open_control(
             self._loop,
             config.control_socket_path,
             self.port,
-            self._shown,
+            self.live.answers(),
             self._log,
             lambda error: self.counters.internal_error(error, "control"),
         )
         metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
-        self._web = await start_web(config, metrics.render, self.readiness)
+        self._web = await start_web(config, metrics.render, self.readiness, self.live.documents())
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 
-    async def stop(self) -> None:
-        """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
-        self.readiness.draining = True
+    def enter(self, phase: Phase, *, ready: bool) -> None:
+        """Hear how far the end of the proxy is, and whether readiness probes are still to succeed."""
+        self.phase = phase
+        self.readiness.draining = not ready
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Stop accepting, let requests under way end until the drain is over, and close everything.
+
+        Without `drain_seconds` it takes `shutdownDrainMillis` at most.
+        """
+        if self.phase is not Phase.CLOSING:
+            self.enter(Phase.DRAINING, ready=False)
         await self._listener.close()
         await self._tls_listener.close()
-        await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
+        millis = self.config.shutdown_drain_millis
+        await self.sessions.drain(millis / 1000 if drain_seconds is None else drain_seconds)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
         await self.identities.close()
+        await self.brokers.close()
+        await self._names.close()
         self.close_control()
         await self.tls_files.close()
         if self._arrivals is not None:
@@ -199,6 +253,7 @@ class Proxy:
         await self._scope.emptied()
         if self._web is not None:
             await self._web.close()
+        self.log_level.end()
         self.limiter.close()
         self.hangup.close()
         self.pump.close()
@@ -210,7 +265,13 @@ class Proxy:
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
         # The operator's own broker needs no permission; a redirect may lead only where clients may go.
-        return await (resolve(broker) if broker == self._broker else self._validator.resolve(broker))
+        return await (self.brokers.resolve(broker) if broker in self.brokers else self._validator.resolve(broker))
+
+    def _resolver(self, at_once: int) -> Names:
+        def crashed(error: BaseException) -> None:
+            self.counters.internal_error(error, "names")
+
+        return Names(self._loop, self.config.broker_dns_ttl_seconds, at_once, crashed)
 
     async def _tick(self) -> None:
         while True:
@@ -222,6 +283,7 @@ class Proxy:
             self._collect_cycles(now)
             await self.writes.sweep(now)
             self.refusals.flush()
+            self.relay_log.tick(now)
             self._rates.tick(now, self.counters.list_outcomes)
 
     def _collect_cycles(self, now: float) -> None:
@@ -236,13 +298,14 @@ class Proxy:
         return top_document(
             TopSources(
                 config=self.config,
-                restart_needed=self.restart_needed,
+                restart_needed=tuple(self.pending),
                 metrics=self._metric_sources,
                 sessions=self.sessions,
                 usage=self.usage,
                 refusals=self.refusals,
                 rates=self._rates,
-                draining=self.readiness.draining,
+                state=self.phase,
+                brokers=self.brokers.shown(),
                 uptime_seconds=self._loop.time() - self._started_at,
                 port=self.port,
             )
@@ -250,10 +313,11 @@ class Proxy:
 
     # --- live changes (`proxy.reload` says which key needs which) -----------------------------------
 
-    def take_config(self, config: Config, restart_needed: Sequence[str]) -> None:
-        """Keep the configuration in force, and the keys whose new value waits for a restart."""
+    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
+        """Keep the configuration in force, and the values that wait for a restart, for human eyes (None: the same)."""
         self.config = config
-        self.restart_needed = tuple(restart_needed)
+        if pending is not None:
+            self.pending = pending
         self.counters.config_applied_at = time.time()
 
     def apply_limiter(self, config: Config) -> None:
@@ -317,8 +381,12 @@ class Proxy:
         self._note_budget()
 
     def apply_log_level(self, config: Config) -> None:
-        """Write lines of another level from now on."""
-        self._log.set_level(config.log_level)
+        """Write lines of another level from now on, or when the level for a while is over."""
+        self.log_level.configure(config.log_level)
+
+    def apply_relay_log(self, config: Config) -> None:
+        """Show more or less of relays that begin from now on."""
+        self.relay_log.set_level(int(config.proxy_log_level))
 
     # --- parts --------------------------------------------------------------------------------------
 
@@ -326,12 +394,12 @@ class Proxy:
         """Look at the files of certificates soon."""
         self.tls_files.look()
 
-    def _new_client(self, address: str) -> ClientConnection:
-        return ClientConnection(self._services, address)
+    def _new_client(self, address: str, header: ProxyHeader | None) -> ClientConnection:
+        return ClientConnection(self._services, address, header)
 
     def _tls_arrivals(self) -> Arrivals:
         def became_client(arrival: Arrival) -> ClientConnection:
-            client = self._new_client(arrival.client_address)
+            client = self._new_client(arrival.client_address, arrival.header)
             self.sessions.became_client(arrival, client)
             return client
 
@@ -363,10 +431,12 @@ class Proxy:
                 counters,
                 self._dialer,
                 self._validator,
-                self._broker,
+                self.brokers,
+                limits.target_rules(config),
                 self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
+                self.relay_log,
             ),
             sessions=self.sessions,
             server_version=self.identities.introductions.versions.server_version,
@@ -391,8 +461,16 @@ class Proxy:
         return RequestServices(
             loop=loop,
             counters=counters,
-            broker=self._broker,
-            lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
+            brokers=self.brokers,
+            lookups=LookupService(
+                loop,
+                self.pool,
+                self.brokers,
+                lookups,
+                counters,
+                request_seconds,
+                tls=config.tls_enabled_with_broker,
+            ),
             topic_lists=TopicListService(
                 loop,
                 self.limiter,
@@ -407,7 +485,15 @@ class Proxy:
             ),
             turns=self.turns,
             schemas=SchemaService(
-                loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds, self._charging
+                loop,
+                self.pool,
+                self.brokers,
+                self.limiter,
+                self._slabs,
+                counters,
+                refusals,
+                request_seconds,
+                self._charging,
             ),
             refusals=refusals,
         )

@@ -161,7 +161,7 @@ class ClientHandshake:
         """Join the client to the broker it names; from then on a relay owns both sockets."""
         client, direct_mode = self._client, self._services.direct_mode
         try:
-            broker = await direct_mode.connect(connect, client.principal)
+            broker = await direct_mode.connect(connect, client.principal, client.origin())
         except DirectRefused as refused:
             self._refuse(refused.code, refused.message, refused.cause)
             return
@@ -176,7 +176,7 @@ class ClientHandshake:
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
-        relay = direct_mode.join(self._services.sessions.relay_ended, key=client.charged)
+        relay = direct_mode.join(self._services.sessions.relay_ended, key=client.charged, client=client.name)
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:
             self._watch_relay(relay, credentials)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import Self
+from typing import Any, Self
 
 import trustme
 
@@ -26,14 +26,19 @@ from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, 
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.support.loops import eventually
 from tests.support.proxy_under_test import Stage
+from tests.support.raw_broker import RawBroker, Serve, raw_broker
 
 HOST = "localhost"
 PIECE_BYTES = 64 * 1024
 
 
-@cache
 def authority(name: str = "first") -> trustme.CA:
     """Give the authority of that name; it is the same in all tests."""
+    return _authority(name)
+
+
+@cache
+def _authority(name: str) -> trustme.CA:
     return trustme.CA(organization_name=name)
 
 
@@ -83,12 +88,12 @@ class PemFiles:
         return files
 
     @property
-    def server_keys(self) -> dict[str, object]:
+    def server_keys(self) -> dict[str, Any]:
         """Give the keys of a proxy that serves TLS with them."""
         return {"servicePortTls": 0, "tlsCertificateFilePath": self.certificate, "tlsKeyFilePath": self.key}
 
     @property
-    def broker_keys(self) -> dict[str, object]:
+    def broker_keys(self) -> dict[str, Any]:
         """Give the keys of a proxy that speaks TLS to its broker."""
         return {"tlsEnabledWithBroker": "true", "brokerClientTrustCertsFilePath": self.trust}
 
@@ -233,6 +238,8 @@ class TlsClient(AsyncClient):
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_side: bool = False) -> None:
         super().__init__(sock)
         self.sealer = Sealer(context, server_side=server_side)
+        # What the kernel did not take of a record must go before anything else.
+        self._unsent = b""
 
     async def shake(self) -> Self:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -240,10 +247,18 @@ class TlsClient(AsyncClient):
         return self
 
     async def send(self, data: bytes) -> None:
-        await super().send(self.sealer.seal(data))
+        unsent, self._unsent = self._unsent, b""
+        await super().send(unsent + self.sealer.seal(data))
 
     def send_now(self, data: bytes) -> int:
-        raise NotImplementedError("a record cannot be sent in part")
+        """Send all of it or none, as far as its records go."""
+        if self._unsent:
+            self._unsent = self._unsent[super().send_now(self._unsent) :]
+        if self._unsent:
+            return 0
+        sealed = self.sealer.seal(data)
+        self._unsent = sealed[super().send_now(sealed) :]
+        return len(data)
 
     async def receive(self, size: int) -> bytes:
         data = bytearray()
@@ -267,6 +282,21 @@ class TlsClient(AsyncClient):
         if not piece:
             raise Closed("close_notify")
         return piece
+
+
+@asynccontextmanager
+async def tls_broker(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIterator[RawBroker]:
+    """Run `serve` for each connection, hands shaken."""
+    accepted = server_context() if context is None else context
+
+    async def shaken(peer: AsyncClient) -> None:
+        assert isinstance(peer, TlsClient)
+        with suppress(ssl.SSLError):
+            await peer.shake()
+            await serve(peer)
+
+    async with raw_broker(shaken, lambda sock: TlsClient(sock, accepted, server_side=True)) as broker:
+        yield broker
 
 
 async def tls_client(stage: Stage, context: ssl.SSLContext | None = None, rcvbuf: int | None = None) -> TlsClient:
