@@ -71,6 +71,7 @@ FIELDS = {
     "stage": "what a refused request waited for, or which limit it passed",
     "subject": "namespace or topic that a request was about",
     "target": "address that a client wants to be connected to",
+    "tls_port": "TCP port for clients with TLS",
     "top_holders": "who holds most of a limiter, with bytes",
     "topic": "Pulsar topic",
     "version": "version of this proxy",
