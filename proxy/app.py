@@ -6,8 +6,9 @@ The `apply_*` methods put a changed configuration in force, one part each; `prox
 import asyncio
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -47,7 +48,10 @@ from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 from proxy.version import NAME, VERSION
-from proxy.web import Readiness, WebPort, start_web
+from proxy.web.broker_ports import BrokerPorts, is_loopback
+from proxy.web.pages import Readiness, own_pages
+from proxy.web.port import WebParts, WebPort, start_web
+from proxy.web.settings import web_limits
 from proxy.write_watch import WriteWatch
 
 TICK_SECONDS: Final = 1.0
@@ -90,6 +94,11 @@ class Proxy:
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
+        self._web_validator = TargetValidator(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_web_service_allowed_target_ports,
+        )
         self._request_dialer = Dialer(loop, request_options, connect_seconds)
         self.pool = BrokerPool(
             loop,
@@ -119,6 +128,7 @@ class Proxy:
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
+        self._broker_listeners: list[Listener] = []
         self._control: ControlSocket | None = None
         self.port = 0
         self.counters.broker_connection_states = self.pool.states
@@ -147,14 +157,15 @@ class Proxy:
             lambda error: self.counters.internal_error(error, "control"),
         )
         metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
-        self._web = await start_web(config, metrics.render, self.readiness)
+        self._web = await start_web(self._web_parts(metrics.render))
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
         self.readiness.draining = True
-        await self._listener.close()
+        for listener in (self._listener, *self._broker_listeners):
+            await listener.close()
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
@@ -274,6 +285,16 @@ class Proxy:
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
+        self._web_validator.apply(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_web_service_allowed_target_ports,
+        )
+
+    def apply_web(self, config: Config) -> None:
+        """Change times of what is passed on by the web ports."""
+        if self._web is not None:
+            self._web.apply(web_limits(config))
 
     def apply_budget(self, config: Config) -> None:
         """Add the worst case up anew."""
@@ -286,8 +307,42 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
-    def _new_client(self, address: str) -> ClientConnection:
-        return ClientConnection(self._services, address)
+    def _new_client(self, address: str, target: str = "") -> ClientConnection:
+        return ClientConnection(self._services, address, target)
+
+    def _listen_for_broker(self, port: int, broker: BrokerAddress, _: bool) -> int:
+        """Join who comes to `port` to `broker`; raises OSError if the port cannot be had."""
+        new_client = partial(self._new_client, target=str(broker))
+        listener = Listener(self._loop, self.sessions, self.counters, self._log, self._options, new_client)
+        port = listener.open(self.config.bind_address, port, self.config.accept_backlog)
+        self._broker_listeners.append(listener)
+        return port
+
+    def _web_parts(self, render_metrics: Callable[[], bytes]) -> WebParts:
+        config = self.config
+        return WebParts(
+            config=config,
+            pages=own_pages(config.status_file_path, render_metrics, self.readiness),
+            direct=self.limiter.direct,
+            charging=self._charging,
+            refusals=self.refusals,
+            usage=self.usage,
+            writes=self.writes,
+            validator=self._web_validator,
+            hangup=self.hangup,
+            counters=self.counters,
+            log=self._log,
+            lookups=BrokerPorts(
+                config.http_lookup_ports,
+                self._listen_for_broker,
+                self._loop.time,
+                self._log,
+                advertised=config.advertised_address,
+                loopback=is_loopback(config.bind_address),
+                tls_to_brokers=config.tls_enabled_with_broker,
+                tls_ports=False,
+            ),
+        )
 
     def _client_services(self) -> ClientServices:
         config, loop, counters = self.config, self._loop, self.counters

@@ -123,15 +123,18 @@ class ClientConnection(Endpoint):
         "_send_buffer_bytes",
         "_services",
         "_state",
+        "_target",
         "client_address",
         "name",
         "output",
         "principal",
     )
 
-    def __init__(self, services: ClientServices, client_address: str) -> None:
+    def __init__(self, services: ClientServices, client_address: str, target: str = "") -> None:
         super().__init__(services.loop, services.shared, services.hangup)
         self._services = services
+        # On a port that belongs to one broker: clients that look up by HTTP name none in their CONNECT.
+        self._target = target
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
         self._state = ConnectionState(Role.CLIENT)
         self._scope = TaskScope(self.crashed)
@@ -450,6 +453,8 @@ class ClientConnection(Endpoint):
             )
             return
         self._state.enter(State.CONNECTING)
+        if self._target and not connect.HasField("proxy_to_broker_url"):
+            connect.proxy_to_broker_url = self._target
         if connect.HasField("proxy_to_broker_url"):
             self._state.enter(State.CONNECTING_TO_BROKER)
             self._services.sessions.handshake_done(self)
