@@ -6,6 +6,7 @@ The `apply_*` methods put a changed configuration in force, one part each; `prox
 import asyncio
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,20 +14,26 @@ from time import perf_counter
 from typing import Final
 
 from limiter.semaphore import AsyncSemaphore
+from protocol.proxy_header import ProxyHeader, encode
 from protocol.slabs import SlabPool
 from proxy import limits
+from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_pool import BrokerPool
+from proxy.brokers.discovery import Brokers
+from proxy.brokers.names import Names
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
-from proxy.client_connection import ClientConnection, ClientServices
+from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
+from proxy.client_services import ClientServices
 from proxy.config import Config
 from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import Dialer
-from proxy.direct_mode import DirectMode, Versions
+from proxy.direct_mode import DirectMode
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
@@ -39,16 +46,21 @@ from proxy.schemas import SchemaService
 from proxy.send_buffers import SendBuffers
 from proxy.server import Listener
 from proxy.sessions import Sessions
-from proxy.target import BrokerAddress, TargetValidator, resolve
+from proxy.target import BrokerAddress, TargetValidator
 from proxy.tasks import TaskScope
+from proxy.tls.arrivals import Arrival, Arrivals
+from proxy.tls.brokers import BrokerTls
+from proxy.tls.files import TlsFiles
+from proxy.tls.transport import TlsShared
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
-from proxy.version import NAME, VERSION
+from proxy.version import VERSION
 from proxy.web.broker_ports import BrokerPorts, is_loopback
+from proxy.web.clients import Guard
 from proxy.web.pages import Readiness, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 from proxy.web.settings import web_limits
@@ -57,23 +69,32 @@ from proxy.write_watch import WriteWatch
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
+# Questions to the system's resolver at a time: libuv has four threads for all of them.
+CLIENT_NAMES_AT_ONCE: Final = 3
+BROKER_NAMES_AT_ONCE: Final = 1
 
 
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        role_finder: RoleFinder | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
-        self.usage = UsageBook(loop)
-        self.refusals = RefusalLog(log, loop)
+        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
+        self.identities = make_identities(config, loop, self.counters, log, role_finder)
+        self.usage = UsageBook(loop, names=self.identities.names)
+        self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
-        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
@@ -85,21 +106,35 @@ class Proxy:
         self._charging = Charging(config.topic_list_fairness)
         self.sessions = Sessions(loop, self.counters, log, limits.session_limits(config))
         self._options = limits.socket_options(config)
-        self._broker = BrokerAddress(*config.broker_hosts[0])
+        self.tls_files = TlsFiles(config, self.counters, log)
+        self._tls_shared = TlsShared(Turns(loop, perf_counter), config.relay_buffer_bytes)
+        broker_tls = (
+            BrokerTls(loop, self._tls_shared, self.tls_files.broker_client, self.counters)
+            if config.tls_enabled_with_broker
+            else None
+        )
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
-        self._dialer = Dialer(loop, self._options, connect_seconds)
+        self._dialer = Dialer(loop, self._options, connect_seconds, broker_tls)
         request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
+        self._names = self._resolver(CLIENT_NAMES_AT_ONCE)
         self._validator = TargetValidator(
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
+            self._names,
         )
         self._web_validator = TargetValidator(
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_web_service_allowed_target_ports,
+            self._names,
         )
-        self._request_dialer = Dialer(loop, request_options, connect_seconds)
+        version = limits.header_version(config)
+        # Connections that no client owns say so.
+        preamble = encode(ProxyHeader(), version) if version else b""
+        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls, preamble)
+        own_names = self._resolver(BROKER_NAMES_AT_ONCE)
+        self.brokers = Brokers(loop, limits.broker_settings(config), own_names, self._dialer, self.counters, log)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -110,10 +145,19 @@ class Proxy:
             self.counters,
             log,
             limits.pool_limits(config),
+            self.identities.introductions,
+            self.brokers,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
         self._questions = ListQuestions(
-            loop, self.pool, self.limiter, self.heap_waits, self._slabs, self.counters, limits.list_limits(config)
+            loop,
+            self.pool,
+            self.brokers,
+            self.limiter,
+            self.heap_waits,
+            self._slabs,
+            self.counters,
+            limits.list_limits(config),
         )
         self.writes = WriteWatch(
             self.limiter.direct,
@@ -125,13 +169,31 @@ class Proxy:
         )
         self._metric_sources = self._sources()
         self._services = self._client_services()
-        self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
+        headers = config.ha_proxy_protocol_enabled
+        self._listener = Listener(
+            loop, self.sessions, self.counters, log, self._options, self._new_client, proxy_headers=headers
+        )
+        self._arrivals = self._tls_arrivals() if config.service_port_tls is not None else None
+        self._tls_listener = Listener(
+            loop,
+            self.sessions,
+            self.counters,
+            log,
+            self._options,
+            self._new_client,
+            self._arrivals,
+            proxy_headers=headers,
+        )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
         self._broker_listeners: list[Listener] = []
+        self._broker_arrivals: list[Arrivals] = []
         self._control: ControlSocket | None = None
         self.port = 0
+        self.tls_port = 0
         self.counters.broker_connection_states = self.pool.states
+        self.counters.broker_member_states = self.brokers.states
+        self.counters.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
         self.counters.budget_bytes = worst_case_bytes(config)
         self.counters.config_applied_at = time.time()
         self._started_at = self._collected_at = loop.time()
@@ -145,7 +207,13 @@ class Proxy:
         """Listen on both ports; raises OSError if one of them cannot be had."""
         config = self.config
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
+        if config.service_port_tls is not None:
+            self.tls_port = self._tls_listener.open(config.bind_address, config.service_port_tls, config.accept_backlog)
+            self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
+        self.tls_files.start()
         self._scope.start(self._tick())
+        self.identities.start()
+        self.brokers.start()
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
         self._control = await open_control(
@@ -164,12 +232,19 @@ class Proxy:
     async def stop(self) -> None:
         """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
         self.readiness.draining = True
-        for listener in (self._listener, *self._broker_listeners):
+        for listener in (self._listener, self._tls_listener, *self._broker_listeners):
             await listener.close()
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
+        await self.identities.close()
+        await self.brokers.close()
+        await self._names.close()
         self.close_control()
+        await self.tls_files.close()
+        for arrivals in (self._arrivals, *self._broker_arrivals):
+            if arrivals is not None:
+                await arrivals.close()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
@@ -185,7 +260,13 @@ class Proxy:
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
         # The operator's own broker needs no permission; a redirect may lead only where clients may go.
-        return await (resolve(broker) if broker == self._broker else self._validator.resolve(broker))
+        return await (self.brokers.resolve(broker) if broker in self.brokers else self._validator.resolve(broker))
+
+    def _resolver(self, at_once: int) -> Names:
+        def crashed(error: BaseException) -> None:
+            self.counters.internal_error(error, "names")
+
+        return Names(self._loop, self.config.broker_dns_ttl_seconds, at_once, crashed)
 
     async def _tick(self) -> None:
         while True:
@@ -218,6 +299,7 @@ class Proxy:
                 refusals=self.refusals,
                 rates=self._rates,
                 draining=self.readiness.draining,
+                brokers=self.brokers.shown(),
                 uptime_seconds=self._loop.time() - self._started_at,
                 port=self.port,
             )
@@ -307,19 +389,51 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
-    def _new_client(self, address: str, target: str = "") -> ClientConnection:
-        return ClientConnection(self._services, address, target)
+    def files_may_have_changed(self) -> None:
+        """Look at the files of certificates soon."""
+        self.tls_files.look()
 
-    def _listen_for_broker(self, port: int, broker: BrokerAddress, _: bool) -> int:
+    def _new_client(self, address: str, header: ProxyHeader | None, target: str = "") -> ClientConnection:
+        return ClientConnection(self._services, address, header, target)
+
+    def _tls_arrivals(self, target: str = "") -> Arrivals:
+        def became_client(arrival: Arrival) -> ClientConnection:
+            client = self._new_client(arrival.client_address, arrival.header, target)
+            self.sessions.became_client(arrival, client)
+            return client
+
+        return Arrivals(
+            self._loop,
+            self._tls_shared,
+            self.tls_files.server,
+            self.config.max_concurrent_tls_handshakes,
+            self.sessions,
+            became_client,
+            self.counters,
+            self._log,
+        )
+
+    def _listen_for_broker(self, port: int, broker: BrokerAddress, tls: bool) -> int:
         """Join who comes to `port` to `broker`; raises OSError if the port cannot be had."""
-        new_client = partial(self._new_client, target=str(broker))
-        listener = Listener(self._loop, self.sessions, self.counters, self._log, self._options, new_client)
+        arrivals = self._tls_arrivals(str(broker)) if tls else None
+        listener = Listener(
+            self._loop,
+            self.sessions,
+            self.counters,
+            self._log,
+            self._options,
+            partial(self._new_client, target=str(broker)),
+            arrivals,
+            proxy_headers=self.config.ha_proxy_protocol_enabled,
+        )
         port = listener.open(self.config.bind_address, port, self.config.accept_backlog)
         self._broker_listeners.append(listener)
+        if arrivals is not None:
+            self._broker_arrivals.append(arrivals)
         return port
 
     def _web_parts(self, render_metrics: Callable[[], bytes]) -> WebParts:
-        config = self.config
+        config, clients = self.config, self.identities.clients
         return WebParts(
             config=config,
             pages=own_pages(config.status_file_path, render_metrics, self.readiness),
@@ -340,13 +454,16 @@ class Proxy:
                 advertised=config.advertised_address,
                 loopback=is_loopback(config.bind_address),
                 tls_to_brokers=config.tls_enabled_with_broker,
-                tls_ports=False,
+                tls_ports=config.service_port_tls is not None,
             ),
+            guard=Guard(clients) if clients is not None else None,
+            own=self.identities.own,
+            tls_server=self.tls_files.web,
+            tls_client=self.tls_files.broker_client if config.tls_enabled_with_broker else None,
         )
 
     def _client_services(self) -> ClientServices:
         config, loop, counters = self.config, self._loop, self.counters
-        versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
         return ClientServices(
             loop=loop,
             shared=self.shared,
@@ -362,17 +479,19 @@ class Proxy:
                 counters,
                 self._dialer,
                 self._validator,
-                self._broker,
-                versions,
+                self.brokers,
+                limits.target_rules(config),
+                self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
             ),
             sessions=self.sessions,
-            server_version=versions.server_version,
+            server_version=self.identities.introductions.versions.server_version,
             writes=self.writes,
             turns=self.turns,
             charging=self._charging,
             send_buffers=SendBuffers(counters),
+            authentication=self.identities.clients,
         )
 
     def _request_services(self) -> RequestServices:
@@ -389,8 +508,16 @@ class Proxy:
         return RequestServices(
             loop=loop,
             counters=counters,
-            broker=self._broker,
-            lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
+            brokers=self.brokers,
+            lookups=LookupService(
+                loop,
+                self.pool,
+                self.brokers,
+                lookups,
+                counters,
+                request_seconds,
+                tls=config.tls_enabled_with_broker,
+            ),
             topic_lists=TopicListService(
                 loop,
                 self.limiter,
@@ -405,7 +532,15 @@ class Proxy:
             ),
             turns=self.turns,
             schemas=SchemaService(
-                loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds, self._charging
+                loop,
+                self.pool,
+                self.brokers,
+                self.limiter,
+                self._slabs,
+                counters,
+                refusals,
+                request_seconds,
+                self._charging,
             ),
             refusals=refusals,
         )

@@ -11,6 +11,7 @@ from time import monotonic
 from proxy.quantiles import SlidingQuantiles
 
 RELOAD_RESULTS = ("applied", "refused", "ignored")
+KEY_FILE_RESULTS = ("applied", "refused")
 
 
 class WatchOvershoot(StrEnum):
@@ -79,6 +80,54 @@ class WebCounters:
         self.refused[kind] = self.refused.get(kind, 0) + 1
 
 
+class AuthenticationCounters:
+    """Who proved a role and who did not (`proxy.auth.providers.AuthenticationObserver`).
+
+    Labels are this proxy's words only, so a client cannot make new ones.
+    """
+
+    __slots__ = ("expired_tokens", "failures", "reloads", "successes")
+
+    def __init__(self) -> None:
+        self.successes: dict[tuple[str, ...], int] = {}
+        self.failures: dict[tuple[str, ...], int] = {}
+        self.expired_tokens = 0
+        self.reloads: dict[str, int] = dict.fromkeys(KEY_FILE_RESULTS, 0)
+
+    def succeeded(self, provider: str, method: str) -> None:
+        """Count a role that was proven."""
+        self.successes[provider, method] = self.successes.get((provider, method), 0) + 1
+
+    def failed(self, provider: str, method: str, reason: str) -> None:
+        """Count credentials that were refused."""
+        self.failures[provider, method, reason] = self.failures.get((provider, method, reason), 0) + 1
+
+    def expired(self) -> None:
+        """Count a token that was good once."""
+        self.expired_tokens += 1
+
+    def reloaded(self, result: str) -> None:
+        """Count a file of keys or passwords that changed."""
+        self.reloads[result] += 1
+
+
+class TlsCounters:
+    """TLS handshakes, and the certificates of this proxy. `expiries` gives the seconds each has left."""
+
+    __slots__ = ("expiries", "handshakes", "handshakes_in_flight", "handshakes_waiting", "reloads")
+
+    def __init__(self) -> None:
+        self.handshakes: dict[tuple[str, str], int] = dict.fromkeys((("client", "done"), ("broker", "done")), 0)
+        self.handshakes_in_flight = 0
+        self.handshakes_waiting = 0
+        self.reloads: dict[str, int] = dict.fromkeys(("applied", "refused"), 0)
+        self.expiries: Callable[[], Mapping[str, float]] = dict
+
+    def handshake(self, peer: str, result: str) -> None:
+        """Count the end of a handshake with a client or a broker."""
+        self.handshakes[peer, result] = self.handshakes.get((peer, result), 0) + 1
+
+
 class Counters:
     """What the proxy has done since it started; change the attributes directly.
 
@@ -90,10 +139,15 @@ class Counters:
         "_report",
         "accept_pauses",
         "active_connections",
+        "authentication",
         "binary_bytes",
         "binary_ops",
         "broker_connection_pauses",
         "broker_connection_states",
+        "broker_fail_overs",
+        "broker_looks",
+        "broker_member_states",
+        "broker_names",
         "broker_open_failures",
         "budget_bytes",
         "client_send_buffer_bytes",
@@ -121,6 +175,7 @@ class Counters:
         "relay_bytes_to_broker",
         "relay_bytes_to_client",
         "stalled_readers",
+        "tls",
         "unknown_broker_answers",
         "watch",
         "web",
@@ -158,6 +213,10 @@ class Counters:
         self.relay_bytes_to_client = 0
         self.broker_connection_pauses = 0
         self.broker_connection_states: Callable[[], Mapping[str, int]] = dict
+        self.broker_member_states: Callable[[], Mapping[str, int]] = dict
+        self.broker_names: Callable[[], Mapping[str, int]] = dict
+        self.broker_fail_overs = 0
+        self.broker_looks: dict[str, int] = {"reached": 0, "failed": 0}
         self.unknown_broker_answers = 0
         self.broker_open_failures: dict[str, int] = {}
         self.failed_requests: dict[str, int] = {}
@@ -166,6 +225,8 @@ class Counters:
         self.budget_bytes = 0
         self.watch = WatchCounters()
         self.web = WebCounters()
+        self.authentication = AuthenticationCounters()
+        self.tls = TlsCounters()
         self.client_send_buffer_bytes = 0
         self.writers = 0
         self.writers_kernel_bytes = 0

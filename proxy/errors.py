@@ -25,13 +25,23 @@ class DisconnectCause(StrEnum):
     SECOND_CONNECTED = SECOND_CONNECTED
     UNSUPPORTED_VERSION = "unsupported_version"
     PROXY_VERSION_REFUSED = "proxy_version_refused"
+    AUTHENTICATION_FAILED = "authentication_failed"
+    CREDENTIALS_EXPIRED = "credentials_expired"
+    CREDENTIALS_NOT_RENEWED = "credentials_not_renewed"
     TARGET_REFUSED = "target_refused"
     BROKER_UNREACHABLE = "broker_unreachable"
     BROKER_REFUSED = "broker_refused"
+    NO_BROKER_CREDENTIALS = "no_broker_credentials"
     BROKER_SILENT = "broker_silent"
     HANDSHAKE_TIMEOUT = "handshake_timeout"
+    TLS_HANDSHAKE_FAILED = "tls_handshake_failed"
+    TLS_ERROR = "tls_error"
+    NOT_TLS = "not_tls"
+    TLS_ON_PLAIN_PORT = "tls_on_plain_port"
     KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
     READ_TIMEOUT = "read_timeout"
+    CONNECTION_AGE = "connection_age"
+    MALFORMED_PROXY_HEADER = "malformed_proxy_header"
     CONNECTION_LIMIT = "connection_limit"
     MEMORY_LIMIT = "memory_limit"
     WRITE_FAILED = "write_failed"
@@ -58,6 +68,22 @@ class BrokerUnavailable(ProxyError):
     """No broker connection could be had: refused, timed out, or too many are open."""
 
 
+class CredentialsUnavailable(ProxyError):
+    """The proxy has no credentials for a broker now; the text says why and holds no part of them."""
+
+
+class BrokerUnreachable(BrokerUnavailable):
+    """The broker did not even answer TCP."""
+
+
+class BrokerNotReady(BrokerUnavailable):
+    """The broker says that it does not serve now."""
+
+
+class NoSocket(BrokerUnavailable):
+    """This proxy has no socket left to connect with; no broker is to blame."""
+
+
 class TargetRefused(ProxyError):
     """The address is not one this proxy may connect to."""
 
@@ -69,6 +95,10 @@ class RequestFailed(ProxyError):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+# What a request that was not answered may be tried on another broker after.
+FAIL_OVER: tuple[type[ProxyError], ...] = (ConnectionClosed, BrokerUnavailable)
 
 
 class OverLimit(RequestFailed):
@@ -100,7 +130,7 @@ def request_failure(error: BaseException) -> RequestFailed:
         return RequestFailed(ServerError.TooManyRequests, str(error))
     if isinstance(error, TimeoutError):
         return RequestFailed(ServerError.ServiceNotReady, "the broker did not answer in time")
-    if isinstance(error, BrokerUnavailable | ConnectionClosed):
+    if isinstance(error, BrokerUnavailable | ConnectionClosed | CredentialsUnavailable):
         return RequestFailed(ServerError.ServiceNotReady, str(error))
     return RequestFailed(ServerError.UnknownError, "internal error of the proxy, see its log")
 

@@ -8,11 +8,13 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from protocol.errors import MalformedFrame
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
+from proxy.proxy_headers import read_proxy_header
 from proxy.tasks import TaskScope
 
 if TYPE_CHECKING:
@@ -25,14 +27,12 @@ HANDSHAKE_SECONDS: Final = 10.0
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 CurrentContext = Callable[[], ssl.SSLContext]
-ReadOrigin = Callable[[socket.socket], Awaitable[str | None]]
 
 
 class HttpListener:
     """Accept on one address until closed.
 
-    `tls` gives the context for new connections; `read_origin` reads the PROXY protocol's header, and gives the
-    client's address if one is in it.
+    `tls` gives the context for new connections; with `proxy_headers` a balancer may say whom it stands for.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class HttpListener:
         most_connections: int,
         *,
         tls: CurrentContext | None = None,
-        read_origin: ReadOrigin | None = None,
+        proxy_headers: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._server = server
         self._counters = counters
         self._most_connections = most_connections
         self._tls = tls
-        self._read_origin = read_origin
+        self._proxy_headers = proxy_headers
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
         self._socket: socket.socket | None = None
         self._resume: asyncio.TimerHandle | None = None
@@ -109,11 +109,13 @@ class HttpListener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                if self._read_origin is not None:
-                    address = await self._read_origin(accepted) or address
+                if self._proxy_headers:
+                    header = await read_proxy_header(self._loop, accepted)
+                    if header is not None and header.source is not None:
+                        address = header.source.host
                 tls = self._tls() if self._tls is not None else None
                 await self._loop.connect_accepted_socket(lambda: self._connection(address), accepted, ssl=tls)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, MalformedFrame):
             # No TLS, no header, or gone before it was accepted: nothing to answer.
             accepted.close()
         except BaseException:

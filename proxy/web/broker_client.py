@@ -7,7 +7,6 @@ steps, so that a body takes its window and no more.
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,9 +74,8 @@ def open_client(
     configured_hosts: frozenset[str],
     validator: TargetValidator,
     dns_seconds: int,
-    tls: ssl.SSLContext | None,
 ) -> aiohttp.ClientSession:
-    """Open the client that all requests share; `tls` is for https URLs, None for the system's authorities."""
+    """Open the client that all requests share."""
 
     def socket_of(found: Any) -> socket.socket:
         family, kind, protocol, _, _ = found
@@ -90,7 +88,7 @@ def open_client(
     connector = _Connector(
         limit=0, limit_per_host=MOST_CONNECTIONS_A_SERVER, keepalive_timeout=IDLE_SECONDS,
         resolver=CheckedResolver(configured_hosts, validator), ttl_dns_cache=dns_seconds,
-        ssl=tls if tls is not None else True, socket_factory=socket_of,
+        socket_factory=socket_of,
     )  # fmt: skip
     return aiohttp.ClientSession(
         connector=connector,

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from proxy.auth.http_header import credentials_of_header
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
 from proxy.web.refused import HttpRefused
 
@@ -32,39 +33,40 @@ class WebClient:
         return None if self.role is None else Principal(self.role)
 
 
-class HttpAuthenticator(Protocol):
-    """Who vouches for credentials (`proxy.auth.providers.Authenticator` is one)."""
+class Verifier(Protocol):
+    """Who vouches for credentials (`proxy.auth.client_authentication.ClientAuthentication`)."""
 
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def verify(self, presented: AuthData, certificate: bytes | None) -> Authenticated:
         """Find the role; raises AuthenticationFailed."""
 
-
-class HeaderReader(Protocol):
-    """How an `Authorization` header is read (`proxy.auth.providers.credentials_of_header`)."""
-
-    def __call__(self, value: str) -> AuthData | None:
-        """Give the method and its data, None for a header of no known kind."""
+    def refused(self, client: str, failure: AuthenticationFailed) -> None:
+        """Tell the operator of a client that proved nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What `authenticationEnabled` means for the web ports."""
 
-    authenticator: HttpAuthenticator
-    read_header: HeaderReader
+    verifier: Verifier
 
-    async def role_of(self, authorization: str | None, certificate: bytes | None) -> str:
+    async def role_of(self, client: WebClient, authorization: str | None, certificate: bytes | None) -> str:
         """Give the role of a request's header or certificate; raises HttpRefused with 401."""
         try:
-            found = None if authorization is None else self.read_header(authorization)
-            if authorization is not None and found is None:
-                raise AuthenticationFailed("the authorization header is of no known kind")
-            if found is None:
-                found = AuthData("none" if certificate is None else "tls", b"")
-            return (await self.authenticator.authenticate(found.method, found.data, certificate)).role
+            presented = _presented(authorization, certificate)
+            return (await self.verifier.verify(presented, certificate)).role
         except AuthenticationFailed as failed:
+            self.verifier.refused(client.name, failed)
             challenge = (("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", "Basic"))
             raise HttpRefused(401, f"failed to authenticate: {failed}", "authentication", challenge) from failed
+
+
+def _presented(authorization: str | None, certificate: bytes | None) -> AuthData:
+    if authorization is None:
+        return AuthData("none" if certificate is None else "tls", b"")
+    found = credentials_of_header(authorization)
+    if found is None:
+        raise AuthenticationFailed("the authorization header is of no known kind")
+    return found
 
 
 def client_of(request: "BaseRequest", accepted_from: str, *, trust_forwarded_for: bool) -> WebClient:

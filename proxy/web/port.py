@@ -6,12 +6,12 @@ rest of the start. A request here never costs Pulsar traffic more than a few mil
 
 import asyncio
 import importlib
-import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.charging import Charging
 from proxy.config import Config
 from proxy.counters import Counters
@@ -32,8 +32,8 @@ from proxy.write_watch import WriteWatch
 if TYPE_CHECKING:
     import aiohttp
 
-    from proxy.web.accept import CurrentContext, HttpListener, ReadOrigin
-    from proxy.web.reverse_proxy import OwnCredentials, ProxyServices, ReverseProxy
+    from proxy.web.accept import CurrentContext, HttpListener
+    from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
     from proxy.web.server import Site, _Server
     from proxy.web.tunnels import Tunnels
 
@@ -61,10 +61,9 @@ class WebParts:
     log: Logger
     lookups: BrokerPorts
     guard: Guard | None = None
-    own_credentials: "OwnCredentials | None" = None
+    own: BrokerCredentials | None = None
     tls_server: "CurrentContext | None" = None
-    tls_client: ssl.SSLContext | None = None
-    read_origin: "ReadOrigin | None" = None
+    tls_client: "CurrentContext | None" = None
 
 
 class WebPort:
@@ -111,7 +110,13 @@ class WebPort:
         from proxy.web.accept import HttpListener
 
         parts, limits = self._parts, self._limits
-        listener = HttpListener(server, parts.counters, limits.max_connections, tls=tls, read_origin=parts.read_origin)
+        listener = HttpListener(
+            server,
+            parts.counters,
+            limits.max_connections,
+            tls=tls,
+            proxy_headers=parts.config.web_service_ha_proxy_protocol_enabled,
+        )
         listener.open(parts.config.bind_address, port, key, limits.buffer_bytes)
         self._listeners.append(listener)
         return listener.port
@@ -126,15 +131,15 @@ class WebPort:
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
-        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, parts.tls_client)
+        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
         door = TopicListDoor(parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop)
         self._services = ProxyServices(
             self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
-            parts.lookups, parts.own_credentials, response_headers(parts.config), parts.log,
+            parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,
         )  # fmt: skip
         rules = RedirectRules(targets.urls, parts.validator)
         proxy = ReverseProxy(self._client, targets, rules, self._services)
-        return proxy, Tunnels(proxy, self._services, parts.tls_client)
+        return proxy, Tunnels(proxy, self._services)
 
     def apply(self, limits: WebLimits) -> None:
         """Take over changed limits; requests under way keep theirs."""

@@ -6,7 +6,8 @@ before the answer begins is a JSON error with the key to change, what fails late
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,6 +19,7 @@ from yarl import URL
 
 from limiter.clock import Clock
 from limiter.semaphore import AsyncSemaphore
+from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.charging import Charging
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
@@ -27,6 +29,7 @@ from proxy.web.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
 from proxy.web.clients import WebClient
 from proxy.web.headers import Headers, UnsafeHeader, to_broker, to_client
 from proxy.web.lookup_answers import LARGEST_ANSWER_BYTES
+from proxy.web.own_credentials import own_authorization
 from proxy.web.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
 from proxy.web.refused import HttpRefused, retry_after
 from proxy.web.routes import Care, Destination, ExtraRoute, Group
@@ -38,13 +41,6 @@ from proxy.write_watch import WriteWatch
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _NO_BODY: Final = frozenset({204, 304})
 _KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "functionWorkerWebServiceURL"}
-
-
-class OwnCredentials(Protocol):
-    """What the proxy shows brokers for clients that were authenticated without a header."""
-
-    async def authorization(self) -> str | None:
-        """Give an `Authorization` header, None if there is none to show."""
 
 
 class LookupAnswers(Protocol):
@@ -66,7 +62,8 @@ class ProxyServices:
     writes: WriteWatch
     door: TopicListDoor
     lookups: LookupAnswers
-    own_credentials: OwnCredentials | None
+    own: BrokerCredentials | None
+    tls: Callable[[], ssl.SSLContext] | None
     extra_headers: Headers
     log: Logger
 
@@ -146,10 +143,10 @@ class ReverseProxy:
         if destination.care is Care.LOOKUP:
             # Its answer is read here.
             headers = [(name, value) for name, value in headers if name.lower() != "accept-encoding"]
-        own = self._services.own_credentials
+        own = self._services.own
         # Only for a client that was found to be somebody: without that, a broker would take anybody for the proxy.
         if own is not None and client.role is not None and "Authorization" not in request.headers:
-            authorization = await own.authorization()
+            authorization = await own_authorization(own)
             if authorization is not None:
                 headers.append(("Authorization", authorization))
         return headers
@@ -212,10 +209,13 @@ class ReverseProxy:
                 headers["Content-Length"] = str(exchange.size)
         elif exchange.method in ("POST", "PUT", "PATCH"):
             headers["Content-Length"] = "0"
+        tls = self._services.tls
         try:
+            # The context of this moment: certificates may have been replaced.
             return await self._client.request(
-                exchange.method, url, headers=headers, data=payload, allow_redirects=False
-            )
+                exchange.method, url, headers=headers, data=payload, allow_redirects=False,
+                ssl=tls() if tls is not None else True,
+            )  # fmt: skip
         except _NOT_REACHED:
             raise
         except (aiohttp.ClientError, NotReplayable, OSError) as error:

@@ -214,7 +214,8 @@ class Site:
         authorization = request.headers.getall("Authorization", [])
         if len(authorization) > 1:
             raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
-        role = await self._guard.role_of(authorization[0] if authorization else None, certificate_of(request))
+        header = authorization[0] if authorization else None
+        role = await self._guard.role_of(client, header, certificate_of(request))
         return WebClient(client.name, client.address, role)
 
     async def _pass_on(

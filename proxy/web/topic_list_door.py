@@ -58,7 +58,7 @@ class TopicListDoor:
         except PermitAcquireError as error:
             self._counters.lists_refused += 1
             self._refusals.note(error, Stage.DIRECT, self._direct, client.name, namespace)
-            self._usage.refused(namespace, client.role)
+            self._usage.refused(namespace, client.principal)
             raise HttpRefused(429, DIRECT_REFUSAL, "direct_memory", retry_after(RETRY_SECONDS)) from error
         began, under_way = self._clock.time(), ListUnderWay()
         try:
@@ -66,4 +66,4 @@ class TopicListDoor:
         finally:
             permit.release()
             held = window_bytes * (self._clock.time() - began)
-            self._usage.charge(namespace, client.role, byte_seconds=held, sent_bytes=under_way.sent_bytes)
+            self._usage.charge(namespace, client.principal, byte_seconds=held, sent_bytes=under_way.sent_bytes)

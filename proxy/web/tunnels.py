@@ -16,6 +16,7 @@ from proxy.target import BrokerAddress, resolve
 from proxy.tasks import TaskScope
 from proxy.web.clients import WebClient
 from proxy.web.headers import UnsafeHeader, check, to_broker, to_client
+from proxy.web.own_credentials import own_authorization
 from proxy.web.refused import HttpRefused, retry_after
 
 if TYPE_CHECKING:
@@ -45,10 +46,9 @@ class _FromClient:
 class Tunnels:
     """Open tunnels to the servers of a reverse proxy's routes."""
 
-    def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices", tls: ssl.SSLContext | None) -> None:
+    def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices") -> None:
         self._reverse_proxy = reverse_proxy
         self._services = services
-        self._tls = tls
 
     def asked_for(self, request: web.BaseRequest) -> bool:
         """Tell whether a request asks for a WebSocket."""
@@ -96,7 +96,8 @@ class Tunnels:
     async def _open(self, target: BrokerAddress, *, tls: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         failure: OSError | None = None
         for address in await resolve(target):
-            context = (self._tls or ssl.create_default_context()) if tls else None
+            current = self._services.tls or ssl.create_default_context
+            context = current() if tls else None
             try:
                 reader, writer = await asyncio.open_connection(
                     address, target.port, ssl=context, server_hostname=target.host if tls else None,
@@ -117,9 +118,9 @@ class Tunnels:
             )  # fmt: skip
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
-        own = self._services.own_credentials
+        own = self._services.own
         if own is not None and client.role is not None and "Authorization" not in request.headers:
-            authorization = await own.authorization()
+            authorization = await own_authorization(own)
             if authorization is not None:
                 check("Authorization", authorization)
                 headers.append(("Authorization", authorization))

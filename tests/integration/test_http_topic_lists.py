@@ -80,7 +80,7 @@ async def full(at: WebStage) -> None:
     """Have one list hold nearly all direct memory."""
     at.broker.answer = large_list
     await slow_reader(at)
-    await at.stage.until(lambda: at.stage.direct.held, "a list under way")
+    await at.stage.until(lambda: at.stage.direct.held and at.broker.asked, "a list under way")
 
 
 LARGE_WINDOW: Final = {"httpOutputBufferSize": 200_000, DIRECT.format("MB"): 1, "topicListWriteStallTimeoutMillis": 0}
