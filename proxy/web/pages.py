@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+import orjson
+
 from proxy.web.clients import WebClient
+from proxy.web.documents import Document, GuardSettings, refusal
 from proxy.web.refused import JSON, TEXT
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,16 +41,12 @@ class PageAnswer:
     body: bytes
     status: int = 200
     content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def line(cls, text: str, status: int = 200) -> "PageAnswer":
         """Give a line of text."""
         return cls(f"{text}\n".encode(), status)
-
-    @classmethod
-    def json(cls, body: bytes, status: int = 200) -> "PageAnswer":
-        """Give a document."""
-        return cls(body, status, JSON)
 
 
 Serve = Callable[[PageRequest], Awaitable[PageAnswer]]
@@ -150,6 +149,17 @@ def own_pages(status_file: str, render_metrics: Callable[[], bytes], readiness: 
     table.add(Page("GET", "/readyz", ready, Access.ANYBODY, "Whether it should get new clients."))
     table.add(Page("GET", "/status.html", status, Access.ANYBODY, "The same, and `statusFilePath`.", "pulsar"))
     return table
+
+
+def document_page(document: Document, settings: GuardSettings) -> Page:
+    """Make the page of a document: for those whom `settings` let see it, and never kept by caches."""
+
+    async def serve(request: PageRequest) -> PageAnswer:
+        status, body = refusal(settings, request.client.role) or document.handler(request.values)
+        headers = (("Cache-Control", "no-store"),)
+        return PageAnswer(b"" if status == 204 else orjson.dumps(body), status, JSON, headers)
+
+    return Page(document.method, document.path, serve, Access.AUTHENTICATED, document.doc, document.origin)
 
 
 def _stands(path: str) -> bool:

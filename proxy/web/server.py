@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
+from multidict import CIMultiDict
 
 from proxy.errors import ProxyError
 from proxy.hangup import HangupWatcher
@@ -202,8 +203,9 @@ class Site:
                 answer = await page.serve(PageRequest(client, values))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
-        headers = {"Content-Type": answer.content_type}
-        return self._finished(web.Response(status=answer.status, body=answer.body, headers=headers))
+        headers = [*answer.headers, ("Content-Type", answer.content_type)]
+        body = answer.body if answer.status != 204 else None
+        return self._finished(web.Response(status=answer.status, body=body, headers=CIMultiDict(headers)))
 
     async def _client(self, request: web.BaseRequest, *, judge: bool) -> WebClient:
         connection = request.protocol
