@@ -69,6 +69,7 @@ FIELDS = {
     "seconds": "duration of the thing the event is about",
     "signal": "name of a signal",
     "stage": "what a refused request waited for, or which limit it passed",
+    "status": "status of an HTTP answer",
     "subject": "namespace or topic that a request was about",
     "target": "address that a client wants to be connected to",
     "tls_port": "TCP port for clients with TLS",

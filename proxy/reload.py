@@ -28,6 +28,7 @@ _LIMITER: Final[tuple[Part, ...]] = (Proxy.apply_limiter,)
 _MEMORY: Final[tuple[Part, ...]] = (Proxy.apply_limiter, Proxy.apply_topic_lists, Proxy.apply_budget)
 _BROKERS: Final[tuple[Part, ...]] = (Proxy.apply_broker_pool,)
 _TARGETS: Final[tuple[Part, ...]] = (Proxy.apply_targets,)
+_WEB: Final[tuple[Part, ...]] = (Proxy.apply_web,)
 
 # Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
 APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
@@ -75,6 +76,11 @@ APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "brokerProxyAllowedHostNames": _TARGETS,
     "brokerProxyAllowedIPAddresses": _TARGETS,
     "brokerProxyAllowedTargetPorts": _TARGETS,
+    "brokerWebServiceAllowedTargetPorts": _TARGETS,
+    "httpProxyTimeout": _WEB,
+    "httpRequestsLimitEnabled": _WEB,
+    "httpRequestsMaxPerSecond": _WEB,
+    "maxConcurrentHttpRequests": (*_WEB, Proxy.apply_budget),
     # Read when it is needed, from the configuration in force.
     "shutdownPreDrainMillis": (),
     "shutdownDrainMillis": (),
