@@ -177,4 +177,4 @@ def _nearest(members: list[Member], key: str) -> Member:
 
 
 def _weight(key: str, address: BrokerAddress) -> bytes:
-    return blake2b(f"{key}\n{address.address}\n{address}".encode(errors="replace"), digest_size=8).digest()
+    return blake2b(f"{key}\n{address}".encode(errors="replace"), digest_size=8).digest()
