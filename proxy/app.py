@@ -16,20 +16,23 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.proxy_header import ProxyHeader, encode
 from protocol.slabs import SlabPool
 from proxy import limits
+from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_pool import BrokerPool
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.names import Names
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
-from proxy.client_connection import ClientConnection, ClientServices
+from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
+from proxy.client_services import ClientServices
 from proxy.config import Config
 from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import Dialer
-from proxy.direct_mode import DirectMode, Versions
+from proxy.direct_mode import DirectMode
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
@@ -44,13 +47,17 @@ from proxy.server import Listener
 from proxy.sessions import Sessions
 from proxy.target import BrokerAddress, TargetValidator
 from proxy.tasks import TaskScope
+from proxy.tls.arrivals import Arrival, Arrivals
+from proxy.tls.brokers import BrokerTls
+from proxy.tls.files import TlsFiles
+from proxy.tls.transport import TlsShared
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
-from proxy.version import NAME, VERSION
+from proxy.version import VERSION
 from proxy.web import Readiness, WebPort, start_web
 from proxy.write_watch import WriteWatch
 
@@ -65,18 +72,24 @@ BROKER_NAMES_AT_ONCE: Final = 1
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        role_finder: RoleFinder | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
-        self.usage = UsageBook(loop)
-        self.refusals = RefusalLog(log, loop)
+        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
+        self.identities = make_identities(config, loop, self.counters, log, role_finder)
+        self.usage = UsageBook(loop, names=self.identities.names)
+        self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
-        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
@@ -88,8 +101,15 @@ class Proxy:
         self._charging = Charging(config.topic_list_fairness)
         self.sessions = Sessions(loop, self.counters, log, limits.session_limits(config))
         self._options = limits.socket_options(config)
+        self.tls_files = TlsFiles(config, self.counters, log)
+        self._tls_shared = TlsShared(Turns(loop, perf_counter), config.relay_buffer_bytes)
+        broker_tls = (
+            BrokerTls(loop, self._tls_shared, self.tls_files.broker_client, self.counters)
+            if config.tls_enabled_with_broker
+            else None
+        )
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
-        self._dialer = Dialer(loop, self._options, connect_seconds)
+        self._dialer = Dialer(loop, self._options, connect_seconds, broker_tls)
         request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
         self._names = self._resolver(CLIENT_NAMES_AT_ONCE)
         self._validator = TargetValidator(
@@ -101,7 +121,7 @@ class Proxy:
         version = limits.header_version(config)
         # Connections that no client owns say so.
         preamble = encode(ProxyHeader(), version) if version else b""
-        self._request_dialer = Dialer(loop, request_options, connect_seconds, preamble)
+        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls, preamble)
         own_names = self._resolver(BROKER_NAMES_AT_ONCE)
         self.brokers = Brokers(loop, limits.broker_settings(config), own_names, self._dialer, self.counters, log)
         self.pool = BrokerPool(
@@ -114,6 +134,7 @@ class Proxy:
             self.counters,
             log,
             limits.pool_limits(config),
+            self.identities.introductions,
             self.brokers,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
@@ -137,19 +158,26 @@ class Proxy:
         )
         self._metric_sources = self._sources()
         self._services = self._client_services()
+        headers = config.ha_proxy_protocol_enabled
         self._listener = Listener(
+            loop, self.sessions, self.counters, log, self._options, self._new_client, proxy_headers=headers
+        )
+        self._arrivals = self._tls_arrivals() if config.service_port_tls is not None else None
+        self._tls_listener = Listener(
             loop,
             self.sessions,
             self.counters,
             log,
             self._options,
             self._new_client,
-            proxy_headers=config.ha_proxy_protocol_enabled,
+            self._arrivals,
+            proxy_headers=headers,
         )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
         self._control: ControlSocket | None = None
         self.port = 0
+        self.tls_port = 0
         self.counters.broker_connection_states = self.pool.states
         self.counters.broker_member_states = self.brokers.states
         self.counters.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
@@ -166,7 +194,12 @@ class Proxy:
         """Listen on both ports; raises OSError if one of them cannot be had."""
         config = self.config
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
+        if config.service_port_tls is not None:
+            self.tls_port = self._tls_listener.open(config.bind_address, config.service_port_tls, config.accept_backlog)
+            self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
+        self.tls_files.start()
         self._scope.start(self._tick())
+        self.identities.start()
         self.brokers.start()
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
@@ -187,12 +220,17 @@ class Proxy:
         """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
         self.readiness.draining = True
         await self._listener.close()
+        await self._tls_listener.close()
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
+        await self.identities.close()
         await self.brokers.close()
         await self._names.close()
         self.close_control()
+        await self.tls_files.close()
+        if self._arrivals is not None:
+            await self._arrivals.close()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
@@ -327,12 +365,32 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
+    def files_may_have_changed(self) -> None:
+        """Look at the files of certificates soon."""
+        self.tls_files.look()
+
     def _new_client(self, address: str, header: ProxyHeader | None) -> ClientConnection:
         return ClientConnection(self._services, address, header)
 
+    def _tls_arrivals(self) -> Arrivals:
+        def became_client(arrival: Arrival) -> ClientConnection:
+            client = self._new_client(arrival.client_address, arrival.header)
+            self.sessions.became_client(arrival, client)
+            return client
+
+        return Arrivals(
+            self._loop,
+            self._tls_shared,
+            self.tls_files.server,
+            self.config.max_concurrent_tls_handshakes,
+            self.sessions,
+            became_client,
+            self.counters,
+            self._log,
+        )
+
     def _client_services(self) -> ClientServices:
         config, loop, counters = self.config, self._loop, self.counters
-        versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
         return ClientServices(
             loop=loop,
             shared=self.shared,
@@ -350,16 +408,17 @@ class Proxy:
                 self._validator,
                 self.brokers,
                 limits.target_rules(config),
-                versions,
+                self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
             ),
             sessions=self.sessions,
-            server_version=versions.server_version,
+            server_version=self.identities.introductions.versions.server_version,
             writes=self.writes,
             turns=self.turns,
             charging=self._charging,
             send_buffers=SendBuffers(counters),
+            authentication=self.identities.clients,
         )
 
     def _request_services(self) -> RequestServices:

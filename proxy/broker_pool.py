@@ -8,11 +8,14 @@ of their own, so that a pause for memory holds up no lookup. A paused connection
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final, Protocol
 
 from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.identity import AuthenticationFailed
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.counters import Counters
 from proxy.dialer import Dialer
@@ -21,12 +24,14 @@ from proxy.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
     ConnectionClosed,
+    CredentialsUnavailable,
     DisconnectCause,
     NoSocket,
     RequestFailed,
     TargetRefused,
 )
 from proxy.hangup import HangupWatcher
+from proxy.introductions import Introductions
 from proxy.log import LinePace, Logger
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
@@ -55,12 +60,12 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many connections there may be, their clocks, and the CONNECT each of them begins with."""
+    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
 
     per_key: int
     total: int
     clocks: BrokerClocks
-    connect_frame: bytes
+    challenge_seconds: float = 60.0
 
 
 class BrokerReports(Protocol):
@@ -80,6 +85,7 @@ _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerNotReady: "refused",
     NoSocket: "no_socket",
     ConnectionClosed: "closed",
+    CredentialsUnavailable: "no_credentials",
     RequestFailed: "refused",
     TargetRefused: "not_allowed",
 }
@@ -100,9 +106,11 @@ class BrokerPool:
         counters: Counters,
         log: Logger,
         limits: PoolLimits,
+        introductions: Introductions,
         reports: BrokerReports,
     ) -> None:
         self._loop = loop
+        self._introductions = introductions
         self._dialer = dialer
         self._resolve = resolve
         self._shared = shared
@@ -142,7 +150,8 @@ class BrokerPool:
     async def connection(self, key: PoolKey) -> BrokerConnection:
         """Give a connection that takes a question now; whoever gets it must ask before the next await.
 
-        Raises BrokerUnavailable, ConnectionClosed, RequestFailed or TargetRefused if opening one failed.
+        Raises BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening
+        one failed.
         """
         while True:
             found = self._pick(key)
@@ -196,6 +205,10 @@ class BrokerPool:
     def unknown_answer(self) -> None:
         """Count an answer that no question waits for."""
         self._counters.unknown_broker_answers += 1
+
+    def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+        """Answer a broker that wants credentials."""
+        self._scope.start(self._respond(connection, challenge))
 
     def connection_crashed(self, error: BaseException) -> None:
         """Count and report an exception of a connection."""
@@ -294,7 +307,8 @@ class BrokerPool:
 
     async def _dial(self, key: PoolKey) -> None:
         addresses = await self._resolve(key.broker)
-        connection = await self._dialer.connect(key.broker, addresses, self._new_connection)
+        connect_frame = await self._introductions.for_requests(key.principal)
+        connection = await self._dialer.connect(key.broker, addresses, partial(self._new_connection, connect_frame))
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
                 await connection.ready
@@ -317,19 +331,62 @@ class BrokerPool:
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
-        # Credentials that a broker refuses are no fault of it, nor is a connection too many that it does not take.
-        if not isinstance(error, RequestFailed | NoSocket) and not self._has_open(key.broker):
+        if isinstance(error, RequestFailed):
+            self._introductions.refused(key.broker, error)
+        # Credentials that a broker refuses are no fault of it, nor those we lack, nor a connection too many.
+        faultless = RequestFailed | CredentialsUnavailable | NoSocket
+        if not isinstance(error, faultless) and not self._has_open(key.broker):
             answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
             self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
         # Every request of every client comes by here while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
+    def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
+        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, connect_frame)
+
+    # --- challenges -------------------------------------------------------------------------------
+
+    async def _respond(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+        """Answer a challenge, or end the connection: what it was trusted for has expired."""
+        key = self._keys.get(connection)
+        try:
+            async with asyncio.timeout(self._limits.challenge_seconds):
+                if key is None:
+                    connection.respond(await self._introductions.answer())
+                    return
+                frame, principal = await self._introductions.renewed(challenge, key.principal)
+        except (AuthenticationFailed, TimeoutError) as error:
+            self._in_vain(connection, str(error) or "no client renewed its credentials in time")
+            connection.give_up(error, DisconnectCause.CREDENTIALS_NOT_RENEWED)
+            return
+        except (CredentialsUnavailable, RequestFailed) as error:
+            self._in_vain(connection, str(error))
+            connection.give_up(error, DisconnectCause.NO_BROKER_CREDENTIALS)
+            return
+        if connection in self._keys:
+            connection.respond(frame)
+            self._move(connection, replace(key, principal=principal))
+
+    def _in_vain(self, connection: BrokerConnection, reason: str) -> None:
+        if connection.open and self._pace.due(self._loop.time(), "challenge"):
+            self._log.warning("a broker asked for credentials in vain", reason=reason)
+
+    def _move(self, connection: BrokerConnection, key: PoolKey) -> None:
+        """Let a connection be shared by those whose credentials it has from now on, and by nobody else."""
+        former = self._keys[connection]
+        if former == key:
+            return
+        self._connections[former].remove(connection)
+        if not self._connections[former]:
+            del self._connections[former]
+        self._keys[connection] = key
+        self._connections.setdefault(key, []).append(connection)
+        self._wake(key)
+        self._open_for_waiters()
+
     def _has_open(self, broker: BrokerAddress) -> bool:
         return any(key.broker == broker and connection.open for connection, key in self._keys.items())
-
-    def _new_connection(self) -> BrokerConnection:
-        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, self._limits.connect_frame)
 
     def _opening_crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "broker pool")

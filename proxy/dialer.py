@@ -11,6 +11,8 @@ from typing import Final, TypeVar
 
 from proxy.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.target import BrokerAddress
+from proxy.tls.brokers import BrokerTls
+from proxy.tls.failures import TlsFailed
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 # So long an address is waited for before the next is tried beside it.
@@ -53,14 +55,20 @@ class Dialer:
     """Connect to one of a broker's addresses within `timeout_seconds`.
 
     The addresses are tried in turns of IPv6 and IPv4; one that does not answer within `HEAD_START_SECONDS` is not given
-    up when the next is tried (RFC 8305). `preamble` is what every connection begins with.
+    up when the next is tried (RFC 8305). `preamble` is what every connection begins with, in front of TLS.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, options: SocketOptions, timeout_seconds: float, preamble: bytes = b""
+        self,
+        loop: asyncio.AbstractEventLoop,
+        options: SocketOptions,
+        timeout_seconds: float,
+        tls: BrokerTls | None = None,
+        preamble: bytes = b"",
     ) -> None:
         self._loop = loop
         self._options = options
+        self._tls = tls
         self.timeout_seconds = timeout_seconds
         self._preamble = preamble
 
@@ -72,15 +80,20 @@ class Dialer:
         Raises BrokerUnreachable with the last error, or NoSocket if this proxy has none left.
         """
         deadline = self._loop.time() + self.timeout_seconds
+        if target.tls and self._tls is None:
+            raise BrokerUnavailable(f"broker {target} is to be reached with TLS, which is off (tlsEnabledWithBroker)")
         sock = await self.open(target, addresses, self.timeout_seconds)
         try:
             async with asyncio.timeout_at(deadline):
                 if preamble or (preamble is None and self._preamble):
                     await self._loop.sock_sendall(sock, preamble or self._preamble)
-                return await self._adopt(sock, factory)
+                return await self._adopt(sock, target, factory)
         except TimeoutError as error:
             sock.close()
             raise BrokerUnavailable(_late(target, self.timeout_seconds)) from error
+        except TlsFailed as error:
+            sock.close()
+            raise BrokerUnavailable(f"cannot connect to broker {target}: TLS handshake: {error.detail}") from error
         except OSError as error:
             sock.close()
             raise _unreachable(target, error) from error
@@ -88,8 +101,10 @@ class Dialer:
             sock.close()
             raise
 
-    async def _adopt(self, sock: socket.socket, factory: Callable[[], _P]) -> _P:
-        """Give a connected socket to its protocol."""
+    async def _adopt(self, sock: socket.socket, target: BrokerAddress, factory: Callable[[], _P]) -> _P:
+        """Give a connected socket to its protocol, behind the TLS handshake if there is one."""
+        if target.tls and self._tls is not None:
+            return await self._tls.connect(sock, target.host, factory)
         _, protocol = await self._loop.create_connection(factory, sock=sock)
         return protocol
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from protocol import commands
+from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import ProxyHeader, encode
@@ -20,12 +21,14 @@ from proxy.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
     ConnectionClosed,
+    CredentialsUnavailable,
     DisconnectCause,
     NoSocket,
     RequestFailed,
     TargetRefused,
 )
 from proxy.hangup import HangupWatcher
+from proxy.introductions import Introductions
 from proxy.relay import Relay
 from proxy.target import BrokerAddress, TargetValidator, parse_address
 from proxy.transport import SharedReadBuffer
@@ -80,7 +83,7 @@ class DirectMode:
         validator: TargetValidator,
         brokers: Brokers,
         rules: TargetRules,
-        versions: "Versions",
+        introductions: Introductions,
         read_timeout_seconds: float,
         watch: WatchLimits,
     ) -> None:
@@ -92,16 +95,21 @@ class DirectMode:
         self._validator = validator
         self._brokers = brokers
         self._rules = rules
-        self._versions = versions
+        self._introductions = introductions
         self._read_timeout_seconds = read_timeout_seconds
         self._watch = watch
 
-    async def connect(self, connect: pb.CommandConnect, client: ProxyHeader | None = None) -> JoinedBroker:
-        """Open a connection to `proxy_to_broker_url` in the name of `client`; raises DirectRefused."""
-        frame = commands.connect_direct(connect, self._versions.proxy_version)
+    async def connect(
+        self, connect: pb.CommandConnect, principal: Hashable = None, client: ProxyHeader | None = None
+    ) -> JoinedBroker:
+        """Open a connection to `proxy_to_broker_url` in the name of `principal`; raises DirectRefused.
+
+        `client` is what brokers are told of the client's address.
+        """
         version = self._rules.header_version
         preamble = encode(client or ProxyHeader(), version) if version else b""
         try:
+            frame = await self._introductions.for_client(connect, principal)
             url = connect.proxy_to_broker_url
             target, handshake = await (self._dial(url, frame, preamble) if url else self._dial_any(frame, preamble))
         except TargetRefused as refused:
@@ -112,6 +120,8 @@ class DirectMode:
             ) from refused
         except BrokerUnavailable as error:
             raise DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.BROKER_UNREACHABLE) from error
+        except CredentialsUnavailable as error:
+            raise _without_credentials(error) from error
         joined = await self._await_connected(handshake, target)
         self._brokers.worked(target)
         return joined
@@ -183,7 +193,7 @@ class DirectMode:
     async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
-                connected = await handshake.connected
+                connected = await self._converse(handshake)
         except TimeoutError:
             handshake.abort(DisconnectCause.BROKER_SILENT)
             raise DirectRefused(
@@ -191,7 +201,12 @@ class DirectMode:
                 f"broker {target} did not answer CONNECT in time (brokerProxyConnectTimeoutMs)",
                 DisconnectCause.BROKER_SILENT,
             ) from None
+        except CredentialsUnavailable as error:
+            handshake.abort(DisconnectCause.NO_BROKER_CREDENTIALS)
+            raise _without_credentials(error) from error
         except RequestFailed as error:
+            handshake.abort(DisconnectCause.BROKER_REFUSED)
+            self._introductions.refused(target, error)
             raise DirectRefused(error.code, error.message, DisconnectCause.BROKER_REFUSED) from error
         except ConnectionClosed as error:
             raise DirectRefused(
@@ -207,12 +222,16 @@ class DirectMode:
                 f"broker {target} ended the connection behind CONNECTED",
                 DisconnectCause.BROKER_CLOSED,
             )
-        return JoinedBroker(handshake, commands.connected_direct(connected, self._versions.server_version))
+        return JoinedBroker(
+            handshake, commands.connected_direct(connected, self._introductions.versions.server_version)
+        )
+
+    async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
+        """Answer the broker's challenges until it says CONNECTED."""
+        while (command := await handshake.heard).type == CommandType.AUTH_CHALLENGE:
+            handshake.respond(await self._introductions.answer())
+        return command.connected
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """How the proxy names itself: to brokers, to clients."""
-
-    proxy_version: str
-    server_version: str
+def _without_credentials(error: CredentialsUnavailable) -> DirectRefused:
+    return DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.NO_BROKER_CREDENTIALS)

@@ -17,6 +17,7 @@ from proxy.log import Logger
 from proxy.proxy_headers import AwaitedHeaders
 from proxy.sessions import Sessions
 from proxy.tasks import TaskScope
+from proxy.tls.arrivals import Arrivals
 
 # Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.
 ACCEPTS_A_TURN: Final = 64
@@ -60,6 +61,7 @@ class Listener:
         log: Logger,
         options: SocketOptions,
         make_client: Callable[[str, ProxyHeader | None], ClientConnection],
+        tls: Arrivals | None = None,
         *,
         proxy_headers: bool = False,
     ) -> None:
@@ -69,6 +71,7 @@ class Listener:
         self._log = log
         self._options = options
         self._make_client = make_client
+        self._tls = tls
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
         self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
         self._proxy_headers = proxy_headers
@@ -88,11 +91,15 @@ class Listener:
         except OSError as error:
             listening.close()
             raise OSError(
-                error.errno, f"cannot listen on {host}:{port} (servicePort): {(error.strerror or '').lower()}"
+                error.errno, f"cannot listen on {host}:{port} ({self._key}): {(error.strerror or '').lower()}"
             ) from error
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept_some)
         return int(listening.getsockname()[1])
+
+    @property
+    def _key(self) -> str:
+        return "servicePort" if self._tls is None else "servicePortTls"
 
     async def close(self) -> None:
         """Stop accepting; those accepted already stay."""
@@ -138,6 +145,9 @@ class Listener:
         if header is not None and header.source is not None:
             address = header.source.host
         reason = self._sessions.refusal(address)
+        if reason is None and self._tls is not None:
+            self._take_tls(self._tls, accepted, address, header)
+            return
         if reason is None:
             client = self._make_client(address, header)
             self._sessions.add(client)
@@ -148,13 +158,22 @@ class Listener:
     def _turn_away(self, accepted: socket.socket, reason: str) -> None:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-        if len(self._lingering) >= MOST_LINGERING:
+        if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
+            # Before the handshake there are no words for a client with TLS.
             accepted.close()
             return
         frame = commands.error(commands.REQUEST_ID_NONE, ServerError.NotAllowedError, reason)
         refused = _Refused(self._loop, frame, self._lingering.discard)
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))
+
+    def _take_tls(self, arrivals: Arrivals, accepted: socket.socket, address: str, header: ProxyHeader | None) -> None:
+        try:
+            self._options.apply(accepted)
+            arrivals.take(accepted, address, header)
+        except OSError:
+            # Reset while it waited in the backlog.
+            accepted.close()
 
     async def _serve(self, accepted: socket.socket, client: ClientConnection) -> None:
         try:
