@@ -7,7 +7,7 @@ import asyncio
 import gc
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -35,16 +35,20 @@ from proxy.hangup import HangupWatcher
 from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
+from proxy.live import Live
 from proxy.log import Logger
+from proxy.log_level import LogLevel
 from proxy.lookups import LookupService
 from proxy.metrics import MetricSources, ProxyMetrics
 from proxy.process_memory import container_limit_bytes
 from proxy.pump import Pump
 from proxy.refusals import RefusalLog
+from proxy.relay_log import RelayLog
 from proxy.schemas import SchemaService
 from proxy.send_buffers import SendBuffers
 from proxy.server import Listener
 from proxy.sessions import Sessions
+from proxy.shutdown import Phase
 from proxy.target import BrokerAddress, TargetValidator
 from proxy.tasks import TaskScope
 from proxy.tls.arrivals import Arrival, Arrivals
@@ -58,7 +62,7 @@ from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 from proxy.version import VERSION
-from proxy.web import Readiness, WebPort, start_web
+from proxy.web.port import Readiness, WebPort, start_web
 from proxy.write_watch import WriteWatch
 
 TICK_SECONDS: Final = 1.0
@@ -80,7 +84,8 @@ class Proxy:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
-        self.restart_needed: tuple[str, ...] = ()
+        self.pending: Mapping[str, str] = {}
+        self.phase = Phase.SERVING
         self._log = log
         self._loop = loop
         self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
@@ -88,6 +93,8 @@ class Proxy:
         self.usage = UsageBook(loop, names=self.identities.names)
         self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
+        self.log_level = LogLevel(log, loop, config.log_level)
+        self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
         self.heap_waits = LimiterMetrics(loop.time)
@@ -156,6 +163,7 @@ class Proxy:
             limits.write_limits(config),
             log,
         )
+        self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays, self._shown)
         self._metric_sources = self._sources()
         self._services = self._client_services()
         headers = config.ha_proxy_protocol_enabled
@@ -207,21 +215,31 @@ class Proxy:
             self._loop,
             config.control_socket_path,
             self.port,
-            self._shown,
+            self.live.answers(),
             self._log,
             lambda error: self.counters.internal_error(error, "control"),
         )
         metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
-        self._web = await start_web(config, metrics.render, self.readiness)
+        self._web = await start_web(config, metrics.render, self.readiness, self.live.documents())
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 
-    async def stop(self) -> None:
-        """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
-        self.readiness.draining = True
+    def enter(self, phase: Phase, *, ready: bool) -> None:
+        """Hear how far the end of the proxy is, and whether readiness probes are still to succeed."""
+        self.phase = phase
+        self.readiness.draining = not ready
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Stop accepting, let requests under way end until the drain is over, and close everything.
+
+        Without `drain_seconds` it takes `shutdownDrainMillis` at most.
+        """
+        if self.phase is not Phase.CLOSING:
+            self.enter(Phase.DRAINING, ready=False)
         await self._listener.close()
         await self._tls_listener.close()
-        await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
+        millis = self.config.shutdown_drain_millis
+        await self.sessions.drain(millis / 1000 if drain_seconds is None else drain_seconds)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
         await self.identities.close()
@@ -235,6 +253,7 @@ class Proxy:
         await self._scope.emptied()
         if self._web is not None:
             await self._web.close()
+        self.log_level.end()
         self.limiter.close()
         self.hangup.close()
         self.pump.close()
@@ -264,6 +283,7 @@ class Proxy:
             self._collect_cycles(now)
             await self.writes.sweep(now)
             self.refusals.flush()
+            self.relay_log.tick(now)
             self._rates.tick(now, self.counters.list_outcomes)
 
     def _collect_cycles(self, now: float) -> None:
@@ -278,13 +298,13 @@ class Proxy:
         return top_document(
             TopSources(
                 config=self.config,
-                restart_needed=self.restart_needed,
+                restart_needed=tuple(self.pending),
                 metrics=self._metric_sources,
                 sessions=self.sessions,
                 usage=self.usage,
                 refusals=self.refusals,
                 rates=self._rates,
-                draining=self.readiness.draining,
+                state=self.phase,
                 brokers=self.brokers.shown(),
                 uptime_seconds=self._loop.time() - self._started_at,
                 port=self.port,
@@ -293,10 +313,11 @@ class Proxy:
 
     # --- live changes (`proxy.reload` says which key needs which) -----------------------------------
 
-    def take_config(self, config: Config, restart_needed: Sequence[str]) -> None:
-        """Keep the configuration in force, and the keys whose new value waits for a restart."""
+    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
+        """Keep the configuration in force, and the values that wait for a restart, for human eyes (None: the same)."""
         self.config = config
-        self.restart_needed = tuple(restart_needed)
+        if pending is not None:
+            self.pending = pending
         self.counters.config_applied_at = time.time()
 
     def apply_limiter(self, config: Config) -> None:
@@ -360,8 +381,12 @@ class Proxy:
         self._note_budget()
 
     def apply_log_level(self, config: Config) -> None:
-        """Write lines of another level from now on."""
-        self._log.set_level(config.log_level)
+        """Write lines of another level from now on, or when the level for a while is over."""
+        self.log_level.configure(config.log_level)
+
+    def apply_relay_log(self, config: Config) -> None:
+        """Show more or less of relays that begin from now on."""
+        self.relay_log.set_level(int(config.proxy_log_level))
 
     # --- parts --------------------------------------------------------------------------------------
 
@@ -411,6 +436,7 @@ class Proxy:
                 self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
+                self.relay_log,
             ),
             sessions=self.sessions,
             server_version=self.identities.introductions.versions.server_version,

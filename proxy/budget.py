@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from limiter.shares import MAX_IDLE_DEBTORS
+from protocol.command_walker import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config
+from proxy.relay_log import NAMES_BYTES
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
@@ -72,6 +74,9 @@ def _connections(config: Config) -> Iterator[BudgetLine]:
     yield BudgetLine(
         "broker connections", "brokerConnectionsTotal", brokers * (BROKER_CONNECTION_BYTES + 2 * receive_bytes)
     )
+    if config.proxy_log_level != "0":
+        # Until a reload that turns it on, nothing of this is there.
+        yield BudgetLine("relayed commands that are shown", "proxyLogLevel", NAMES_BYTES + clients * 2 * HEAD_BYTES)
 
 
 def _requests(config: Config) -> Iterator[BudgetLine]:

@@ -176,7 +176,7 @@ class ClientHandshake:
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
-        relay = direct_mode.join(self._services.sessions.relay_ended, key=client.charged)
+        relay = direct_mode.join(self._services.sessions.relay_ended, key=client.charged, client=client.name)
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:
             self._watch_relay(relay, credentials)

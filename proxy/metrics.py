@@ -59,7 +59,8 @@ class Instrument:
     """One metric: its name without `_total`, its kind, what it means and where its numbers are.
 
     `read` gives one number per tuple of label values; a summary's gives the limiter's wait times instead.
-    `created`: a `_created` sample is exported too, as upstream's client library does.
+    `created`: a `_created` sample is exported too, as upstream's client library does. `better` says in what a metric
+    of upstream's proxy tells more here (docs/compatibility.md).
     """
 
     name: str
@@ -70,6 +71,7 @@ class Instrument:
     labels: tuple[str, ...] = ()
     unit: str = ""
     created: bool = False
+    better: str = ""
     origin: Literal["PIP-442", "pulsar", "ours"] = "ours"
 
     @property
@@ -88,14 +90,14 @@ def _pip_442(name: str, kind: Kind, text: str, read: Callable[[MetricSources], f
 def _wait_time(name: str, text: str, waits: Callable[[MetricSources], LimiterMetrics]) -> Instrument:
     return Instrument(
         TOPIC_LIST + name, "summary", text, waits=waits, labels=("quantile",), unit="milliseconds",
-        created=True, origin="PIP-442",
+        created=True, better="fractions of a millisecond, which upstream cuts off", origin="PIP-442",
     )  # fmt: skip
 
 
-def _classic(name: str, text: str, kind: Kind = "counter") -> Instrument:
+def _classic(name: str, text: str, kind: Kind = "counter", better: str = "") -> Instrument:
     return Instrument(
         f"pulsar_proxy_{name}", kind, text, lambda s: {(): getattr(s.counters, name)},
-        unit="bytes" if name.endswith("_bytes") else "", origin="pulsar",
+        unit="bytes" if name.endswith("_bytes") else "", created=kind == "counter", better=better, origin="pulsar",
     )  # fmt: skip
 
 
@@ -162,16 +164,20 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     _classic("new_connections", "Client connections accepted."),
     _classic("rejected_connections", "Client connections refused by a limit on their number."),
     _classic("binary_ops", "Commands of lookup-mode clients."),
-    _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients."),
+    _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients.",
+             better="up to date; upstream's moves in lumps of a GiB while it splices"),
     _classic("lookup_requests", "Topic lookups asked for."),
     _classic("partitions_metadata_requests", "Partition metadata asked for."),
     _classic("get_topics_of_namespace_requests", "Topic lists asked for."),
     _classic("get_schema_requests", "Schemas asked for."),
-    _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work."),
+    _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
     _classic("rejected_partitions_metadata_requests",
-             "Partition metadata requests refused by the limit on requests in work."),
+             "Partition metadata requests refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
     _classic("rejected_get_topics_of_namespace_requests",
-             "Topic list requests refused by the limit on requests in work."),
+             "Topic list requests refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
 
     Instrument("pulsar_authentication_success", "counter", "Clients that proved a role.",
                lambda s: s.counters.authentication.successes,

@@ -167,7 +167,9 @@ def _proxy_conf(place: Place) -> list[str]:
 
 
 def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], place: Place) -> Child:
-    lines = _proxy_conf(place) + [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
+    # Nothing spreads new clients here that would have to hear of the end first.
+    lines = [*_proxy_conf(place), "shutdownPreDrainMillis=0"]
+    lines += [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
     # The code of this checkout, whichever one the console script was installed from.
     checkout = _before() if row.before else CHECKOUT
     command = [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)]

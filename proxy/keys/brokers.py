@@ -56,6 +56,7 @@ class BrokerKeys:
         "brokerProxyConnectTimeoutMs", 10_000, whole(1, HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=MILLIS, dynamic=True,
         doc="Time for opening a connection to a broker, and again for its answer to CONNECT.",
+        better="the client gets an ERROR with the reason; upstream closes without a word",
     )  # fmt: skip
     broker_proxy_read_timeout_ms = Key(
         "brokerProxyReadTimeoutMs", 75_000, whole(0, HOUR_MILLIS), since="pulsar", section=BROKERS,

@@ -131,6 +131,7 @@ async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys:
             "clusterName": "test",
             "brokerServiceURL": broker.service_url,
             "brokerProxyAllowedTargetPorts": "*",
+            "shutdownPreDrainMillis": 0,
             "shutdownDrainMillis": 200,
             **keys,
         }

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_memory_rules import *  # noqa: F403
+from tests.integration.test_direct_mode import *  # noqa: F403
 from tests.integration.test_members_leaving import *  # noqa: F403
+from tests.integration.test_memory_rules import *  # noqa: F403
 from tests.integration.test_output_order import *  # noqa: F403
 from tests.integration.test_shared_lists import *  # noqa: F403
 from tests.integration.test_slow_readers import *  # noqa: F403
 from tests.integration.test_watch_limits import *  # noqa: F403
-from tests.integration.test_direct_mode import *  # noqa: F403
 from tests.support import proxy_under_test
 from tests.support.async_client import AsyncClient
 from tests.support.proxy_under_test import Stage

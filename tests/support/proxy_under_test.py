@@ -15,7 +15,6 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy import app
 from proxy.app import Proxy
-from proxy.auth.client_authentication import RoleFinder
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
 from proxy.demo.broker import EmbeddedBroker
@@ -162,7 +161,8 @@ class Stage:
 async def staged(
     store: TopicStore | None = None,
     broker_port: int | None = None,
-    role_finder: RoleFinder | None = None,
+    # A RoleFinder; as with broker_tls.
+    role_finder: Any = None,
     # An ssl.SSLContext; its type would be asked of every key that a dictionary brings.
     broker_tls: Any = None,
     **keys: object,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy import web
 from proxy.config import Config
-from proxy.web import Readiness, WebPort, WebSettings, start_web
+from proxy.web import port as web
+from proxy.web.port import Readiness, WebPort, WebSettings, start_web
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -167,6 +167,6 @@ async def test_a_port_in_use_is_reported_and_leaves_nothing_behind() -> None:
 
 
 def test_importing_the_module_does_not_load_aiohttp() -> None:
-    program = "import sys, proxy.web; print([m for m in ('aiohttp', 'prometheus_client') if m in sys.modules])"
+    program = "import sys, proxy.web.port; print([m for m in ('aiohttp', 'prometheus_client') if m in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "[]\n"

@@ -8,9 +8,11 @@ importing them takes longer than the rest of the start. It knows no Pulsar conne
 import asyncio
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
+
+from proxy.web.documents import Document, GuardSettings, RoleOf, add_documents, nobody
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -23,7 +25,7 @@ _SLOW_IMPORTS = ("aiohttp.web", "prometheus_client")
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class WebSettings(Protocol):
+class WebSettings(GuardSettings, Protocol):
     """The part of the configuration that the web port reads (`proxy.config.Config` has it)."""
 
     @property
@@ -70,13 +72,27 @@ class WebPort:
         await self._runner.cleanup()
 
 
-async def start_web(settings: WebSettings, render_metrics: Callable[[], bytes], readiness: Readiness) -> WebPort:
-    """Listen on `webServicePort`; raises OSError if the port cannot be had."""
+async def start_web(
+    settings: WebSettings,
+    render_metrics: Callable[[], bytes],
+    readiness: Readiness,
+    documents: Sequence[Document] = (),
+    role_of: RoleOf = nobody,
+) -> WebPort:
+    """Listen on `webServicePort`; raises OSError if the port cannot be had.
+
+    `documents` are shown to whom `role_of` a request says that they may be.
+    """
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as importer:
         for name in _SLOW_IMPORTS:
             await loop.run_in_executor(importer, importlib.import_module, name)
-    runner = _runner(settings.status_file_path, render_metrics, readiness)
+    runner = _runner(
+        settings.status_file_path,
+        render_metrics,
+        readiness,
+        lambda app: add_documents(app, documents, settings, role_of),
+    )
     await runner.setup()
     try:
         server = await loop.create_server(
@@ -88,7 +104,12 @@ async def start_web(settings: WebSettings, render_metrics: Callable[[], bytes], 
     return WebPort(server, runner)
 
 
-def _runner(status_file: str, render_metrics: Callable[[], bytes], readiness: Readiness) -> "web.AppRunner":
+def _runner(
+    status_file: str,
+    render_metrics: Callable[[], bytes],
+    readiness: Readiness,
+    add_more: "Callable[[web.Application], None]",
+) -> "web.AppRunner":
     from aiohttp import web
 
     def reply(text: str, status: int = 200) -> web.Response:
@@ -121,6 +142,7 @@ def _runner(status_file: str, render_metrics: Callable[[], bytes], readiness: Re
     app.router.add_get("/healthz", health)
     app.router.add_get("/readyz", ready)
     app.router.add_get("/status.html", status)
+    add_more(app)
     return web.AppRunner(
         app, access_log=None, handle_signals=False, keepalive_timeout=IDLE_SECONDS, lingering_time=1.0,
         shutdown_timeout=1.0, max_line_size=LONGEST_LINE_BYTES, max_field_size=LONGEST_LINE_BYTES,
