@@ -7,8 +7,9 @@ import asyncio
 import gc
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -62,7 +63,11 @@ from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 from proxy.version import VERSION
-from proxy.web.port import Readiness, WebPort, start_web
+from proxy.web.broker_ports import BrokerPorts, is_loopback
+from proxy.web.clients import Guard
+from proxy.web.pages import PageTable, Readiness, document_page, own_pages
+from proxy.web.port import WebParts, WebPort, start_web
+from proxy.web.settings import web_limits
 from proxy.write_watch import WriteWatch
 
 TICK_SECONDS: Final = 1.0
@@ -125,6 +130,12 @@ class Proxy:
             config.broker_proxy_allowed_target_ports,
             self._names,
         )
+        self._web_validator = TargetValidator(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_web_service_allowed_target_ports,
+            self._names,
+        )
         version = limits.header_version(config)
         # Connections that no client owns say so.
         preamble = encode(ProxyHeader(), version) if version else b""
@@ -183,6 +194,8 @@ class Proxy:
         )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
+        self._broker_listeners: list[Listener] = []
+        self._broker_arrivals: list[Arrivals] = []
         self._control: ControlSocket | None = None
         self.port = 0
         self.tls_port = 0
@@ -204,7 +217,7 @@ class Proxy:
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
         if config.service_port_tls is not None:
             self.tls_port = self._tls_listener.open(config.bind_address, config.service_port_tls, config.accept_backlog)
-            self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
+            self._log.info("listening for clients with tls", host=config.bind_address, tls_port=self.tls_port)
         self.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()
@@ -220,7 +233,7 @@ class Proxy:
             lambda error: self.counters.internal_error(error, "control"),
         )
         metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
-        self._web = await start_web(config, metrics.render, self.readiness, self.live.documents())
+        self._web = await start_web(self._web_parts(metrics.render))
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 
@@ -236,8 +249,8 @@ class Proxy:
         """
         if self.phase is not Phase.CLOSING:
             self.enter(Phase.DRAINING, ready=False)
-        await self._listener.close()
-        await self._tls_listener.close()
+        for listener in (self._listener, self._tls_listener, *self._broker_listeners):
+            await listener.close()
         millis = self.config.shutdown_drain_millis
         await self.sessions.drain(millis / 1000 if drain_seconds is None else drain_seconds)
         await self._services.requests.topic_lists.close()
@@ -247,8 +260,9 @@ class Proxy:
         await self._names.close()
         self.close_control()
         await self.tls_files.close()
-        if self._arrivals is not None:
-            await self._arrivals.close()
+        for arrivals in (self._arrivals, *self._broker_arrivals):
+            if arrivals is not None:
+                await arrivals.close()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
@@ -374,6 +388,16 @@ class Proxy:
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
+        self._web_validator.apply(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_web_service_allowed_target_ports,
+        )
+
+    def apply_web(self, config: Config) -> None:
+        """Change times of what is passed on by the web ports."""
+        if self._web is not None:
+            self._web.apply(web_limits(config))
 
     def apply_budget(self, config: Config) -> None:
         """Add the worst case up anew."""
@@ -394,12 +418,12 @@ class Proxy:
         """Look at the files of certificates soon."""
         self.tls_files.look()
 
-    def _new_client(self, address: str, header: ProxyHeader | None) -> ClientConnection:
-        return ClientConnection(self._services, address, header)
+    def _new_client(self, address: str, header: ProxyHeader | None, target: str = "") -> ClientConnection:
+        return ClientConnection(self._services, address, header, target)
 
-    def _tls_arrivals(self) -> Arrivals:
+    def _tls_arrivals(self, target: str = "") -> Arrivals:
         def became_client(arrival: Arrival) -> ClientConnection:
-            client = self._new_client(arrival.client_address, arrival.header)
+            client = self._new_client(arrival.client_address, arrival.header, target)
             self.sessions.became_client(arrival, client)
             return client
 
@@ -412,6 +436,61 @@ class Proxy:
             became_client,
             self.counters,
             self._log,
+        )
+
+    def _listen_for_broker(self, port: int, broker: BrokerAddress, tls: bool) -> int:
+        """Join who comes to `port` to `broker`; raises OSError if the port cannot be had."""
+        arrivals = self._tls_arrivals(str(broker)) if tls else None
+        listener = Listener(
+            self._loop,
+            self.sessions,
+            self.counters,
+            self._log,
+            self._options,
+            partial(self._new_client, target=str(broker)),
+            arrivals,
+            proxy_headers=self.config.ha_proxy_protocol_enabled,
+        )
+        port = listener.open(self.config.bind_address, port, self.config.accept_backlog)
+        self._broker_listeners.append(listener)
+        if arrivals is not None:
+            self._broker_arrivals.append(arrivals)
+        return port
+
+    def _pages(self, render_metrics: Callable[[], bytes]) -> PageTable:
+        pages = own_pages(self.config.status_file_path, render_metrics, self.readiness)
+        for document in self.live.documents():
+            pages.add(document_page(document, self.config))
+        return pages
+
+    def _web_parts(self, render_metrics: Callable[[], bytes]) -> WebParts:
+        config, clients = self.config, self.identities.clients
+        return WebParts(
+            config=config,
+            pages=self._pages(render_metrics),
+            direct=self.limiter.direct,
+            charging=self._charging,
+            refusals=self.refusals,
+            usage=self.usage,
+            writes=self.writes,
+            validator=self._web_validator,
+            hangup=self.hangup,
+            counters=self.counters,
+            log=self._log,
+            lookups=BrokerPorts(
+                config.http_lookup_ports,
+                self._listen_for_broker,
+                self._loop.time,
+                self._log,
+                advertised=config.advertised_address,
+                loopback=is_loopback(config.bind_address),
+                tls_to_brokers=config.tls_enabled_with_broker,
+                tls_ports=config.service_port_tls is not None,
+            ),
+            guard=Guard(clients) if clients is not None else None,
+            own=self.identities.own,
+            tls_server=self.tls_files.web,
+            tls_client=self.tls_files.broker_client if config.tls_enabled_with_broker else None,
         )
 
     def _client_services(self) -> ClientServices:

@@ -1,17 +1,17 @@
 """What a proxy at work tells about its relays and its configuration, and who may ask: /proxy-stats and /config."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.config import Config
 from proxy.relay import Relay
+from proxy.web.clients import WebClient
 from proxy.web.documents import Answer, Document, GuardSettings, refusal
-from proxy.web.port import Readiness, start_web
+from proxy.web.pages import PageRequest, document_page
 from tests.support.proxy_under_test import Stage, staged
 from tests.support.web_pages import Page, get
 from tests.unit.proxy.test_relay_log import TOPIC, producer, sent, subscribe
@@ -192,17 +192,8 @@ async def test_nobody_is_let_in_before_anybody_can_be_recognised() -> None:
         ran.append(parts)
         return Answer(200, {})
 
-    def named(role: str | None) -> Callable[[web.Request], Awaitable[str | None]]:
-        async def role_of(_: web.Request) -> str | None:
-            return role
-
-        return role_of
-
-    page = Document("GET", "/secret/{part}", handler, "A test.")
+    page = document_page(Document("GET", "/secret/{part}", handler, "A test."), AUTHORIZED)
     for role, status in ((None, 401), ("anybody", 403), ("admin", 200)):
-        port = await start_web(AUTHORIZED, lambda: b"", Readiness(), [page], named(role))  # type: ignore[arg-type]
-        try:
-            assert (await get(port.port, "/secret/x")).status == status
-        finally:
-            await port.close()
+        answer = await page.serve(PageRequest(WebClient("c:1", "c", role), {"part": "x"}))
+        assert answer.status == status
     assert ran == [{"part": "x"}]
