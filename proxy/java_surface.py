@@ -53,7 +53,11 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
         "better",
         "bodies are streamed both ways and topic lists wait for memory like those of the binary protocol",
     ),
-    Parity("/lookup/*", "better", "answers name the proxy's address, which a client outside can reach"),
+    Parity(
+        "/lookup/*",
+        "better",
+        "with `httpLookupPorts`, or on loopback, answers name a port of this proxy, which a client outside can reach",
+    ),
     Parity("/admin/v*/functions, sources, sinks, worker", "same"),
     Parity("httpReverseProxy.*", "same"),
     Parity("additional servlets", "not supported", "no code of Java can be loaded"),
