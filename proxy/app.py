@@ -217,7 +217,7 @@ class Proxy:
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
         if config.service_port_tls is not None:
             self.tls_port = self._tls_listener.open(config.bind_address, config.service_port_tls, config.accept_backlog)
-            self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
+            self._log.info("listening for clients with tls", host=config.bind_address, tls_port=self.tls_port)
         self.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()

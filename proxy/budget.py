@@ -16,6 +16,9 @@ from proxy.relay_log import NAMES_BYTES
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
+# What TLS adds to a connection at most: OpenSSL's object (16 KiB at rest), a record that is not whole and a small read
+# behind it (22 KiB), and a record that the kernel has not taken (17 KiB).
+TLS_CONNECTION_BYTES: Final = 56 * 1024
 # Half a frame (4 KiB) and unread answers (4 KiB) of a client that makes use of both.
 UNFINISHED_BYTES: Final = 8 * 1024
 # Six marks of four numbers and what they are kept in, for a client that something waits for.
@@ -84,6 +87,11 @@ def _connections(config: Config) -> Iterator[BudgetLine]:
     yield BudgetLine("connections at rest", key, clients * CONNECTION_AT_REST_BYTES)
     yield BudgetLine("unfinished frames, unread answers", key, clients * UNFINISHED_BYTES)
     yield BudgetLine("books of writers", key, clients * WRITER_BYTES)
+    ends = clients * ((config.service_port_tls is not None) + config.tls_enabled_with_broker)
+    if config.tls_enabled_with_broker:
+        ends += brokers
+    if ends:
+        yield BudgetLine("TLS connections", key, ends * TLS_CONNECTION_BYTES)
     yield BudgetLine("kernel send buffers", "clientSocketSendBufferBytes", clients * 2 * kernel_bytes)
     yield BudgetLine("relays, both directions stalled", "relayBufferBytes", clients * 2 * config.relay_buffer_bytes)
     if config.authentication_enabled and config.forward_authorization_credentials:

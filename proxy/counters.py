@@ -140,6 +140,7 @@ class Counters:
         "accept_pauses",
         "active_connections",
         "authentication",
+        "awaited_headers",
         "binary_bytes",
         "binary_ops",
         "broker_connection_pauses",
@@ -191,6 +192,7 @@ class Counters:
     ) -> None:
         self._report = report
         self.active_connections = 0
+        self.awaited_headers = 0
         self.new_connections = 0
         self.rejected_connections = 0
         self.binary_ops = 0

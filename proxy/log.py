@@ -72,6 +72,7 @@ FIELDS = {
     "status": "status of an HTTP answer",
     "subject": "namespace or topic that a request was about",
     "target": "address that a client wants to be connected to",
+    "tls_port": "TCP port for clients with TLS",
     "top_holders": "who holds most of a limiter, with bytes",
     "topic": "Pulsar topic",
     "version": "version of this proxy",

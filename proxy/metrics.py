@@ -216,6 +216,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
 
     _labelled("disconnects", "cause", "Connections ended, clients' and brokers', by cause.",
               lambda c: c.disconnects),
+    _gauge("client_awaited_headers", "Connections whose PROXY header has not come yet (haProxyProtocolEnabled).",
+           lambda c: c.awaited_headers),
     _gauge("client_writers", "Clients for whom something waited to be written at the last look, once a second.",
            lambda c: c.writers),
     _gauge("client_stalled_readers", "Those of them that took no byte for more than a second.",

@@ -5,8 +5,6 @@ key. Each dynamic key is in `APPLIED_BY` with the parts that take it; the whole 
 no request sees half of it. Keys that need a restart keep the value in force until then.
 """
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
@@ -18,6 +16,7 @@ from proxy.errors import ProxyError
 from proxy.log import Logger
 from proxy.shutdown import Phase
 from proxy.tasks import TaskScope
+from proxy.threads import in_thread
 
 LoadConfig = Callable[[], Config]
 Part = Callable[[Proxy, Config], None]
@@ -216,29 +215,7 @@ class Reloader:
 
     async def _read(self) -> Config:
         """Read the sources off the loop, and not for ever: a file may be on a disk that hangs."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[Config] = loop.create_future()
-
-        def finish(config: Config | None, error: Exception | None) -> None:
-            if found.done():
-                return
-            if config is not None:
-                found.set_result(config)
-            elif error is not None:
-                found.set_exception(error)
-
-        def read() -> None:
-            try:
-                result: tuple[Config | None, Exception | None] = (self._load(), None)
-            except Exception as error:
-                result = (None, error)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(finish, *result)
-
-        # A thread of its own that nobody waits for: one of a pool would hold up the end of the process.
-        threading.Thread(target=read, name="reload", daemon=True).start()
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                return await found
+            return await in_thread(self._load, "reload", READ_SECONDS)
         except TimeoutError:
             raise ConfigUnreadable(f"not read within {READ_SECONDS:g} s") from None

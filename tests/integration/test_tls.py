@@ -200,7 +200,7 @@ async def test_without_demand_a_client_may_come_without_a_certificate(files: Pem
 async def test_a_client_without_a_trusted_certificate_is_refused_where_one_is_demanded(
     files: PemFiles, own: str | None
 ) -> None:
-    demand = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
+    demand: dict[str, Any] = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
     async with staged(**files.server_keys, **demand) as stage:
         leaf = authority(own).issue_cert("somebody") if own else None
         client = await tls_client(stage, client_context(own=leaf))

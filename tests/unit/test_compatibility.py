@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config import Config, ConfigError
-from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, JavaKey
+from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -129,6 +129,13 @@ def test_the_lists_are_whole() -> None:
 @pytest.mark.parametrize(("name", "key"), JAVA_ONLY.items())
 def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: str, key: JavaKey) -> None:
     environ = {f"PULSAR_PREFIX_{name}": "changed"}
+    if name in METADATA_STORES:
+        with pytest.raises(ConfigError, match=f"{name}: got .*brokerServiceURL"):
+            Config.load(None, environ)
+        (unused,) = Config.load(None, environ, BROKER).warnings
+        assert unused.key == name
+        assert FOUND[name] == ("not supported", f"refused without a URL of brokers: {key.why}")
+        return
     if key.refused:
         with pytest.raises(ConfigError) as caught:
             Config.load(None, environ, BROKER)
