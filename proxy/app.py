@@ -81,7 +81,7 @@ class Proxy:
         self._charging = Charging(config.topic_list_fairness)
         self.sessions = Sessions(loop, self.counters, log, limits.session_limits(config))
         self._options = limits.socket_options(config)
-        self._broker = BrokerAddress(*config.broker_address)
+        self._broker = BrokerAddress(*config.broker_hosts[0])
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
         self._dialer = Dialer(loop, self._options, connect_seconds)
         request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)

@@ -6,6 +6,7 @@ other part of the proxy and nothing slow: it runs before anything else does.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from proxy import java_keys
 from proxy.conf_file import parse_conf
-from proxy.config_key import BadValue, Key, split_broker_url
+from proxy.config_key import BadValue, Key, split_broker_urls
 from proxy.config_keys import ConfigKeys
 
 Origin = Literal["default", "file", "env", "flag", "live"]
@@ -24,6 +25,9 @@ _FLAGS = "command line"
 _LIVE = "live change"
 _LARGEST_FRAME_BYTES = 2**31 - 1
 _MIB = 1024 * 1024
+REVERSE_PROXY_PREFIX = "httpReverseProxy."
+_ROUTE_PARTS = {"path": re.compile(r"/[^\s?#]*"), "proxyTo": re.compile(r"https?://[^\s?#]+")}
+_ROUTE_EXPECTED = {"path": "a path that begins with /", "proxyTo": "http://host:port or https://host:port, and a path"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,15 @@ class _Setting:
     line: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ReverseProxy:
+    """One more route of the web ports: requests below `path` go to `proxy_to`."""
+
+    name: str
+    path: str
+    proxy_to: str
+
+
 class Config(ConfigKeys):
     """An immutable set of values, one attribute per key of `ConfigKeys`.
 
@@ -84,6 +97,7 @@ class Config(ConfigKeys):
 
     warnings: tuple[ConfigWarning, ...]
     _settings: Mapping[str, _Setting]
+    _reverse_proxies: tuple[ReverseProxy, ...]
 
     @classmethod
     def load(
@@ -135,13 +149,17 @@ class Config(ConfigKeys):
             setting = (newer if key.dynamic else self)._settings.get(key.name)
             if setting is not None:
                 loader.take(setting)
+        for name, setting in self._settings.items():
+            if name.startswith(REVERSE_PROXY_PREFIX):
+                loader.take(setting)
         return self._build(loader)
 
     @classmethod
     def _build(cls, loader: "_Loader") -> Self:
         values = loader.values()
         config = cls.__new__(cls)
-        vars(config).update(values, _settings=MappingProxyType(loader.settings))
+        routes = loader.reverse_proxies()
+        vars(config).update(values, _settings=MappingProxyType(loader.settings), _reverse_proxies=routes)
         loader.cross_check(config)
         if loader.problems:
             raise ConfigError(loader.problems, loader.warnings)
@@ -163,9 +181,15 @@ class Config(ConfigKeys):
             yield key, key.shown(getattr(self, key.attribute)), self.origin(key)
 
     @property
-    def broker_address(self) -> tuple[str, int]:
-        """Host and port of `brokerServiceURL`."""
-        return split_broker_url(self.broker_service_url)
+    def broker_hosts(self) -> tuple[tuple[str, int], ...]:
+        """Hosts and ports of the brokers, out of `brokerServiceURL`, or of its twin for TLS."""
+        tls = self.tls_enabled_with_broker
+        return split_broker_urls(self.broker_service_url_tls if tls else self.broker_service_url, tls=tls)
+
+    @property
+    def http_reverse_proxies(self) -> tuple[ReverseProxy, ...]:
+        """The routes of `httpReverseProxy.<name>.path` and `.proxyTo`, in the order of their names."""
+        return self._reverse_proxies
 
     @property
     def heap_limit_bytes(self) -> int:
@@ -242,7 +266,7 @@ class _Loader:
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         for name in sorted(environ):
-            if name in self.keys or java_keys.is_java_only(name):
+            if name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name):
                 self._take_or_explain(_Setting(name, _expanded(environ[name], environ), "env", _ENVIRONMENT))
         for name in sorted(environ):  # the second pass: a prefixed name wins over a bare one
             if name.startswith(ENVIRONMENT_PREFIX):
@@ -255,7 +279,7 @@ class _Loader:
 
     def _take_or_explain(self, setting: _Setting) -> None:
         """Take a known key; say what becomes of any other."""
-        if setting.key in self.keys:
+        if setting.key in self.keys or setting.key.startswith(REVERSE_PROXY_PREFIX):
             self.take(setting)
         elif not java_keys.is_java_only(setting.key):
             nearest = self._nearest(setting.key)
@@ -290,14 +314,38 @@ class _Loader:
                 self.problem(setting.file, setting.line, key.name, got, str(error))
         return values
 
+    def reverse_proxies(self) -> tuple[ReverseProxy, ...]:
+        """Put the parts of each `httpReverseProxy.<name>` together; half a route is a fault."""
+        routes: dict[str, dict[str, str]] = {}
+        for name, setting in self.settings.items():
+            if not name.startswith(REVERSE_PROXY_PREFIX):
+                continue
+            route, _, part = name.removeprefix(REVERSE_PROXY_PREFIX).rpartition(".")
+            kind = _ROUTE_PARTS.get(part)
+            if kind is None or not route:
+                expected = f"{REVERSE_PROXY_PREFIX}<name>.path or .proxyTo"
+                self.problem(setting.file, setting.line, name, "an unknown key", expected)
+                continue
+            if not kind.fullmatch(setting.text.strip()):
+                self.problem(setting.file, setting.line, name, repr(setting.text), _ROUTE_EXPECTED[part])
+            routes.setdefault(route, {})[part] = setting.text.strip()
+        for route, parts in routes.items():
+            for missing in _ROUTE_PARTS.keys() - parts.keys():
+                self.problem(
+                    self.home, None, f"{REVERSE_PROXY_PREFIX}{route}.{missing}", "nothing", _ROUTE_EXPECTED[missing]
+                )
+        return tuple(
+            ReverseProxy(route, parts.get("path", ""), parts.get("proxyTo", ""))
+            for route, parts in sorted(routes.items())
+        )
+
     def cross_check(self, config: Config) -> None:
         """Check what no key can know alone; what was refused already is not complained about a second time."""
         self.refused = {problem.key for problem in self.problems}
-        for key in self.keys.values():
-            if key.required and not getattr(config, key.attribute):
-                self.fault(key, "nothing", f"{key.kind.expected}: this key is required")
-        if config.service_port and config.service_port == config.web_service_port:
-            self.fault(Config.web_service_port, str(config.service_port), "a port other than servicePort")
+        key = Config.broker_service_url_tls if config.tls_enabled_with_broker else Config.broker_service_url
+        if not getattr(config, key.attribute):
+            self.fault(key, "nothing", f"{key.kind.expected}: this key is required")
+        _check_ports(self, config)
         _check_memory(self, config)
         if config.broker_connections_per_key > config.broker_connections_total:
             self.fault(
@@ -324,6 +372,16 @@ def _expanded(text: str, environ: Mapping[str, str]) -> str:
     if text.startswith("${") and text.endswith("}"):
         return environ.get(text[2:-1], "")
     return text
+
+
+def _check_ports(loader: _Loader, config: Config) -> None:
+    taken: dict[int, str] = {}
+    for key in (Config.service_port, Config.service_port_tls, Config.web_service_port, Config.web_service_port_tls):
+        port = getattr(config, key.attribute)
+        if port and port in taken:
+            loader.fault(key, str(port), f"a port other than {taken[port]}")
+        elif port:
+            taken[port] = key.name
 
 
 def _check_memory(loader: _Loader, config: Config) -> None:

@@ -15,9 +15,11 @@ T = TypeVar("T")
 Since = Literal["pulsar", "pip-442", "ours"]
 
 _JAVA_NAME = re.compile(r"[a-z][A-Za-z0-9]*")
-_BROKER_URL = re.compile(r"pulsar://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
 _HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
-PULSAR_PORT = 6650
+PLAIN_SCHEME = "pulsar://"
+TLS_SCHEME = "pulsar+ssl://"
+_PORTS = {PLAIN_SCHEME: 6650, TLS_SCHEME: 6651}
 
 
 class BadValue(ValueError):
@@ -43,7 +45,8 @@ class Key(Generic[T]):
     """One key, declared once; files, documents, flags and messages are derived from it.
 
     `since`: "pulsar" means the Java proxy reads the same key with the same meaning, "pip-442" the six limits
-    of that proposal, "ours" no other proxy has it. `dynamic` keys may change while the proxy runs.
+    of that proposal, "ours" no other proxy has it. `dynamic` keys may change while the proxy runs. `better` says
+    in what a key of the Java proxy does more here (docs/compatibility.md).
     """
 
     name: str
@@ -56,6 +59,7 @@ class Key(Generic[T]):
     dynamic: bool = False
     secret: bool = False
     required: bool = False
+    better: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a declaration that could never work."""
@@ -104,7 +108,7 @@ class Key(Generic[T]):
 
 def snake_case(name: str) -> str:
     """Turn a key of proxy.conf into an attribute name: `brokerServiceURL` -> `broker_service_url`."""
-    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name.replace("URLTLS", "URLTls"))
     return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower()
 
 
@@ -217,30 +221,84 @@ def ports() -> Kind[tuple[str, ...]]:
     )
 
 
-def broker_url() -> Kind[str]:
-    """One broker or load balancer as `pulsar://host:port`.
+def words() -> Kind[tuple[str, ...]]:
+    """Names separated by commas; blank is none."""
+    return _listed("names separated by commas", str.isprintable)
 
-    TLS to brokers and lists of hosts are refused by name: taken as they stand they would fail at the first
-    lookup, far from the line that caused it.
-    """
-    expected = "pulsar://host:port"
+
+def decimal(least: float, most: float) -> Kind[float]:
+    """Numbers from `least` to `most`, both included, such as 100.0."""
+    expected = f"a number from {least:g} to {most:g}"
+
+    def parse(value: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", value) or not least <= float(value) <= most:
+            raise BadValue(expected)
+        return float(value)
+
+    return Kind(expected, parse, blank_is_default=True)
+
+
+def json_object() -> Kind[str]:
+    """A JSON object of texts, as text; blank is none."""
+    expected = 'a JSON object of texts such as {"name": "value"}'
 
     def parse(value: str) -> str:
-        if value.startswith("pulsar+ssl:"):
-            raise BadValue(f"{expected}: TLS to brokers is not supported by this version")
-        if "," in value:
-            raise BadValue(f"{expected}: one host only, such as that of a load balancer")
-        if value:
-            split_broker_url(value)
+        import json  # only for those who set such a key
+
+        try:
+            found = json.loads(value) if value else {}
+        except ValueError as error:
+            raise BadValue(expected) from error
+        if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
+            raise BadValue(expected)
         return value
 
     return Kind(expected, parse)
 
 
-def split_broker_url(value: str) -> tuple[str, int]:
-    """Take host and port out of `pulsar://host:port` (port 6650 if absent); raises `BadValue`."""
-    found = _BROKER_URL.fullmatch(value)
-    port = int(found.group(2) or PULSAR_PORT) if found else 0
+def broker_urls(*, tls: bool = False) -> Kind[str]:
+    """One or several brokers, or a load balancer: `pulsar://host:port`, more hosts behind commas.
+
+    The scheme is demanded: a TLS address in the key for plain ones would fail at the first lookup, far from its line.
+    """
+    expected = f"{TLS_SCHEME if tls else PLAIN_SCHEME}host:port, several separated by commas"
+
+    def parse(value: str) -> str:
+        if value:
+            try:
+                split_broker_urls(value, tls=tls)
+            except BadValue as error:
+                raise BadValue(expected) from error
+        return value
+
+    return Kind(expected, parse)
+
+
+def split_broker_urls(value: str, *, tls: bool = False) -> tuple[tuple[str, int], ...]:
+    """Take hosts and ports out of `pulsar://a:6650,b:6650`, each scheme behind the first optional; raises `BadValue`.
+
+    Without a port it is 6650, with TLS 6651.
+    """
+    scheme = TLS_SCHEME if tls else PLAIN_SCHEME
+    if not value.startswith(scheme):
+        raise BadValue(f"{scheme}host:port")
+    return tuple(dict.fromkeys(_host_and_port(item.strip(), scheme) for item in value.split(",")))
+
+
+def _host_and_port(item: str, scheme: str) -> tuple[str, int]:
+    found = _HOST_AND_PORT.fullmatch(item.removeprefix(scheme))
+    port = int(found.group(2) or _PORTS[scheme]) if found else 0
     if found is None or not 1 <= port <= 65535:
-        raise BadValue("pulsar://host:port")
+        raise BadValue(f"{scheme}host:port")
     return found.group(1).strip("[]"), port
+
+
+def web_urls(*schemes: str) -> Kind[tuple[str, ...]]:
+    """One or several web services as `http://host:port`, separated by commas."""
+    schemes = schemes or ("http", "https")
+    expected = " or ".join(f"{scheme}://host:port" for scheme in schemes) + ", several separated by commas"
+    return _listed(expected, lambda item: _HTTP_URL.fullmatch(item) is not None and item.startswith(_begins(schemes)))
+
+
+def _begins(schemes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{scheme}://" for scheme in schemes)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigError
+from proxy.config import Config, ConfigError, ReverseProxy
 from proxy.config_key import Key, choice, snake_case, text, whole
 from proxy.java_keys import JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
 
@@ -122,8 +122,9 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("value", "word"),
         [
-            ("pulsar+ssl://broker:6651", "TLS to brokers"),
-            ("pulsar://a:6650,b:6650", "one host only"),
+            ("pulsar+ssl://broker:6651", "pulsar://host:port"),
+            ("pulsar://a:6650,pulsar+ssl://b:6651", "pulsar://host:port"),
+            ("pulsar://a:6650,,b:6650", "pulsar://host:port"),
             ("http://broker:8080", "pulsar://host:port"),
             ("pulsar://broker:0", "pulsar://host:port"),
             ("pulsar://broker:70000", "pulsar://host:port"),
@@ -137,13 +138,41 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("url", "address"),
         [
-            ("pulsar://broker", ("broker", 6650)),
-            ("pulsar://broker:7000/", ("broker", 7000)),
-            ("pulsar://[::1]:6650", ("::1", 6650)),
+            ("pulsar://broker", (("broker", 6650),)),
+            ("pulsar://broker:7000/", (("broker", 7000),)),
+            ("pulsar://[::1]:6650", (("::1", 6650),)),
+            ("pulsar://a, b:7000,pulsar://c, a:6650", (("a", 6650), ("b", 7000), ("c", 6650))),
         ],
     )
-    def test_the_broker_address_is_host_and_port(self, url: str, address: tuple[str, int]) -> None:
-        assert Config.load(overrides={"brokerServiceURL": url}).broker_address == address
+    def test_brokers_are_hosts_and_ports_each_once(self, url: str, address: tuple[tuple[str, int], ...]) -> None:
+        assert Config.load(overrides={"brokerServiceURL": url}).broker_hosts == address
+
+    def test_with_tls_to_brokers_it_is_the_other_key_that_counts(self) -> None:
+        config = Config.load(overrides={"brokerServiceURLTLS": "pulsar+ssl://a,b:1", "tlsEnabledWithBroker": "true"})
+        assert config.broker_hosts == (("a", 6651), ("b", 1))
+        assert faults(tlsEnabledWithBroker="true")[0].startswith("defaults: brokerServiceURLTLS: got nothing")
+
+    def test_routes_of_the_reverse_proxy_are_put_together_from_file_and_environment(self, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text("brokerServiceURL=pulsar://b\nhttpReverseProxy.web.path=/web\n")
+        config = Config.load(path, {"PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x"})
+        assert config.http_reverse_proxies == (ReverseProxy("web", "/web", "http://w:80/x"),)
+        assert config.adopt(Config.load(overrides=BROKER)).http_reverse_proxies == config.http_reverse_proxies
+
+    @pytest.mark.parametrize(
+        ("line", "word"),
+        [
+            ("httpReverseProxy.web.path=/web", "web.proxyTo: got nothing"),
+            ("httpReverseProxy.web.paht=/web", "an unknown key"),
+            ("httpReverseProxy.web.path=web", "begins with /"),
+            ("httpReverseProxy.web.proxyTo=ftp://w", "http://host:port"),
+        ],
+    )
+    def test_half_a_route_is_a_fault(self, line: str, word: str, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text(f"brokerServiceURL=pulsar://b\n{line}\n")
+        with pytest.raises(ConfigError, match=word):
+            Config.load(path)
 
     @pytest.mark.parametrize(
         ("key", "value"),
@@ -160,6 +189,11 @@ class TestFaults:
             ("bindAddress", "no spaces"),
             ("topicListMaxAnswerBytes", "many"),
             ("logFormat", "xml"),
+            ("httpRequestsMaxPerSecond", "fast"),
+            ("httpRequestsMaxPerSecond", "0"),
+            ("proxyHttpResponseHeadersJson", '{"a": 1}'),
+            ("brokerWebServiceURL", "pulsar://b:1"),
+            ("brokerWebServiceURLTLS", "http://b:1"),
         ],
     )
     def test_a_value_out_of_its_range_is_refused_by_name(self, key: str, value: str) -> None:
@@ -237,7 +271,7 @@ class TestWarnings:
     def test_a_key_that_must_not_be_ignored_is_refused_from_file_and_environment(
         self, key: str, tmp_path: Path
     ) -> None:
-        with pytest.raises(ConfigError, match=f"{key}: got 'true', expected 'false': this version"):
+        with pytest.raises(ConfigError, match=f"{key}: got 'true', expected 'false': "):
             load(f"{key}=true\n", tmp_path)
         for name in (key, f"PULSAR_PREFIX_{key}"):
             with pytest.raises(ConfigError, match=f"{key}: got 'TRUE'"):
