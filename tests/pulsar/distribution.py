@@ -1,6 +1,6 @@
 """Owns Pulsar 4.0.8 as it is distributed: its jars, brought here by Maven once (235 MB); proxy and broker are in them.
 
-The broker's own artifact does not resolve in this version (parts of it are not on Maven Central), the distribution does.
+The broker's own artifact does not resolve in this version: parts of it are not on Maven Central. The distribution does.
 """
 
 import shutil

@@ -23,6 +23,8 @@ END: Final = "END"
 SILENCE: Final = "SILENCE"
 _LONGEST_HEX_BYTES: Final = 64
 _LONGEST_TEXT: Final = 120
+_ADDRESS: Final = re.compile(r"(?:127\.0\.0\.1)?/?127\.0\.0\.1:(\d+)")
+_REQUEST_ID: Final = re.compile(r"(reqId\W+)\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,15 @@ class Words:
     def text(self, text: str) -> str:
         """Give `text` with the names put in."""
         text = TOKENS.get(text, text)
-        text = re.sub(r"127\.0\.0\.1(?:/<unresolved>)?:(\d+)", self._address, text)
-        text = re.sub(r"\[id: 0x[0-9a-f]+[^]]*\]", "<connection>", text)
+        text = _ADDRESS.sub(self._address, text)
+        text = _REQUEST_ID.sub(r"\1<drawn>", text)
         text = self._versions.sub("<version>", text)
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}... ({len(text)} characters)"
 
     def _address(self, found: "re.Match[str]") -> str:
-        return self._ports.get(int(found[1]), "<some address>")
+        port = int(found[1])
+        # Ports that no machine hands out are the script's own.
+        return self._ports.get(port, "<some address>" if 1024 <= port < 65536 else found[0])
 
     def data(self, data: bytes) -> str:
         """Show bytes: known credentials by their name, text as text, else as hexadecimal digits."""
@@ -94,9 +98,7 @@ class Words:
         return Event(side, way, pb.BaseCommand.Type.Name(decoded.type), fields)
 
     def _fields(self, message: Message, keep_ids: bool) -> dict[str, Any]:
-        return {
-            descriptor.name: self._value(descriptor, value, keep_ids) for descriptor, value in message.ListFields()
-        }
+        return {descriptor.name: self._value(descriptor, value, keep_ids) for descriptor, value in message.ListFields()}
 
     def _value(self, descriptor: FieldDescriptor, value: Any, keep_ids: bool) -> Any:
         if descriptor.is_repeated:

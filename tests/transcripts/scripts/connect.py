@@ -36,8 +36,13 @@ CONNECT: Final = (
     _script("connect v0", connect(protocol_version=0), READ),
     _script("connect without a version", command("CONNECT", client_version="transcript"), READ),
     _script("connect with features", connect(feature_flags=_FEATURES), READ, PING, READ),
-    _script("connect with a proxy_version", connect(proxy_version="4.0.8"), READ),
-    _script("connect with a proxy_version and a principal", connect(proxy_version="1", original_principal="eve"), READ),
+    _script("connect with a proxy_version", connect(proxy_version="5.0.0"), READ, READ),
+    _script(
+        "connect with a proxy_version and a principal",
+        connect(proxy_version="5.0.0", original_principal="eve"),
+        READ,
+        READ,
+    ),
     _script("connect with original_principal", connect(original_principal="eve"), READ, PING, READ),
     _script(
         "connect with a token though nobody asks",

@@ -32,7 +32,7 @@ def _asks(name: str, url: str, settings: str = "plain") -> Script:
 
 def _refuses(name: str, code: int) -> Script:
     answer = command("ERROR", request_id=REQUEST_ID_NONE, error=code, message="not you")
-    return _script(f"the broker refuses with {name}", _TO, READ, answers={_CONNECT: (answer,)})
+    return _script(f"the broker refuses with {name}", _TO, READ, READ, answers={_CONNECT: (answer,)})
 
 
 _ALL_FEATURES: Final = pb.FeatureFlags(
@@ -76,7 +76,7 @@ DIRECT: Final = (
         READ,
     ),
     _script("v9", connect(proxy_to_broker_url=BROKER, protocol_version=9), READ),
-    _script("a proxy_version", connect(proxy_to_broker_url=BROKER, proxy_version="4.0.8"), READ),
+    _script("a proxy_version", connect(proxy_to_broker_url=BROKER, proxy_version="5.0.0"), READ, READ),
     _script("requests are relayed", _TO, READ, _PRODUCER, READ, PING, READ),
     _script("a second connect is relayed", _TO, READ, connect(client_version="again"), READ),
     _script("the client leaves", _TO, READ, PING, READ, Do.LEAVE, Do.SEE_BROKER_LEFT),
@@ -88,7 +88,9 @@ DIRECT: Final = (
     _refuses("NotAllowedError", pb.NotAllowedError),
     _refuses("UnsupportedVersionError", pb.UnsupportedVersionError),
     _script("the broker asks for credentials", _TO, READ, answers={_CONNECT: (_CHALLENGE,)}),
-    _script("the broker answers with another command", _TO, READ, answers={_CONNECT: (command("SUCCESS", request_id=1),)}),
+    _script(
+        "the broker answers with another command", _TO, READ, answers={_CONNECT: (command("SUCCESS", request_id=1),)}
+    ),
     _asks("another broker", OTHER),
     _asks("nobody listens there", NOBODY),
     _asks("with the scheme", f"pulsar://{BROKER}"),

@@ -139,7 +139,9 @@ _OTHERS: Final = (
     script("partitions: 5", ask("PARTITIONED_METADATA"), _partitions(5)),
     script("partitions: none", ask("PARTITIONED_METADATA"), _partitions(0)),
     script(
-        "partitions: without creation", ask("PARTITIONED_METADATA", metadata_auto_creation_enabled=False), _partitions(2)
+        "partitions: without creation",
+        ask("PARTITIONED_METADATA", metadata_auto_creation_enabled=False),
+        _partitions(2),
     ),
     script(
         "partitions: with creation", ask("PARTITIONED_METADATA", metadata_auto_creation_enabled=True), _partitions(2)
@@ -172,9 +174,7 @@ _OTHERS: Final = (
     script(
         "schema: of a version",
         ask("GET_SCHEMA", schema_version=bytes(7) + b"\2"),
-        _schema(
-            schema=pb.Schema(name="s", type=pb.Schema.String, schema_data=b""), schema_version=bytes(7) + b"\2"
-        ),
+        _schema(schema=pb.Schema(name="s", type=pb.Schema.String, schema_data=b""), schema_version=bytes(7) + b"\2"),
     ),
     script("schema: a version that is too short", ask("GET_SCHEMA", schema_version=b"short"), _schema()),
     script("schema: a name that is no topic", ask("GET_SCHEMA", topic="no/topic"), _schema()),

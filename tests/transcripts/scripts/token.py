@@ -86,7 +86,7 @@ def _taken() -> tuple[Script, ...]:
             _script("partitions", settings, alice, READ, ask("PARTITIONED_METADATA"), READ),
             _script("topics", settings, alice, READ, ask("GET_TOPICS_OF_NAMESPACE"), READ),
             _script("schema", settings, alice, READ, ask("GET_SCHEMA"), READ),
-            _script("a proxy_version", settings, _with(tokens.ALICE, proxy_version="4.0.8"), READ),
+            _script("a proxy_version", settings, _with(tokens.ALICE, proxy_version="5.0.0"), READ, READ),
         ]
     return tuple(made)
 
@@ -104,6 +104,7 @@ TOKEN: Final = (
             auth_method=pb.AuthMethodYcaV1,
             auth_data=b"x",
         ),
+        READ,
         READ,
     ),
     _script("the proxy's own token", "token", _with(tokens.PROXY, proxy_to_broker_url=BROKER), READ),
@@ -130,6 +131,7 @@ TOKEN: Final = (
             client_version="transcript",
             response=pb.AuthData(auth_method_name="token", auth_data=b"no token"),
         ),
+        READ,
         READ,
     ),
 )

@@ -30,6 +30,12 @@ _COMMANDS: Final = (
     command("CONNECTED", server_version="not a server"),
     command("SUCCESS", request_id=7),
 )
+# Ours asks the broker for a schema's creation.
+_NEW_SCHEMA: Final = {
+    pb.BaseCommand.GET_OR_CREATE_SCHEMA: (
+        command("GET_OR_CREATE_SCHEMA_RESPONSE", request_id=0, schema_version=bytes(7) + b"\1"),
+    )
+}
 # What only a client of 5.0 sends; its flag says so.
 _NEWER: Final = (
     command("SCALABLE_TOPIC_LOOKUP", session_id=7, topic="topic://tenant/namespace/topic"),
@@ -39,7 +45,7 @@ _NEWER: Final = (
 
 def _refused(unsupported: pb.BaseCommand) -> Script:
     name = pb.BaseCommand.Type.Name(unsupported.type)
-    return Script(f"unsupported: {name}", (connect(), READ, unsupported, READ, PING, READ))
+    return Script(f"unsupported: {name}", (connect(), READ, unsupported, READ, PING, READ), _NEW_SCHEMA)
 
 
 UNSUPPORTED: Final = (
