@@ -25,15 +25,14 @@ were played before the Java proxy 4.0.8 with a stand-in for the broker behind it
 `tests/transcripts/recorded/`, and each test run plays the same scripts before this proxy. Here is every place where it
 does otherwise, and why; a difference that is not listed fails the tests, as does one that is listed and not there.
 
-"…" stands for any text, "&lt;last word>" for the last word of the script's name,
-"–" for nothing at all. *Where* names who got something, the number of what it got, and the
-field.
+"…" stands for any text, "&lt;last word>" for the last word of the script's name. *Where* names who got something, the
+number of what it got, and the field.
 """
 
 
 def cell(text: str | None) -> str:
     if text is None:
-        return "–"
+        return "nothing"
     # Not as code: these are words of the wire, no keys or metrics of ours.
     return text.replace("|", "\\|").replace("<", "&lt;") or "(empty)"
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.pulsar.standalone import MissingToolError, missing_for_maven
+from tests.pulsar.standalone import Kind, MissingToolError, missing_for_maven
 
 DISTRIBUTION_VERSION: Final = "4.0.8"
 _ROOT: Final = Path(__file__).parent.parent.parent
@@ -31,3 +31,6 @@ def distribution_class_path() -> str:
         # A run that was cut short leaves half of the jars.
         (jars / "complete").touch()
     return f"{jars}/*"
+
+
+BROKER_4_0: Final = Kind(DISTRIBUTION_VERSION, distribution_class_path)

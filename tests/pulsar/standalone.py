@@ -10,9 +10,9 @@ import re
 import shutil
 import string
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -51,12 +51,28 @@ class MissingToolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """Say which broker to run: its release, where its jars come from, and keys besides those of standalone.conf.
+
+    `admin_token` is what the admin interface asks for; "" if it asks for nothing.
+    """
+
+    version: str = PULSAR_VERSION
+    class_path: Callable[[], str] = lambda: class_path()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    admin_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Broker:
     """Say where a broker listens."""
 
     service_url: str
     admin_url: str
     origin: str
+
+
+DEFAULT: Final = Kind()
 
 
 def missing_for_maven() -> str | None:
@@ -112,42 +128,45 @@ def _first_error(output: str) -> str:
     return errors[0]
 
 
-def _write_config(directory: Path, service_port: int, web_port: int) -> Path:
+def _write_config(directory: Path, service_port: int, web_port: int, keys: Mapping[str, str]) -> Path:
     template = string.Template((_BROKER / "standalone.conf").read_text())
     config = directory / "standalone.conf"
-    config.write_text(template.substitute(service_port=service_port, web_port=web_port))
+    more = "".join(f"{key}={value}\n" for key, value in keys.items())
+    config.write_text(template.substitute(service_port=service_port, web_port=web_port) + more)
     # The image's user is not ours.
     config.chmod(0o644)
     return config
 
 
-def _java_command(directory: Path, config: Path) -> list[str]:
+def _java_command(directory: Path, config: Path, jars: str) -> list[str]:
     command = ["java", *_JAVA_OPTIONS]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
-    command += [f"-Dlog4j2.configurationFile={_BROKER / 'log4j2.xml'}", "-cp", class_path()]
+    command += [f"-Dlog4j2.configurationFile={_BROKER / 'log4j2.xml'}", "-cp", jars]
     command += ["org.apache.pulsar.PulsarStandaloneStarter", "-c", str(config), *_STANDALONE_OPTIONS]
     command += ["--metadata-dir", str(directory / "metadata")]
     return [*command, "--bookkeeper-dir", str(directory / "bookkeeper")]
 
 
-def _docker_command(config: Path) -> list[str]:
+def _docker_command(config: Path, version: str) -> list[str]:
     inside = "/pulsar/conf/standalone-of-tests.conf"
     # The host's network: a lookup answers with 127.0.0.1 and the port that the broker itself listens on.
     command = ["docker", "run", "--rm", "--network", "host", "-v", f"{config}:{inside}:ro"]
     command += ["-e", f"PULSAR_STANDALONE_CONF={inside}", "-e", f"PULSAR_MEM={_JAVA_OPTIONS[0]}"]
-    command += [f"apachepulsar/pulsar:{PULSAR_VERSION}"]
+    command += [f"apachepulsar/pulsar:{version}"]
     return [*command, "bin/pulsar", "standalone", *_STANDALONE_OPTIONS]
 
 
 @contextmanager
-def standalone(directory: Path, by_docker: bool) -> Iterator[Broker]:
+def standalone(directory: Path, by_docker: bool, kind: Kind = DEFAULT) -> Iterator[Broker]:
     """Run a standalone in `directory` until the block ends; raises MissingToolError, ProcessFailedError."""
     service_port, web_port = free_ports(2)
-    config = _write_config(directory, service_port, web_port)
-    command = _docker_command(config) if by_docker else _java_command(directory, config)
-    origin = f"pulsar {PULSAR_VERSION} standalone ({'docker' if by_docker else 'maven'})"
+    config = _write_config(directory, service_port, web_port, kind.keys)
+    command = (
+        _docker_command(config, kind.version) if by_docker else _java_command(directory, config, kind.class_path())
+    )
+    origin = f"pulsar {kind.version} standalone ({'docker' if by_docker else 'maven'})"
     broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
-    admin = Admin(broker.admin_url)
+    admin = Admin(broker.admin_url, kind.admin_token)
     process = ChildProcess(origin, command, directory / "broker.log")
     try:
         process.wait_ready(lambda: admin.is_serving(NAMESPACE), _READY_SECONDS)
