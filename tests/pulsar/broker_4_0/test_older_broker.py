@@ -38,8 +38,6 @@ pytestmark = pytest.mark.pulsar
 NEWER: Final = pb.FeatureFlags(
     supports_auth_refresh=True, supports_scalable_topics=True, supports_tc_metadata_discovery=True
 )
-    supports_auth_refresh=True, supports_scalable_topics=True, supports_tc_metadata_discovery=True
-)
 _SUBSCRIBE: Final[dict[str, Any]] = {
     "request_id": 7,
     "subscription": "sub",
