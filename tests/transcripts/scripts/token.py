@@ -131,7 +131,7 @@ TOKEN: Final = (
             client_version="transcript",
             response=pb.AuthData(auth_method_name="token", auth_data=b"no token"),
         ),
-        READ,
+        PING,
         READ,
     ),
 )
