@@ -11,6 +11,7 @@ from time import monotonic
 from proxy.quantiles import SlidingQuantiles
 
 RELOAD_RESULTS = ("applied", "refused", "ignored")
+KEY_FILE_RESULTS = ("applied", "refused")
 
 
 class WatchOvershoot(StrEnum):
@@ -39,6 +40,37 @@ class WatchCounters:
         self.unwalkable = 0
 
 
+class AuthenticationCounters:
+    """Who proved a role and who did not (`proxy.auth.providers.AuthenticationObserver`).
+
+    Labels are this proxy's words only, so a client cannot make new ones.
+    """
+
+    __slots__ = ("expired_tokens", "failures", "reloads", "successes")
+
+    def __init__(self) -> None:
+        self.successes: dict[tuple[str, ...], int] = {}
+        self.failures: dict[tuple[str, ...], int] = {}
+        self.expired_tokens = 0
+        self.reloads: dict[str, int] = dict.fromkeys(KEY_FILE_RESULTS, 0)
+
+    def succeeded(self, provider: str, method: str) -> None:
+        """Count a role that was proven."""
+        self.successes[provider, method] = self.successes.get((provider, method), 0) + 1
+
+    def failed(self, provider: str, method: str, reason: str) -> None:
+        """Count credentials that were refused."""
+        self.failures[provider, method, reason] = self.failures.get((provider, method, reason), 0) + 1
+
+    def expired(self) -> None:
+        """Count a token that was good once."""
+        self.expired_tokens += 1
+
+    def reloaded(self, result: str) -> None:
+        """Count a file of keys or passwords that changed."""
+        self.reloads[result] += 1
+
+
 class Counters:
     """What the proxy has done since it started; change the attributes directly.
 
@@ -50,6 +82,7 @@ class Counters:
         "_report",
         "accept_pauses",
         "active_connections",
+        "authentication",
         "binary_bytes",
         "binary_ops",
         "broker_connection_pauses",
@@ -124,6 +157,7 @@ class Counters:
         self.accept_pauses = 0
         self.budget_bytes = 0
         self.watch = WatchCounters()
+        self.authentication = AuthenticationCounters()
         self.client_send_buffer_bytes = 0
         self.writers = 0
         self.writers_kernel_bytes = 0

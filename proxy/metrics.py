@@ -173,6 +173,18 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     _classic("rejected_get_topics_of_namespace_requests",
              "Topic list requests refused by the limit on requests in work."),
 
+    Instrument("pulsar_authentication_success", "counter", "Clients that proved a role.",
+               lambda s: s.counters.authentication.successes,
+               labels=("provider_name", "auth_method"), origin="pulsar"),
+    Instrument("pulsar_authentication_failures", "counter", "Clients whose credentials were refused.",
+               lambda s: s.counters.authentication.failures,
+               labels=("provider_name", "auth_method", "reason"), origin="pulsar"),
+    Instrument("pulsar_expired_token", "counter", "Tokens refused because they had expired.",
+               lambda s: {(): s.counters.authentication.expired_tokens}, origin="pulsar"),
+    _labelled("authentication_file_reloads", "result",
+              "Files of keys and passwords that changed, by what became of it: a refused one leaves the old in force.",
+              lambda c: c.authentication.reloads),
+
     _labelled("lists_answers", "outcome", "Topic list requests by how they ended.",
               lambda c: c.list_outcomes),
     _counted("lists_questions", "Topic list questions put to brokers: equal requests share one.",

@@ -203,9 +203,24 @@ def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
     names = [instrument.exposed_name for instrument in INSTRUMENTS]
     assert len(names) == len(set(names))
     for instrument in INSTRUMENTS:
-        assert instrument.exposed_name.startswith("pulsar_proxy_")
+        assert instrument.exposed_name.startswith("pulsar_" if instrument.origin == "pulsar" else "pulsar_proxy_")
         assert not instrument.name.endswith("_total")
         assert instrument.help.endswith(".")
+
+
+def test_logins_are_shown_under_names_of_upstream() -> None:
+    setting = Setting()
+    books = setting.counters.authentication
+    books.succeeded("AuthenticationProviderTls", "tls")
+    books.failed("AuthenticationProviderToken", "token", "INVALID_TOKEN")
+    books.expired()
+    books.reloaded("refused")
+    who = {"provider_name": "AuthenticationProviderToken", "auth_method": "token"}
+    assert setting.value("pulsar_authentication_failures_total", **who, reason="INVALID_TOKEN") == 1
+    who = {"provider_name": "AuthenticationProviderTls", "auth_method": "tls"}
+    assert setting.value("pulsar_authentication_success_total", **who) == 1
+    assert setting.value("pulsar_expired_token_total") == 1
+    assert setting.value("pulsar_proxy_authentication_file_reloads_total", result="refused") == 1
 
 
 def test_a_cluster_name_with_quotes_stays_one_label() -> None:

@@ -1,0 +1,110 @@
+"""What authentication needs to know, and how it is read out of the configuration.
+
+Here and not beside the providers, because these import libraries that a proxy without them need not wait for.
+"""
+
+from dataclasses import dataclass, field
+
+from proxy.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """The `token*` keys. Where both keys are set the secret one counts, as upstream has it."""
+
+    secret_key: str = field(default="", repr=False)
+    public_key: str = ""
+    public_alg: str = ""
+    auth_claim: str = ""
+    audience_claim: str = ""
+    audience: str = ""
+    clock_skew_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerAccess:
+    """How issuers are reached; an empty `trust_file` trusts what the system trusts."""
+
+    connect_seconds: float = 10.0
+    read_seconds: float = 10.0
+    trust_file: str = ""
+    https_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """How many issuers' keys are kept, and three ages in seconds."""
+
+    size: int = 5
+    refresh_seconds: float = 18 * 3600.0
+    expire_seconds: float = 24 * 3600.0
+    miss_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdSettings:
+    """The `openID*` keys."""
+
+    issuers: tuple[str, ...] = ()
+    audiences: tuple[str, ...] = ()
+    role_claim: str = ""
+    leeway_seconds: float = 0.0
+    fallback_discovery_mode: str = "disabled"
+    access: IssuerAccess = field(default_factory=IssuerAccess)
+    cache: CacheRules = field(default_factory=CacheRules)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationSettings:
+    """`authenticationProviders` in their order, and what each of them needs."""
+
+    providers: tuple[str, ...] = ()
+    anonymous_role: str = ""
+    token: TokenSettings = field(default_factory=TokenSettings)
+    openid: OpenIdSettings = field(default_factory=OpenIdSettings)
+    basic_conf: str = field(default="", repr=False)
+
+
+def authentication_settings(config: Config) -> AuthenticationSettings:
+    """Read all of it."""
+    return AuthenticationSettings(
+        providers=config.authentication_providers,
+        anonymous_role=config.anonymous_user_role,
+        token=_token(config),
+        openid=_openid(config),
+        basic_conf=config.basic_auth_conf,
+    )
+
+
+def _token(config: Config) -> TokenSettings:
+    return TokenSettings(
+        secret_key=config.token_secret_key,
+        public_key=config.token_public_key,
+        public_alg=config.token_public_alg,
+        auth_claim=config.token_auth_claim,
+        audience_claim=config.token_audience_claim,
+        audience=config.token_audience,
+        clock_skew_seconds=config.token_allowed_clock_skew_seconds,
+    )
+
+
+def _openid(config: Config) -> OpenIdSettings:
+    return OpenIdSettings(
+        issuers=config.open_id_allowed_token_issuers,
+        audiences=config.open_id_allowed_audiences,
+        role_claim=config.open_id_role_claim,
+        leeway_seconds=config.open_id_accepted_time_leeway_seconds,
+        fallback_discovery_mode=config.open_id_fallback_discovery_mode,
+        access=IssuerAccess(
+            connect_seconds=config.open_id_http_connection_timeout_millis / 1000,
+            read_seconds=config.open_id_http_read_timeout_millis / 1000,
+            trust_file=config.open_id_token_issuer_trust_certs_file_path,
+            https_only=config.open_id_require_issuers_use_https,
+        ),
+        cache=CacheRules(
+            size=config.open_id_cache_size,
+            refresh_seconds=config.open_id_cache_refresh_after_write_seconds,
+            expire_seconds=config.open_id_cache_expiration_seconds,
+            miss_seconds=config.open_id_key_id_cache_miss_refresh_seconds,
+        ),
+    )

@@ -1,0 +1,152 @@
+"""The bytes behind a setting: a file, data in the setting itself, or base64; and files that are read again on change.
+
+Rule: a fault at the start is a fault of the configuration and names its key; a fault later keeps what was in force. The
+disk is never touched on the event loop once the proxy runs. Texts never hold contents, they may be secrets.
+"""
+
+import asyncio
+import base64
+import binascii
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from proxy.auth.failures import SettingFault
+
+T = TypeVar("T")
+
+LARGEST_BYTES: Final = 4 * 1024 * 1024
+
+_Stamp = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Either a file (`path`) or what the setting itself holds (`content`)."""
+
+    path: str = ""
+    content: bytes = field(default=b"", repr=False)
+
+
+def source_of(value: str, key: str) -> Source:
+    """Find what a setting refers to: `file:` and `data:` URLs, the path of a file, or base64 text.
+
+    Unlike upstream's proxy an absolute path that does not exist is never taken for base64: a mistyped path would become
+    a key that anybody can read off the configuration. Raises SettingFault.
+    """
+    value = value.strip()
+    if value.startswith("data:"):
+        return Source(content=_data_url(value, key))
+    if value.startswith("file:"):
+        return Source(path=_file_url(value, key))
+    if value.startswith(("/", "./", "../")) or os.path.exists(value):
+        return Source(path=value)
+    return Source(content=_base64(value, key, "neither an existing file nor base64"))
+
+
+def _file_url(value: str, key: str) -> str:
+    parts = urlsplit(value)
+    path = os.fsdecode(unquote_to_bytes(parts.path))
+    if parts.netloc not in ("", "localhost") or not path or "\0" in path:
+        raise SettingFault(key, "expected file:///path/of/a/file")
+    return path
+
+
+def _data_url(value: str, key: str) -> bytes:
+    # RFC 2397, as far as upstream reads it: data:[type][;charset=...][;base64],<data>
+    head, comma, data = value.removeprefix("data:").partition(",")
+    if not comma or not data:
+        raise SettingFault(key, "expected data:;base64,<base64 text> or data:,<text>")
+    if "base64" in head.split(";")[1:]:
+        return _base64(data, key, "not base64 after data:;base64,")
+    return unquote_to_bytes(data)
+
+
+def _base64(text: str, key: str, problem: str) -> bytes:
+    # Pulsar's tools write the plain alphabet, padded; others write the URL alphabet without padding.
+    plain = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
+    try:
+        content = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        content = b""
+    if not content:
+        raise SettingFault(key, problem)
+    return content
+
+
+class Watched(Generic[T]):
+    """What a setting's bytes were made into: `value`, kept up to date by `look`.
+
+    `build` makes it and raises ValueError with a text for the operator. Raises SettingFault when made.
+    """
+
+    __slots__ = ("_build", "_source", "_stamp", "_unreadable", "key", "value")
+
+    def __init__(self, setting: str, key: str, build: Callable[[bytes], T]) -> None:
+        self.key = key
+        self._source = source_of(setting, key)
+        self._build = build
+        self._stamp: _Stamp | None = None
+        self._unreadable = False
+        value = self._newer()
+        assert value is not None  # nothing was read before
+        self.value = value[0]
+
+    @property
+    def path(self) -> str:
+        """The file to watch, or nothing if the setting holds its own data."""
+        return self._source.path
+
+    async def look(self) -> bool:
+        """Read the file again if it changed; tells whether `value` is new.
+
+        Raises SettingFault if it changed into something unusable, once per change; `value` stays.
+        """
+        if not self.path:
+            return False
+        # The stamp is written by that thread; two looks at a time do not happen, one task looks at one file.
+        newer = await asyncio.get_running_loop().run_in_executor(None, self._newer)
+        if newer is None:
+            return False
+        self.value = newer[0]
+        return True
+
+    def _newer(self) -> tuple[T] | None:
+        content = self._source.content if not self.path else self._changed_file()
+        if content is None:
+            return None
+        try:
+            return (self._build(content),)
+        except ValueError as error:
+            raise SettingFault(self.key, f"{self.path}: {error}" if self.path else str(error)) from error
+
+    def _changed_file(self) -> bytes | None:
+        try:
+            # Before the contents: a writer that is not done yet changes it once more.
+            stamp = self._stamp_of_file()
+            if stamp == self._stamp:
+                return None
+            content = self._contents()
+        except OSError as error:
+            # Tried again at each look, told once.
+            self._stamp = None
+            if self._unreadable:
+                return None
+            self._unreadable = True
+            raise SettingFault(self.key, f"cannot read {self.path}: {error.strerror or error}") from error
+        self._stamp, self._unreadable = stamp, False
+        return content
+
+    def _stamp_of_file(self) -> _Stamp:
+        status = os.stat(self.path)
+        # ctime: a permission that was mended changes nothing else.
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
+
+    def _contents(self) -> bytes:
+        with open(self.path, "rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            raise OSError(f"larger than {LARGEST_BYTES} bytes")
+        return content

@@ -1,0 +1,338 @@
+import asyncio
+import gzip
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+
+from proxy.auth.failures import Reason, SettingFault
+from proxy.auth.issuer_client import LARGEST_ANSWER_BYTES
+from proxy.auth.settings import AuthenticationSettings, CacheRules, IssuerAccess, OpenIdSettings
+from tests.support.authentication import Doorman, at_once
+from tests.support.clock import ManualClock
+from tests.support.issuer import AUDIENCE, DISCOVERY, Issuer, published, running_issuer
+from tests.support.loops import eventually
+from tests.support.tokens import NOW, ec_key, rsa_key, signed, weak_rsa_key
+
+OPEN = IssuerAccess(https_only=False, connect_seconds=5, read_seconds=5)
+IMPATIENT = replace(OPEN, connect_seconds=0.1, read_seconds=0.1)
+FAILED = Reason.ERROR_RETRIEVING_PROVIDER_METADATA
+NO_KEY = Reason.ERROR_RETRIEVING_PUBLIC_KEY
+
+
+def openid(*issuers: str, access: IssuerAccess = OPEN, **more: Any) -> OpenIdSettings:
+    return OpenIdSettings(issuers=issuers, audiences=(AUDIENCE, "other"), access=access, **more)
+
+
+class Stage:
+    """An issuer, a doorman who trusts it, and a clock that a test moves."""
+
+    def __init__(self, issuer: Issuer, access: IssuerAccess, **more: Any) -> None:
+        self.issuer = issuer
+        self.clock = ManualClock()
+        settings = AuthenticationSettings(("openid",), openid=openid(issuer.url, access=access, **more))
+        self.doorman = Doorman(settings, self.clock)
+
+    async def role_of(self, token: bytes) -> str:
+        return (await self.doorman.admits("token", token)).role
+
+    async def refuses(self, token: bytes) -> Reason:
+        return (await self.doorman.refuses("token", token)).reason
+
+
+@asynccontextmanager
+async def stage(access: IssuerAccess = OPEN, **more: Any) -> AsyncIterator[Stage]:
+    async with running_issuer() as issuer:
+        set_up = Stage(issuer, access, **more)
+        yield set_up
+        issuer.may_answer.set()
+        await set_up.doorman.authenticator.close()
+        assert set_up.doorman.crashes == []
+
+
+async def test_token_of_an_issuer_is_believed_and_its_keys_are_kept() -> None:
+    async with stage() as s:
+        found = await s.doorman.admits("token", s.issuer.token())
+        assert (found.role, found.expires_at) == ("alice", NOW + 600)
+        assert at_once(s.doorman.admits("token", s.issuer.token("ec", "ES256", sub="bob"))).role == "bob"
+        assert s.issuer.asked == {DISCOVERY: 1, "/keys": 1}
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"exp": NOW - 1}, Reason.EXPIRED_JWT),
+        ({"exp": None}, Reason.INVALID_JWT_CLAIM),
+        ({"iat": None}, Reason.INVALID_JWT_CLAIM),
+        ({"nbf": None}, Reason.INVALID_JWT_CLAIM),
+        ({"sub": None}, Reason.INVALID_JWT_CLAIM),
+        ({"nbf": NOW + 5}, Reason.INVALID_JWT_CLAIM),
+        ({"iat": NOW + 5}, Reason.INVALID_JWT_CLAIM),
+        ({"aud": "elsewhere"}, Reason.INVALID_JWT_CLAIM),
+        ({"aud": None}, Reason.INVALID_JWT_CLAIM),
+        ({"iss": None}, Reason.UNSUPPORTED_ISSUER),
+        ({"iss": "http://127.0.0.1:9/"}, Reason.UNSUPPORTED_ISSUER),
+        ({"iss": ["x"]}, Reason.UNSUPPORTED_ISSUER),
+    ],
+)
+async def test_claims_that_are_not_in_order_are_refused(claims: dict[str, Any], reason: Reason) -> None:
+    async with stage() as s:
+        assert await s.refuses(s.issuer.token(**claims)) is reason
+        assert s.doorman.counters.expired_tokens == (reason is Reason.EXPIRED_JWT)
+
+
+async def test_any_of_several_audiences_will_do_and_leeway_and_role_claim_are_obeyed() -> None:
+    async with stage(leeway_seconds=10, role_claim="groups") as s:
+        token = s.issuer.token(aud=["x", "other"], exp=NOW - 5, nbf=NOW + 5, groups=["ops", "dev"])
+        assert await s.role_of(token) == "ops"
+        assert await s.refuses(s.issuer.token()) is Reason.INVALID_JWT_CLAIM
+
+
+async def test_issuer_that_is_not_allowed_is_never_asked() -> None:
+    async with stage() as s, running_issuer() as stranger:
+        assert await s.refuses(stranger.token()) is Reason.UNSUPPORTED_ISSUER
+        assert stranger.asked == {}
+
+
+async def test_key_of_the_issuer_decides_the_algorithm() -> None:
+    async with stage() as s:
+        s.issuer.keys.append(published("only-512", rsa_key(), alg="RS512"))
+        s.issuer.keys.append({"kty": "oct", "kid": "secret", "k": "c2VjcmV0"})
+        assert await s.refuses(s.issuer.token("rsa", "RS256", rsa_key(1))) is Reason.ERROR_VERIFYING_JWT_SIGNATURE
+        assert await s.refuses(s.issuer.token("ec", "RS256")) is Reason.ALGORITHM_MISMATCH
+        assert await s.refuses(s.issuer.token("only-512", "RS256")) is Reason.ALGORITHM_MISMATCH
+        assert await s.role_of(s.issuer.token("only-512", "RS512")) == "alice"
+        assert await s.refuses(s.issuer.token("rsa", "PS256")) is Reason.UNSUPPORTED_ALGORITHM
+        assert await s.refuses(s.issuer.token("secret", "HS256")) is Reason.UNSUPPORTED_ALGORITHM
+        assert await s.refuses(s.issuer.token(None)) is NO_KEY
+
+
+async def test_keys_that_cannot_be_used_are_passed_over() -> None:
+    async with stage() as s:
+        weak = weak_rsa_key().public_numbers()
+        s.issuer.keys[:0] = [
+            published("enc", rsa_key(1), use="enc"),
+            {"kty": "RSA", "kid": "half", "n": "AQAB"},
+            {"kty": "RSA", "kid": "weak", "n": "AQAB" * 40, "e": "AQAB"},
+            {"kty": "EC", "kid": "odd", "crv": "P-256", "x": 1, "y": []},
+            {"kty": "OKP", "kid": "other", "crv": "Ed25519", "x": "AA"},
+            published("odd-alg", ec_key(), alg={"a": 1}),
+            {"kid": weak.e},
+        ]
+        s.issuer.keys.append("no key")  # type: ignore[arg-type]
+        assert await s.role_of(s.issuer.token()) == "alice"
+        assert await s.refuses(s.issuer.token("enc", "RS256", rsa_key(1))) is NO_KEY
+
+
+async def test_thousand_clients_at_once_ask_the_issuer_once() -> None:
+    async with stage() as s:
+        s.issuer.may_answer.clear()
+        async with asyncio.TaskGroup() as group:
+            storm = [group.create_task(s.role_of(s.issuer.token())) for _ in range(1000)]
+            await eventually(lambda: s.issuer.asked, "the question")
+            storm[0].cancel()
+            s.issuer.may_answer.set()
+        assert {task.result() for task in storm[1:]} == {"alice"}
+        assert s.issuer.asked == {DISCOVERY: 1, "/keys": 1}
+
+
+async def test_new_key_is_fetched_but_made_up_ones_do_not_hammer() -> None:
+    async with stage() as s:
+        await s.role_of(s.issuer.token())
+        s.issuer.keys = [published("new", rsa_key(1))]
+        fresh = s.issuer.token("new", "RS256", rsa_key(1))
+        for made_up in range(50):
+            assert await s.refuses(s.issuer.token(f"kid-{made_up}")) is NO_KEY
+        assert await s.refuses(fresh) is NO_KEY
+        assert s.issuer.asked[DISCOVERY] == 1
+        s.clock.advance(300)
+        async with asyncio.TaskGroup() as group:
+            storm = [group.create_task(s.refuses(s.issuer.token(f"kid-{n}"))) for n in range(50)]
+        assert {task.result() for task in storm} == {NO_KEY}
+        assert s.issuer.asked[DISCOVERY] == 2
+        assert at_once(s.doorman.admits("token", fresh)).role == "alice"
+        assert await s.refuses(s.issuer.token("rsa")) is NO_KEY
+
+
+async def test_known_keys_outlive_their_issuer_until_they_expire() -> None:
+    async with stage() as s:
+        token = s.issuer.token()
+        await s.role_of(token)
+        s.issuer.answer = lambda _: web.Response(status=503)
+        s.clock.advance(18 * 3600)
+        # The refresh goes on in the background; nobody waits for it.
+        assert at_once(s.doorman.admits("token", token)).role == "alice"
+        await eventually(lambda: s.issuer.asked[DISCOVERY] == 2, "a refresh")
+        assert at_once(s.doorman.admits("token", token)).role == "alice"
+        s.clock.advance(6 * 3600)
+        assert await s.refuses(token) is FAILED
+
+
+async def test_keys_are_refreshed_in_the_background() -> None:
+    async with stage() as s:
+        await s.role_of(s.issuer.token())
+        s.issuer.keys.append(published("new", rsa_key(1)))
+        s.clock.advance(18 * 3600)
+        await s.role_of(s.issuer.token())
+        await eventually(lambda: s.issuer.asked.get("/keys") == 2, "a refresh")
+        assert await s.role_of(s.issuer.token("new", "RS256", rsa_key(1))) == "alice"
+        assert s.issuer.asked["/keys"] == 2
+
+
+async def test_issuer_that_is_down_is_left_alone_for_a_second() -> None:
+    async with stage() as s:
+        s.issuer.answer = lambda _: web.Response(status=500)
+        for _ in range(20):
+            assert await s.refuses(s.issuer.token()) is FAILED
+        assert s.issuer.asked == {DISCOVERY: 1}
+        s.issuer.answer = None
+        s.clock.advance(1)
+        assert await s.role_of(s.issuer.token()) == "alice"
+
+
+def over_size(_: web.Request) -> web.Response:
+    return web.Response(body=b" " * (LARGEST_ANSWER_BYTES + 1))
+
+
+def bomb(_: web.Request) -> web.Response:
+    body = gzip.compress(b" " * (64 * LARGEST_ANSWER_BYTES))
+    return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda _: web.Response(body=b"[]"),
+        lambda _: web.Response(body=b"[" * 100_000),
+        lambda _: web.Response(body=b"\xff\xfe"),
+        lambda _: web.json_response({}),
+        lambda _: web.json_response({"keys": {}}),
+        lambda _: web.Response(status=204),
+    ],
+)
+@pytest.mark.parametrize("path", [DISCOVERY, "/keys"])
+async def test_answer_that_is_no_answer_is_refused(path: str, answer: Callable[[web.Request], web.Response]) -> None:
+    async with stage() as s:
+
+        def respond(request: web.Request) -> web.Response:
+            if request.path == path:
+                return answer(request)
+            return web.json_response({"issuer": s.issuer.url, "jwks_uri": f"{s.issuer.url}/keys"})
+
+        s.issuer.answer = respond
+        assert await s.refuses(s.issuer.token()) is (FAILED if path == DISCOVERY else NO_KEY)
+
+
+@pytest.mark.parametrize(("answer", "says"), [(over_size, "more than"), (bomb, "expected a JSON object")])
+async def test_answer_costs_no_more_memory_than_allowed(
+    answer: Callable[[web.Request], web.Response], says: str
+) -> None:
+    async with stage() as s:
+        s.issuer.answer = answer
+        assert says in str(await s.doorman.refuses("token", s.issuer.token()))
+
+
+async def test_issuer_cannot_send_the_proxy_elsewhere() -> None:
+    async with stage() as s, running_issuer() as inside:
+        s.issuer.answer = lambda request: web.Response(status=302, headers={"Location": inside.url + request.path})
+        assert await s.refuses(s.issuer.token()) is FAILED
+        assert inside.asked == {}
+
+
+async def test_issuer_that_says_nothing_is_given_up() -> None:
+    async with stage(IMPATIENT) as s:
+        s.issuer.may_answer.clear()
+        refusal = await s.doorman.refuses("token", s.issuer.token())
+        assert "no answer in time" in str(refusal)
+
+
+async def test_issuer_that_does_not_listen_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+    doorman = Doorman(AuthenticationSettings(("openid",), openid=openid(url)))
+    token = signed({"iss": url}, "RS256", kid="rsa")
+    assert (await doorman.refuses("token", token)).reason is FAILED
+    await doorman.authenticator.close()
+
+
+async def test_document_of_another_issuer_is_refused() -> None:
+    async with stage() as s:
+        s.issuer.names_itself = "https://issuer.example"
+        assert await s.refuses(s.issuer.token()) is FAILED
+        assert s.issuer.asked == {DISCOVERY: 1}
+
+
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://127.0.0.1/keys", "//127.0.0.1/keys", "http://"])
+async def test_key_set_elsewhere_than_on_the_web_is_refused(address: str) -> None:
+    async with stage() as s:
+        s.issuer.jwks_uri = address
+        assert await s.refuses(s.issuer.token()) in (FAILED, NO_KEY)
+        assert "/keys" not in s.issuer.asked
+
+
+async def test_closing_ends_a_question_and_those_who_wait_for_it() -> None:
+    async with stage() as s:
+        s.issuer.may_answer.clear()
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(s.refuses(s.issuer.token()))
+            await eventually(lambda: s.issuer.asked, "the question")
+            await s.doorman.authenticator.close()
+            assert await waiting is FAILED
+
+
+async def test_no_more_issuers_are_kept_than_asked_for() -> None:
+    async with running_issuer() as one, running_issuer() as two:
+        settings = openid(one.url, two.url, cache=CacheRules(size=1))
+        doorman = Doorman(AuthenticationSettings(("openid",), openid=settings))
+        for issuer in (one, two, one):
+            await doorman.admits("token", issuer.token())
+        assert (one.asked["/keys"], two.asked["/keys"]) == (2, 1)
+        await doorman.authenticator.close()
+
+
+async def test_issuer_over_tls_is_believed_by_the_trusted_authority_only(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(trusted)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    issuer = Issuer()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", issuer.handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    issuer.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    for trust_file, believed in ((str(trusted), True), ("", False)):
+        access = IssuerAccess(trust_file=trust_file)
+        doorman = Doorman(AuthenticationSettings(("openid",), openid=openid(issuer.url, access=access)))
+        if believed:
+            assert (await doorman.admits("token", issuer.token())).role == "alice"
+        else:
+            assert (await doorman.refuses("token", issuer.token())).reason is FAILED
+        await doorman.authenticator.close()
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        (OpenIdSettings(), "openIDAllowedTokenIssuers"),
+        (OpenIdSettings(issuers=("https://a",)), "openIDAllowedAudiences"),
+        (openid("http://a", access=IssuerAccess()), "openIDAllowedTokenIssuers"),
+        (openid("ftp://a"), "openIDAllowedTokenIssuers"),
+        (openid("https://a", fallback_discovery_mode="KUBERNETES"), "openIDFallbackDiscoveryMode"),
+        (openid("https://a", access=IssuerAccess(trust_file="/no/file")), "openIDTokenIssuerTrustCertsFilePath"),
+    ],
+)
+def test_unusable_setting_names_its_key(settings: OpenIdSettings, key: str) -> None:
+    with pytest.raises(SettingFault) as fault:
+        Doorman(AuthenticationSettings(("openid",), openid=settings))
+    assert fault.value.key == key
