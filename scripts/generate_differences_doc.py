@@ -5,6 +5,7 @@
 
 import argparse
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -13,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 from tests.transcripts.differences import REASONS  # noqa: E402
 from tests.transcripts.rules import Rule  # noqa: E402
 from tests.transcripts.scripts import SCRIPTS  # noqa: E402
+from tests.transcripts.token_differences import TOKEN_REASONS  # noqa: E402
 
 PAGE = ROOT / "docs/reference/java-differences.md"
 INTRODUCTION = f"""\
@@ -43,10 +45,12 @@ def row(rule: Rule) -> str:
 
 def page() -> str:
     lines = [INTRODUCTION]
-    for reason in REASONS:
-        lines += [f"## {reason.title}", "", reason.why, ""]
-        lines += ["| scripts | where | Java proxy | this proxy | times |", "|---|---|---|---|---|"]
-        lines += [*map(row, reason.rules), ""]
+    for title, reasons in (("Without authentication", REASONS), ("With tokens", TOKEN_REASONS)):
+        lines += [f"## {title}", ""]
+        for reason in reasons:
+            lines += [f"### {reason.title}", "", *textwrap.wrap(reason.why, 120), ""]
+            lines += ["| scripts | where | Java proxy | this proxy | times |", "|---|---|---|---|---|"]
+            lines += [*map(row, reason.rules), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

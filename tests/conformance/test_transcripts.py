@@ -13,16 +13,25 @@ from tests.transcripts.model import END, Event, read_recorded
 from tests.transcripts.replay import found_in
 from tests.transcripts.rules import Reason, Rule, judge
 from tests.transcripts.scripts import GROUPS
+from tests.transcripts.token_differences import TOKEN_REASONS
 
-GROUPS_PLAYED = [group for group in GROUPS if group != "token"]
+WITH_AUTHENTICATION = ("token",)
+WITHOUT = tuple(group for group in GROUPS if group not in WITH_AUTHENTICATION)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
 
 
-async def test_ours_differs_from_the_java_proxy_in_what_is_listed_and_in_nothing_else() -> None:
-    problems = judge(await found_in(GROUPS_PLAYED), REASONS)
+@pytest.mark.parametrize(
+    ("groups", "reasons"),
+    [(WITHOUT, REASONS), (WITH_AUTHENTICATION, TOKEN_REASONS)],
+    ids=["without authentication", "with tokens"],
+)
+async def test_ours_differs_from_the_java_proxy_in_what_is_listed_and_in_nothing_else(
+    groups: tuple[str, ...], reasons: tuple[Reason, ...]
+) -> None:
+    problems = judge(await found_in(groups), reasons)
     assert not problems, "\n".join(problems)
 
 

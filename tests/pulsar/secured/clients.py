@@ -25,9 +25,7 @@ def authentication(credentials: Credentials, kind: str, role: str) -> pulsar.Aut
 
 
 @contextmanager
-def client(
-    url: str, credentials: Credentials, auth: pulsar.Authentication | None = None
-) -> Iterator[pulsar.Client]:
+def client(url: str, credentials: Credentials, auth: pulsar.Authentication | None = None) -> Iterator[pulsar.Client]:
     """Give a client that trusts the CA of the tests and looks at the host name."""
     made = pulsar.Client(
         url,

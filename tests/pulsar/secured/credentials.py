@@ -1,4 +1,4 @@
-"""Own all credentials of the secured broker and its clients: a CA, certificates, tokens, passwords. Made anew each run."""
+"""Own all credentials of the secured broker and its clients: a CA, certificates, tokens, passwords; new in each run."""
 
 import time
 from pathlib import Path
@@ -52,7 +52,9 @@ class Credentials:
         claims: dict[str, Any] = {"sub": role}
         if seconds is not None:
             claims["exp"] = int(time.time() + seconds)
-        return jwt.encode({"alg": "RS256"}, claims, RSAKey.import_key(_pem(self._foreign if foreign else self._signing)))
+        return jwt.encode(
+            {"alg": "RS256"}, claims, RSAKey.import_key(_pem(self._foreign if foreign else self._signing))
+        )
 
     def write_public_key(self, *, foreign: bool = False) -> None:
         """Write the key by which tokens are trusted; `foreign` revokes all that were signed before."""

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Callable
 
-import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.messages import receive
-from tests.pulsar.secured.clients import KINDS, authentication, client, exchange, refused, url_for
+from tests.pulsar.secured.clients import KINDS, authentication, client, exchange, url_for
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredProxy
 
@@ -24,7 +23,9 @@ def proxy(request: pytest.FixtureRequest, secured_proxy: NewProxy) -> SecuredPro
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_client_produces_and_consumes(proxy: SecuredProxy, credentials: Credentials, namespace: str, kind: str) -> None:
+def test_a_client_produces_and_consumes(
+    proxy: SecuredProxy, credentials: Credentials, namespace: str, kind: str
+) -> None:
     with client(url_for(proxy, kind), credentials, authentication(credentials, kind, "alice")) as alice:
         exchange(alice, f"persistent://{namespace}/topic")
 

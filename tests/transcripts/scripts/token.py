@@ -121,17 +121,4 @@ TOKEN: Final = (
         PING,
         READ,
     ),
-    _script(
-        "an unasked bad answer to a challenge",
-        "token",
-        _with(tokens.ALICE),
-        READ,
-        command(
-            "AUTH_RESPONSE",
-            client_version="transcript",
-            response=pb.AuthData(auth_method_name="token", auth_data=b"no token"),
-        ),
-        PING,
-        READ,
-    ),
 )
