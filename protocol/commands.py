@@ -23,6 +23,8 @@ OLDEST_CLIENT_VERSION: Final = 10
 # -1 as an unsigned 64-bit number: the ERROR is about the connection, not about one request.
 REQUEST_ID_NONE: Final = 0xFFFF_FFFF_FFFF_FFFF
 MAX_ERROR_CHARS: Final = 512
+# Who gets this as a challenge is asked for newer credentials of the kind it presented (PIP-55).
+REFRESH_DATA: Final = b"PulsarAuthRefresh"
 
 
 @dataclass(slots=True, frozen=True)
@@ -206,6 +208,25 @@ def auth_response(client_version: str, credentials: Credentials, protocol_versio
     response.auth_method_name = credentials.auth_method_name or "none"
     response.auth_data = credentials.auth_data or b""
     return frame(command)
+
+
+def auth_challenge(server_version: str, method: str, protocol_version: int) -> bytes:
+    """Build the AUTH_CHALLENGE that asks a client for newer credentials of the same method (PIP-55)."""
+    command = _command(CommandType.AUTH_CHALLENGE)
+    command.authChallenge.server_version = f"Pulsar Server{server_version}"
+    command.authChallenge.protocol_version = protocol_version
+    command.authChallenge.challenge.auth_method_name = method
+    command.authChallenge.challenge.auth_data = REFRESH_DATA
+    return frame(command)
+
+
+def auth_method(connect: pb.CommandConnect) -> str:
+    """Name the method of a client's credentials; clients older than version 7 number it, "none" is none."""
+    if connect.HasField("auth_method_name"):
+        return connect.auth_method_name
+    if connect.HasField("auth_method"):
+        return pb.AuthMethod.Name(connect.auth_method).removeprefix("AuthMethod").lower()
+    return "none"
 
 
 def ping() -> bytes:

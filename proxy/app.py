@@ -14,18 +14,21 @@ from typing import Final
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SlabPool
 from proxy import limits
+from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_pool import BrokerPool
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
-from proxy.client_connection import ClientConnection, ClientServices
+from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
+from proxy.client_services import ClientServices
 from proxy.config import Config
 from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import Dialer
-from proxy.direct_mode import DirectMode, Versions
+from proxy.direct_mode import DirectMode
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
 from proxy.log import Logger
@@ -40,13 +43,17 @@ from proxy.server import Listener
 from proxy.sessions import Sessions
 from proxy.target import BrokerAddress, TargetValidator, resolve
 from proxy.tasks import TaskScope
+from proxy.tls.arrivals import Arrival, Arrivals
+from proxy.tls.brokers import BrokerTls
+from proxy.tls.files import TlsFiles
+from proxy.tls.transport import TlsShared
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
-from proxy.version import NAME, VERSION
+from proxy.version import VERSION
 from proxy.web import Readiness, WebPort, start_web
 from proxy.write_watch import WriteWatch
 
@@ -58,18 +65,24 @@ COLLECT_AT_LAST_SECONDS: Final = 600
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        role_finder: RoleFinder | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self.restart_needed: tuple[str, ...] = ()
         self._log = log
         self._loop = loop
-        self.usage = UsageBook(loop)
-        self.refusals = RefusalLog(log, loop)
+        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
+        self.identities = make_identities(config, loop, self.counters, log, role_finder)
+        self.usage = UsageBook(loop, names=self.identities.names)
+        self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
-        self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
@@ -81,16 +94,23 @@ class Proxy:
         self._charging = Charging(config.topic_list_fairness)
         self.sessions = Sessions(loop, self.counters, log, limits.session_limits(config))
         self._options = limits.socket_options(config)
-        self._broker = BrokerAddress(*config.broker_hosts[0])
+        self.tls_files = TlsFiles(config, self.counters, log)
+        self._tls_shared = TlsShared(Turns(loop, perf_counter), config.relay_buffer_bytes)
+        broker_tls = (
+            BrokerTls(loop, self._tls_shared, self.tls_files.broker_client, self.counters)
+            if config.tls_enabled_with_broker
+            else None
+        )
+        self._broker = BrokerAddress(*config.broker_hosts[0], tls=config.tls_enabled_with_broker)
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
-        self._dialer = Dialer(loop, self._options, connect_seconds)
+        self._dialer = Dialer(loop, self._options, connect_seconds, broker_tls)
         request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
         self._validator = TargetValidator(
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
-        self._request_dialer = Dialer(loop, request_options, connect_seconds)
+        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -101,6 +121,7 @@ class Proxy:
             self.counters,
             log,
             limits.pool_limits(config),
+            self.identities.introductions,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
         self._questions = ListQuestions(
@@ -117,10 +138,15 @@ class Proxy:
         self._metric_sources = self._sources()
         self._services = self._client_services()
         self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
+        self._arrivals = self._tls_arrivals() if config.service_port_tls is not None else None
+        self._tls_listener = Listener(
+            loop, self.sessions, self.counters, log, self._options, self._new_client, self._arrivals
+        )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
         self._control: ControlSocket | None = None
         self.port = 0
+        self.tls_port = 0
         self.counters.broker_connection_states = self.pool.states
         self.counters.budget_bytes = worst_case_bytes(config)
         self.counters.config_applied_at = time.time()
@@ -135,7 +161,12 @@ class Proxy:
         """Listen on both ports; raises OSError if one of them cannot be had."""
         config = self.config
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
+        if config.service_port_tls is not None:
+            self.tls_port = self._tls_listener.open(config.bind_address, config.service_port_tls, config.accept_backlog)
+            self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
+        self.tls_files.start()
         self._scope.start(self._tick())
+        self.identities.start()
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
         self._control = await open_control(
@@ -155,10 +186,15 @@ class Proxy:
         """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
         self.readiness.draining = True
         await self._listener.close()
+        await self._tls_listener.close()
         await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
+        await self.identities.close()
         self.close_control()
+        await self.tls_files.close()
+        if self._arrivals is not None:
+            await self._arrivals.close()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
@@ -286,12 +322,32 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
+    def files_may_have_changed(self) -> None:
+        """Look at the files of certificates soon."""
+        self.tls_files.look()
+
     def _new_client(self, address: str) -> ClientConnection:
         return ClientConnection(self._services, address)
 
+    def _tls_arrivals(self) -> Arrivals:
+        def became_client(arrival: Arrival) -> ClientConnection:
+            client = self._new_client(arrival.client_address)
+            self.sessions.became_client(arrival, client)
+            return client
+
+        return Arrivals(
+            self._loop,
+            self._tls_shared,
+            self.tls_files.server,
+            self.config.max_concurrent_tls_handshakes,
+            self.sessions,
+            became_client,
+            self.counters,
+            self._log,
+        )
+
     def _client_services(self) -> ClientServices:
         config, loop, counters = self.config, self._loop, self.counters
-        versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
         return ClientServices(
             loop=loop,
             shared=self.shared,
@@ -308,16 +364,17 @@ class Proxy:
                 self._dialer,
                 self._validator,
                 self._broker,
-                versions,
+                self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
             ),
             sessions=self.sessions,
-            server_version=versions.server_version,
+            server_version=self.identities.introductions.versions.server_version,
             writes=self.writes,
             turns=self.turns,
             charging=self._charging,
             send_buffers=SendBuffers(counters),
+            authentication=self.identities.clients,
         )
 
     def _request_services(self) -> RequestServices:

@@ -55,6 +55,9 @@ class BrokerConnectionOwner(Protocol):
     def unknown_answer(self) -> None:
         """Hear that a broker answered a question nobody asked."""
 
+    def connection_challenged(self, connection: "BrokerConnection", challenge: pb.CommandAuthChallenge) -> None:
+        """Hear that the broker wants credentials; `respond` or `give_up` ends that."""
+
     def connection_crashed(self, error: BaseException) -> None:
         """Hear of an exception that nobody expected; the connection ends with it."""
 
@@ -77,6 +80,7 @@ class BrokerConnection(Endpoint):
         "_asked",
         "_awaits_pong",
         "_chained",
+        "_challenged",
         "_connect_frame",
         "_decoder",
         "_diverted",
@@ -106,6 +110,7 @@ class BrokerConnection(Endpoint):
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup)
+        self._challenged = False
         self._owner = owner
         self._turns = turns
         self._connect_frame = connect_frame
@@ -173,6 +178,18 @@ class BrokerConnection(Endpoint):
         elif self._diverted is question:
             self._diverted = None
             self._decoder.skip()
+
+    def respond(self, frame: bytes) -> None:
+        """Answer the broker's challenge."""
+        self._challenged = False
+        self.write(frame)
+
+    def give_up(self, error: Exception, cause: DisconnectCause) -> None:
+        """End a connection whose challenge nobody can answer; who waits for it to be ready gets `error`."""
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            self.ready.exception()
+        self.abort(cause)
 
     def pause_budget(self, longest_seconds: float) -> float:
         """Compute how long the pause under way may last, given how long the chain of pauses may last in all."""
@@ -277,7 +294,9 @@ class BrokerConnection(Endpoint):
             self.write(commands.PONG_FRAME)
         elif verdict is Verdict.SERVE and kind != CommandType.PONG:
             command = commands.decode_command(frame.command)
-            if self._state.state is State.CONNECTING:
+            if kind == CommandType.AUTH_CHALLENGE:
+                self._on_challenge(command.authChallenge)
+            elif self._state.state is State.CONNECTING:
                 self._on_handshake(command)
             else:
                 self._on_answer(command)
@@ -299,6 +318,12 @@ class BrokerConnection(Endpoint):
             )
         self.ready.exception()
         self.abort(DisconnectCause.BROKER_REFUSED)
+
+    def _on_challenge(self, challenge: pb.CommandAuthChallenge) -> None:
+        # A broker asks once and waits; one that goes on asking is not worked for.
+        if not self._challenged:
+            self._challenged = True
+            self._owner.connection_challenged(self, challenge)
 
     def _on_answer(self, command: pb.BaseCommand) -> None:
         field = request_id_field(command.type)

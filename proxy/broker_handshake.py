@@ -5,7 +5,7 @@ from typing import Final
 
 from protocol import commands
 from protocol.command_type import CommandType
-from protocol.errors import MalformedFrame, ProtocolError, ServerError
+from protocol.errors import MalformedFrame, ProtocolError
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
@@ -18,9 +18,12 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 
 
 class BrokerHandshake(Endpoint):
-    """Send CONNECT and wait for CONNECTED: `connected` gives it, or fails with RequestFailed or ConnectionClosed."""
+    """Send CONNECT and wait for what the broker says: `heard` gives CONNECTED or a challenge, to `respond` to.
 
-    __slots__ = ("_connect_frame", "_decoder", "_state", "connected")
+    It fails with RequestFailed or ConnectionClosed.
+    """
+
+    __slots__ = ("_connect_frame", "_decoder", "_state", "heard")
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
@@ -38,7 +41,7 @@ class BrokerHandshake(Endpoint):
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES)
         self._state = ConnectionState(Role.BROKER)
-        self.connected: asyncio.Future[pb.CommandConnected] = loop.create_future()
+        self.heard: asyncio.Future[pb.BaseCommand] = loop.create_future()
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Send CONNECT as soon as the connection is there."""
@@ -49,8 +52,22 @@ class BrokerHandshake(Endpoint):
     def data_arrived(self, count: int) -> None:
         """Look for CONNECTED; what comes behind it belongs to the client."""
         self._decoder.receive_data(self._shared.small[:count])
+        self._process()
+
+    def respond(self, frame: bytes) -> None:
+        """Answer a challenge; `heard` is what the broker says to that."""
+        self.heard = self.loop.create_future()
+        if self.cause is not None:
+            self._fail(ConnectionClosed(self.cause, "the broker ended the connection before CONNECTED"))
+            return
+        self.write(frame)
+        self._process()
+        if not self.heard.done():
+            self.resume_reading()
+
+    def _process(self) -> None:
         try:
-            while not self.connected.done():
+            while not self.heard.done():
                 event = self._decoder.next_event()
                 if not isinstance(event, Frame):
                     return
@@ -67,7 +84,7 @@ class BrokerHandshake(Endpoint):
 
     def lost(self, cause: DisconnectCause) -> None:
         """Fail the handshake."""
-        if not self.connected.done():
+        if not self.heard.done():
             self._fail(ConnectionClosed(cause, "the broker ended the connection before CONNECTED"))
 
     def _on_frame(self, frame: Frame) -> None:
@@ -78,18 +95,14 @@ class BrokerHandshake(Endpoint):
             self.write(commands.PONG_FRAME)
             return
         command = commands.decode_command(frame.command)
-        if command.type == CommandType.CONNECTED:
+        if command.type in (CommandType.CONNECTED, CommandType.AUTH_CHALLENGE):
             # Pausing here keeps what follows in the kernel until the relay is there to take it.
             self.pause_reading()
-            self.connected.set_result(command.connected)
+            self.heard.set_result(command)
         elif command.type == CommandType.ERROR:
             self._fail(RequestFailed(command.error.error, command.error.message))
-        elif command.type == CommandType.AUTH_CHALLENGE:
-            self._fail(
-                RequestFailed(ServerError.AuthenticationError, "the broker asks for credentials, the proxy has none")
-            )
 
     def _fail(self, error: Exception) -> None:
-        self.connected.set_exception(error)
-        self.connected.exception()
+        self.heard.set_exception(error)
+        self.heard.exception()
         self.abort(DisconnectCause.BROKER_REFUSED)

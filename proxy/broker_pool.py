@@ -8,15 +8,26 @@ of their own, so that a pause for memory holds up no lookup. A paused connection
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.identity import AuthenticationFailed
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.counters import Counters
 from proxy.dialer import Dialer
-from proxy.errors import BrokerUnavailable, ConnectionClosed, DisconnectCause, RequestFailed, TargetRefused
+from proxy.errors import (
+    BrokerUnavailable,
+    ConnectionClosed,
+    CredentialsUnavailable,
+    DisconnectCause,
+    RequestFailed,
+    TargetRefused,
+)
 from proxy.hangup import HangupWatcher
+from proxy.introductions import Introductions
 from proxy.log import LinePace, Logger
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
@@ -45,18 +56,19 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many connections there may be, their clocks, and the CONNECT each of them begins with."""
+    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
 
     per_key: int
     total: int
     clocks: BrokerClocks
-    connect_frame: bytes
+    challenge_seconds: float = 60.0
 
 
 Resolver = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
     ConnectionClosed: "closed",
+    CredentialsUnavailable: "no_credentials",
     RequestFailed: "refused",
     TargetRefused: "not_allowed",
 }
@@ -77,8 +89,10 @@ class BrokerPool:
         counters: Counters,
         log: Logger,
         limits: PoolLimits,
+        introductions: Introductions,
     ) -> None:
         self._loop = loop
+        self._introductions = introductions
         self._dialer = dialer
         self._resolve = resolve
         self._shared = shared
@@ -117,7 +131,8 @@ class BrokerPool:
     async def connection(self, key: PoolKey) -> BrokerConnection:
         """Give a connection that takes a question now; whoever gets it must ask before the next await.
 
-        Raises BrokerUnavailable, ConnectionClosed, RequestFailed or TargetRefused if opening one failed.
+        Raises BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening
+        one failed.
         """
         while True:
             found = self._pick(key)
@@ -171,6 +186,10 @@ class BrokerPool:
     def unknown_answer(self) -> None:
         """Count an answer that no question waits for."""
         self._counters.unknown_broker_answers += 1
+
+    def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+        """Answer a broker that wants credentials."""
+        self._scope.start(self._respond(connection, challenge))
 
     def connection_crashed(self, error: BaseException) -> None:
         """Count and report an exception of a connection."""
@@ -268,7 +287,8 @@ class BrokerPool:
 
     async def _dial(self, key: PoolKey) -> None:
         addresses = await self._resolve(key.broker)
-        connection = await self._dialer.connect(key.broker, addresses, self._new_connection)
+        connect_frame = await self._introductions.for_requests(key.principal)
+        connection = await self._dialer.connect(key.broker, addresses, partial(self._new_connection, connect_frame))
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
                 await connection.ready
@@ -287,12 +307,54 @@ class BrokerPool:
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
+        if isinstance(error, RequestFailed):
+            self._introductions.refused(key.broker, error)
         # Every request of every client comes by here while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
-    def _new_connection(self) -> BrokerConnection:
-        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, self._limits.connect_frame)
+    def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
+        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, connect_frame)
+
+    # --- challenges -------------------------------------------------------------------------------
+
+    async def _respond(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+        """Answer a challenge, or end the connection: what it was trusted for has expired."""
+        key = self._keys.get(connection)
+        try:
+            async with asyncio.timeout(self._limits.challenge_seconds):
+                if key is None:
+                    connection.respond(await self._introductions.answer())
+                    return
+                frame, principal = await self._introductions.renewed(challenge, key.principal)
+        except (AuthenticationFailed, TimeoutError) as error:
+            self._in_vain(connection, str(error) or "no client renewed its credentials in time")
+            connection.give_up(error, DisconnectCause.CREDENTIALS_NOT_RENEWED)
+            return
+        except (CredentialsUnavailable, RequestFailed) as error:
+            self._in_vain(connection, str(error))
+            connection.give_up(error, DisconnectCause.NO_BROKER_CREDENTIALS)
+            return
+        if connection in self._keys:
+            connection.respond(frame)
+            self._move(connection, replace(key, principal=principal))
+
+    def _in_vain(self, connection: BrokerConnection, reason: str) -> None:
+        if connection.open and self._pace.due(self._loop.time(), "challenge"):
+            self._log.warning("a broker asked for credentials in vain", reason=reason)
+
+    def _move(self, connection: BrokerConnection, key: PoolKey) -> None:
+        """Let a connection be shared by those whose credentials it has from now on, and by nobody else."""
+        former = self._keys[connection]
+        if former == key:
+            return
+        self._connections[former].remove(connection)
+        if not self._connections[former]:
+            del self._connections[former]
+        self._keys[connection] = key
+        self._connections.setdefault(key, []).append(connection)
+        self._wake(key)
+        self._open_for_waiters()
 
     def _opening_crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "broker pool")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from limiter.shares import MAX_IDLE_DEBTORS
+from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
@@ -64,6 +65,10 @@ def _connections(config: Config) -> Iterator[BudgetLine]:
     yield BudgetLine("books of writers", key, clients * WRITER_BYTES)
     yield BudgetLine("kernel send buffers", "clientSocketSendBufferBytes", clients * 2 * kernel_bytes)
     yield BudgetLine("relays, both directions stalled", "relayBufferBytes", clients * 2 * config.relay_buffer_bytes)
+    if config.authentication_enabled and config.forward_authorization_credentials:
+        # Of clients, and of connections to brokers whose client has left.
+        holders = (clients + brokers) * MAX_FORWARDED_BYTES
+        yield BudgetLine("credentials to forward", "forwardAuthorizationCredentials", holders)
     yield BudgetLine(
         "broker connections", "brokerConnectionsTotal", brokers * (BROKER_CONNECTION_BYTES + 2 * receive_bytes)
     )

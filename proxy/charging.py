@@ -1,8 +1,9 @@
 """Decide who is charged for memory: the key under which the limiter books it and shares it (`topicListFairness`)."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final
 
+from proxy.auth.identity import Principal
 from proxy.requester import Requester
 
 # A key may outlive its request as a debtor; clients choose how long a namespace's name is.
@@ -18,11 +19,29 @@ class Charging:
     def key(self, client: Requester, namespace: str | None) -> Hashable:
         """Give the key for a request about `namespace`; None if it is about no namespace in particular."""
         if self.fairness == "principal":
-            return client.principal
+            return role_of(client.principal)
         if namespace is None or self.fairness == "connection":
             return client.name
         key = namespace.partition("/")[0] if self.fairness == "tenant" else namespace
         return key[:LONGEST_KEY]
+
+
+def role_of(principal: Hashable) -> Hashable:
+    """Give the principal without what it presented: newer credentials of a role are not somebody else's."""
+    if isinstance(principal, Principal) and principal.original is not None:
+        return Principal(principal.role)
+    return principal
+
+
+class KeyNames:
+    """Name keys and principals for operators: roles as `authenticationRoleLoggingAnonymizer` has them, never more."""
+
+    def __init__(self, anonymize: Callable[[str], str] = str) -> None:
+        self._anonymize = anonymize
+
+    def __call__(self, key: object) -> str:
+        """Give the name of a namespace, a client, or a principal."""
+        return self._anonymize(key.role) if isinstance(key, Principal) else str(key)
 
 
 def namespace_of(topic: str) -> str | None:

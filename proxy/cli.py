@@ -101,6 +101,7 @@ def _serve(options: argparse.Namespace) -> int:
         return _report(error)
     import uvloop
 
+    from proxy.auth.failures import SettingFault
     from proxy.log import adopt_stdlib_logging, open_log
     from proxy.serve import ignore_hangup, run
 
@@ -112,18 +113,26 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(config, log, lambda: _load(options)))
+    except ConfigError as error:
+        return _report(error)
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED
+    except SettingFault as fault:
+        log.error("cannot start", key=fault.key, detail=fault.problem)
+        return BAD_CONFIG
     return 0
 
 
 def _check_config(options: argparse.Namespace) -> int:
+    from proxy.tls.files import check
+
     try:
         config = _load(options)
+        expired = check(config)
     except ConfigError as error:
         return _report(error)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *expired):
         print(f"warning: {warning}", file=sys.stderr)
     print("configuration is valid")
     return 0

@@ -175,6 +175,12 @@ class Config(ConfigKeys):
             raise KeyError(name)
         return "default"
 
+    def fault(self, name: str, got: str, expected: str) -> ConfigProblem:
+        """Describe a fault that only the use of a key's value has shown, with the place where it was set."""
+        setting = self._settings.get(name)
+        place = (setting.file, setting.line) if setting is not None else ("default", None)
+        return ConfigProblem(*place, name, got, expected)
+
     def items(self) -> Iterator[tuple[Key[Any], str, Origin]]:
         """Yield each key, its value as text (secrets hidden) and where it came from."""
         for key in self.keys():
@@ -353,6 +359,7 @@ class _Loader:
                 f"at most brokerConnectionsTotal ({config.broker_connections_total})",
             )  # fmt: skip
         _check_times(self, config)
+        _check_broker_client(self, config)
 
     def fault(self, key: Key[Any], got: str, expected: str) -> None:
         setting = self.where(key)
@@ -382,6 +389,31 @@ def _check_ports(loader: _Loader, config: Config) -> None:
             loader.fault(key, str(port), f"a port other than {taken[port]}")
         elif port:
             taken[port] = key.name
+
+
+def _check_broker_client(loader: _Loader, config: Config) -> None:
+    plugin = Config.broker_client_authentication_plugin
+    if config.broker_client_authentication_plugin:
+        _check_credentials(loader, config)
+    elif config.authentication_enabled:
+        loader.doubt(plugin, "nothing: brokers take an original principal only from a role in their proxyRoles")
+    if config.forward_authorization_credentials and not config.authentication_enabled:
+        loader.doubt(Config.forward_authorization_credentials, "has no effect without authenticationEnabled")
+
+
+def _check_credentials(loader: _Loader, config: Config) -> None:
+    # They bring asyncio with them: only for those who have such credentials.
+    from proxy.auth.broker_credentials import BadParameters
+    from proxy.auth.own_credentials import check_credentials
+
+    plugin, parameters = Config.broker_client_authentication_plugin, Config.broker_client_authentication_parameters
+    try:
+        check_credentials(config.broker_client_authentication_plugin, config.broker_client_authentication_parameters)
+    except BadParameters as error:
+        if error.key == plugin.name:
+            loader.fault(plugin, repr(config.broker_client_authentication_plugin), error.expected)
+        else:
+            loader.fault(parameters, "something else (hidden)", error.expected)
 
 
 def _check_memory(loader: _Loader, config: Config) -> None:

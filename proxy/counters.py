@@ -71,6 +71,23 @@ class AuthenticationCounters:
         self.reloads[result] += 1
 
 
+class TlsCounters:
+    """TLS handshakes, and the certificates of this proxy. `expiries` gives the seconds each has left."""
+
+    __slots__ = ("expiries", "handshakes", "handshakes_in_flight", "handshakes_waiting", "reloads")
+
+    def __init__(self) -> None:
+        self.handshakes: dict[tuple[str, str], int] = dict.fromkeys((("client", "done"), ("broker", "done")), 0)
+        self.handshakes_in_flight = 0
+        self.handshakes_waiting = 0
+        self.reloads: dict[str, int] = dict.fromkeys(("applied", "refused"), 0)
+        self.expiries: Callable[[], Mapping[str, float]] = dict
+
+    def handshake(self, peer: str, result: str) -> None:
+        """Count the end of a handshake with a client or a broker."""
+        self.handshakes[peer, result] = self.handshakes.get((peer, result), 0) + 1
+
+
 class Counters:
     """What the proxy has done since it started; change the attributes directly.
 
@@ -114,6 +131,7 @@ class Counters:
         "relay_bytes_to_broker",
         "relay_bytes_to_client",
         "stalled_readers",
+        "tls",
         "unknown_broker_answers",
         "watch",
         "writers",
@@ -158,6 +176,7 @@ class Counters:
         self.budget_bytes = 0
         self.watch = WatchCounters()
         self.authentication = AuthenticationCounters()
+        self.tls = TlsCounters()
         self.client_send_buffer_bytes = 0
         self.writers = 0
         self.writers_kernel_bytes = 0

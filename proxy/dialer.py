@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from proxy.errors import BrokerUnavailable
 from proxy.target import BrokerAddress
+from proxy.tls.brokers import BrokerTls
+from proxy.tls.failures import TlsFailed
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
@@ -46,9 +48,16 @@ class SocketOptions:
 class Dialer:
     """Connect to one of a broker's addresses within `timeout_seconds`, trying them in order."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: SocketOptions, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        options: SocketOptions,
+        timeout_seconds: float,
+        tls: BrokerTls | None = None,
+    ) -> None:
         self._loop = loop
         self._options = options
+        self._tls = tls
         self.timeout_seconds = timeout_seconds
 
     async def connect(self, target: BrokerAddress, addresses: Sequence[str], factory: Callable[[], _P]) -> _P:
@@ -61,21 +70,27 @@ class Dialer:
             share = (deadline - now) / (len(addresses) - position)
             try:
                 async with asyncio.timeout_at(now + share):
-                    return await self._connect_address(address, target.port, factory)
+                    return await self._connect_address(address, target, factory)
             except TimeoutError:
                 problem = f"no connection within {self.timeout_seconds:g} s (brokerProxyConnectTimeoutMs)"
+            except TlsFailed as error:
+                problem = f"TLS handshake: {error.detail}"
             except OSError as error:
                 # uvloop puts its own words into strerror.
                 problem = os.strerror(error.errno).lower() if error.errno else str(error)
         raise BrokerUnavailable(f"cannot connect to broker {target}: {problem}")
 
-    async def _connect_address(self, address: str, port: int, factory: Callable[[], _P]) -> _P:
+    async def _connect_address(self, address: str, target: BrokerAddress, factory: Callable[[], _P]) -> _P:
+        if target.tls and self._tls is None:
+            raise BrokerUnavailable(f"broker {target} is to be reached with TLS, which is off (tlsEnabledWithBroker)")
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             self._options.apply(sock)
-            await self._loop.sock_connect(sock, (address, port))
+            await self._loop.sock_connect(sock, (address, target.port))
+            if target.tls and self._tls is not None:
+                return await self._tls.connect(sock, target.host, factory)
             _, protocol = await self._loop.create_connection(factory, sock=sock)
         except BaseException:
             sock.close()

@@ -6,16 +6,25 @@ cannot be reached; here it gets an ERROR first).
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from protocol import commands
+from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.broker_handshake import BrokerHandshake
 from proxy.counters import Counters
 from proxy.dialer import Dialer
-from proxy.errors import BrokerUnavailable, ConnectionClosed, DisconnectCause, RequestFailed, TargetRefused
+from proxy.errors import (
+    BrokerUnavailable,
+    ConnectionClosed,
+    CredentialsUnavailable,
+    DisconnectCause,
+    RequestFailed,
+    TargetRefused,
+)
 from proxy.hangup import HangupWatcher
+from proxy.introductions import Introductions
 from proxy.relay import Relay
 from proxy.target import BrokerAddress, TargetValidator, parse_address, resolve
 from proxy.transport import SharedReadBuffer
@@ -58,7 +67,7 @@ class DirectMode:
         dialer: Dialer,
         validator: TargetValidator,
         default_broker: BrokerAddress,
-        versions: "Versions",
+        introductions: Introductions,
         read_timeout_seconds: float,
         watch: WatchLimits,
     ) -> None:
@@ -69,11 +78,11 @@ class DirectMode:
         self._dialer = dialer
         self._validator = validator
         self._default_broker = default_broker
-        self._versions = versions
+        self._introductions = introductions
         self._read_timeout_seconds = read_timeout_seconds
         self._watch = watch
 
-    async def connect(self, connect: pb.CommandConnect) -> JoinedBroker:
+    async def connect(self, connect: pb.CommandConnect, principal: Hashable = None) -> JoinedBroker:
         """Open a connection to `proxy_to_broker_url` in the client's name; raises DirectRefused."""
         try:
             target, addresses = await self._target(connect.proxy_to_broker_url)
@@ -83,13 +92,15 @@ class DirectMode:
                 f"target broker cannot be validated: {refused}",
                 DisconnectCause.TARGET_REFUSED,
             ) from refused
-        frame = commands.connect_direct(connect, self._versions.proxy_version)
         try:
+            frame = await self._introductions.for_client(connect, principal)
             handshake = await self._dialer.connect(
                 target, addresses, lambda: BrokerHandshake(self._loop, self._shared, self._hangup, frame)
             )
         except BrokerUnavailable as error:
             raise DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.BROKER_UNREACHABLE) from error
+        except CredentialsUnavailable as error:
+            raise _without_credentials(error) from error
         return await self._await_connected(handshake, target)
 
     def apply(self, read_timeout_seconds: float) -> None:
@@ -105,13 +116,13 @@ class DirectMode:
         if not url:
             # Newer clients ask for "any broker" with an empty name.
             return self._default_broker, await resolve(self._default_broker)
-        target = parse_address(url)
+        target = replace(parse_address(url), tls=self._default_broker.tls)
         return target, await self._validator.resolve(target)
 
     async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
-                connected = await handshake.connected
+                connected = await self._converse(handshake)
         except TimeoutError:
             handshake.abort(DisconnectCause.BROKER_SILENT)
             raise DirectRefused(
@@ -119,7 +130,12 @@ class DirectMode:
                 f"broker {target} did not answer CONNECT in time (brokerProxyConnectTimeoutMs)",
                 DisconnectCause.BROKER_SILENT,
             ) from None
+        except CredentialsUnavailable as error:
+            handshake.abort(DisconnectCause.NO_BROKER_CREDENTIALS)
+            raise _without_credentials(error) from error
         except RequestFailed as error:
+            handshake.abort(DisconnectCause.BROKER_REFUSED)
+            self._introductions.refused(target, error)
             raise DirectRefused(error.code, error.message, DisconnectCause.BROKER_REFUSED) from error
         except ConnectionClosed as error:
             raise DirectRefused(
@@ -135,12 +151,16 @@ class DirectMode:
                 f"broker {target} ended the connection behind CONNECTED",
                 DisconnectCause.BROKER_CLOSED,
             )
-        return JoinedBroker(handshake, commands.connected_direct(connected, self._versions.server_version))
+        return JoinedBroker(
+            handshake, commands.connected_direct(connected, self._introductions.versions.server_version)
+        )
+
+    async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
+        """Answer the broker's challenges until it says CONNECTED."""
+        while (command := await handshake.heard).type == CommandType.AUTH_CHALLENGE:
+            handshake.respond(await self._introductions.answer())
+        return command.connected
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """How the proxy names itself: to brokers, to clients."""
-
-    proxy_version: str
-    server_version: str
+def _without_credentials(error: CredentialsUnavailable) -> DirectRefused:
+    return DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.NO_BROKER_CREDENTIALS)

@@ -25,11 +25,19 @@ class DisconnectCause(StrEnum):
     SECOND_CONNECTED = SECOND_CONNECTED
     UNSUPPORTED_VERSION = "unsupported_version"
     PROXY_VERSION_REFUSED = "proxy_version_refused"
+    AUTHENTICATION_FAILED = "authentication_failed"
+    CREDENTIALS_EXPIRED = "credentials_expired"
+    CREDENTIALS_NOT_RENEWED = "credentials_not_renewed"
     TARGET_REFUSED = "target_refused"
     BROKER_UNREACHABLE = "broker_unreachable"
     BROKER_REFUSED = "broker_refused"
+    NO_BROKER_CREDENTIALS = "no_broker_credentials"
     BROKER_SILENT = "broker_silent"
     HANDSHAKE_TIMEOUT = "handshake_timeout"
+    TLS_HANDSHAKE_FAILED = "tls_handshake_failed"
+    TLS_ERROR = "tls_error"
+    NOT_TLS = "not_tls"
+    TLS_ON_PLAIN_PORT = "tls_on_plain_port"
     KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
     READ_TIMEOUT = "read_timeout"
     CONNECTION_LIMIT = "connection_limit"
@@ -56,6 +64,10 @@ class ConnectionClosed(ProxyError):
 
 class BrokerUnavailable(ProxyError):
     """No broker connection could be had: refused, timed out, or too many are open."""
+
+
+class CredentialsUnavailable(ProxyError):
+    """The proxy has no credentials for a broker now; the text says why and holds no part of them."""
 
 
 class TargetRefused(ProxyError):
@@ -100,7 +112,7 @@ def request_failure(error: BaseException) -> RequestFailed:
         return RequestFailed(ServerError.TooManyRequests, str(error))
     if isinstance(error, TimeoutError):
         return RequestFailed(ServerError.ServiceNotReady, "the broker did not answer in time")
-    if isinstance(error, BrokerUnavailable | ConnectionClosed):
+    if isinstance(error, BrokerUnavailable | ConnectionClosed | CredentialsUnavailable):
         return RequestFailed(ServerError.ServiceNotReady, str(error))
     return RequestFailed(ServerError.UnknownError, "internal error of the proxy, see its log")
 

@@ -5,18 +5,16 @@ from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
-from protocol import commands
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import PoolLimits
-from proxy.client_connection import ClientLimits
+from proxy.client_services import ClientLimits
 from proxy.config import Config
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import SocketOptions
 from proxy.list_questions import TopicListLimits
 from proxy.sessions import SessionLimits
-from proxy.version import NAME
 from proxy.watch_limits import WatchLimits
 from proxy.write_watch import WriteLimits
 
@@ -68,6 +66,7 @@ def session_limits(config: Config) -> SessionLimits:
         handshake_seconds=config.handshake_timeout_millis / 1000,
         keep_alive_seconds=config.keep_alive_interval_seconds,
         read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
+        credentials_seconds=config.authentication_refresh_check_seconds,
     )
 
 
@@ -111,7 +110,7 @@ def pool_limits(config: Config) -> PoolLimits:
             answer_timeout_seconds=config.topic_list_broker_answer_timeout_millis / 1000,
             idle_seconds=config.broker_connection_idle_millis / 1000,
         ),
-        connect_frame=commands.connect_lookup(NAME),
+        challenge_seconds=config.authentication_refresh_check_seconds,
     )
 
 

@@ -106,6 +106,14 @@ class LeavingBody:
             self._piece = next(self._pieces, _EMPTY)
         return taken
 
+    def read(self, position: int, count: int) -> memoryview:
+        """Give bytes of the slab that `position` is in; those before it are given back."""
+        if position == self._start + len(self._piece) and self._piece:
+            self._on_left(len(self._piece))
+            self._start = position
+            self._piece = next(self._pieces, _EMPTY)
+        return self._piece[position - self._start :][:count]
+
 
 class SlabBody:
     """The slabs of a list for many, each of whom gets a copy."""
@@ -121,6 +129,11 @@ class SlabBody:
         number, start = divmod(max(0, position), SLAB_BYTES)
         rest = self._slabs[number][start:] if self._slabs else _EMPTY
         return os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
+
+    def read(self, position: int, count: int) -> memoryview:
+        """Give bytes of the slab that `position` is in."""
+        number, start = divmod(position, SLAB_BYTES)
+        return self._slabs[number][start:][:count] if self._slabs else _EMPTY
 
 
 class PagedBody:
@@ -149,6 +162,10 @@ class PagedBody:
             head = os.pread(self._fd, HEAD_BYTES, 0)
             return os.writev(fd, (prefix, head))
         return os.sendfile(fd, self._fd, position, min(STEP_BYTES, self.size - position))
+
+    def read(self, position: int, count: int) -> memoryview:
+        """Copy bytes out of the file, to be encrypted and forgotten."""
+        return memoryview(os.pread(self._fd, count, position))
 
     def close(self) -> None:
         """Give the file up; a second call does nothing."""

@@ -51,6 +51,7 @@ FIELDS = {
     "key": "key of proxy.conf",
     "keys": "keys of proxy.conf",
     "line": "line in a file",
+    "names": "names of certificates: server, web, broker_client",
     "namespace": "Pulsar namespace",
     "new": "value from now on",
     "old": "value until now",

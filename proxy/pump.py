@@ -9,6 +9,7 @@ import asyncio
 import select
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, Protocol
 
 from protocol.slabs import SLAB_BYTES
@@ -25,6 +26,10 @@ _ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT
 RETRY_SECONDS: Final = 0.01
 # A body offers so much at a time: a slab, or as much of its pages.
 STEP_BYTES: Final = SLAB_BYTES
+# The same over TLS, while the kernel has room for all of it, and as soon as it may have none: four records, or one.
+SEALED_STEP_BYTES: Final = 64 * 1024
+SMALL_SEALED_STEP_BYTES: Final = 16 * 1024
+SEALED_OVERHEAD_BYTES: Final = 512
 
 
 class Body(Protocol):
@@ -37,6 +42,20 @@ class Body(Protocol):
 
         `position` is that of the next byte of the body, below 0 as long as there is a prefix. Raises OSError.
         """
+
+    def read(self, position: int, count: int) -> memoryview:
+        """Give up to `count` bytes from `position`, at least one, for a transport that copies them at once.
+
+        Whoever asks for a position says that all bytes before it were copied. Raises OSError.
+        """
+
+
+class Step(Enum):
+    """What became of an attempt to write."""
+
+    WENT_ON = 1
+    SHORT = 2
+    FULL = 3
 
 
 class _Write:
@@ -62,15 +81,59 @@ class _Write:
         self.refused = False
         self.done: asyncio.Future[None] = loop.create_future()
 
-    def step(self) -> bool:
-        """Write once; tells whether the socket took as much as it is ever offered. Raises OSError."""
+    def step(self) -> Step:
+        """Write once; SHORT if the socket took less than it may be offered. Raises OSError."""
         prefix = memoryview(self.prefix)[self.position :] if self.position < 0 else _NOTHING
-        taken = self.body.write(self.fd, prefix, self.position)
+        try:
+            taken = self.body.write(self.fd, prefix, self.position)
+        except BlockingIOError:
+            return Step.FULL
         if not taken:
             raise OSError("a body ended before its end")
         self.position += taken
         self.on_moved(taken)
-        return taken >= STEP_BYTES
+        return Step.WENT_ON if taken >= STEP_BYTES else Step.SHORT
+
+
+class _SealedWrite(_Write):
+    """One body on its way through a TLS transport, which copies what it is given.
+
+    Little is given where the kernel may not take it all: what it does not take waits in user space, once for each
+    client, and that is part of what a TLS connection may cost (docs/memory.md).
+    """
+
+    __slots__ = ("_send_buffer_bytes",)
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        endpoint: Endpoint,
+        prefix: bytes,
+        body: Body,
+        on_moved: Callable[[int], None],
+    ) -> None:
+        super().__init__(loop, endpoint, prefix, body, on_moved)
+        self._send_buffer_bytes = endpoint.send_buffer_bytes()
+
+    def step(self) -> Step:
+        """Write once; FULL if the kernel has not taken all of it. Raises OSError."""
+        endpoint = self.endpoint
+        if endpoint.write_pending:
+            return Step.FULL
+        # Half of a send buffer is the kernel's own books.
+        room = self._send_buffer_bytes // 2 - endpoint.kernel_queue_bytes()
+        count = SEALED_STEP_BYTES if room > SEALED_STEP_BYTES + SEALED_OVERHEAD_BYTES else SMALL_SEALED_STEP_BYTES
+        piece = self.body.read(max(0, self.position), count)
+        if self.position < 0:
+            endpoint.writelines((self.prefix, piece))
+        else:
+            endpoint.write(piece)
+        moved = len(piece) - min(0, self.position)
+        if not moved:
+            raise OSError("a body ended before its end")
+        self.position = max(0, self.position) + len(piece)
+        self.on_moved(moved)
+        return Step.FULL if endpoint.write_pending else Step.WENT_ON
 
 
 class Pump:
@@ -95,7 +158,8 @@ class Pump:
         """
         if not endpoint.open:
             raise ConnectionClosed(endpoint.cause or endpoint.peer_closed_cause)
-        write = _Write(self._loop, endpoint, prefix, body, on_moved)
+        kind = _SealedWrite if endpoint.sealed else _Write
+        write = kind(self._loop, endpoint, prefix, body, on_moved)
         self._enqueue(write)
         try:
             await write.done
@@ -152,23 +216,33 @@ class Pump:
         if not write.endpoint.open or write.endpoint.fd != write.fd:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
             return
-        try:
-            took_all = write.step()
-        except BlockingIOError:
-            if write.refused:
-                # There was room, it was said: the kernel is short of memory of its own.
-                self._loop.call_later(RETRY_SECONDS, self._enqueue, write)
-            else:
-                write.refused = True
-                self._await_room(write)
-            return
-        write.refused = False
-        if write.position >= write.body.size:
-            write.done.set_result(None)
-        elif took_all:
-            self._ready.append(write)
-        else:
+        step = write.step()
+        if write.endpoint.sealed:
+            self._after_sealed(write, step)
+        elif step is Step.FULL and write.refused:
+            # There was room, it was said: the kernel is short of memory of its own.
+            self._loop.call_later(RETRY_SECONDS, self._enqueue, write)
+        elif step is Step.FULL:
+            write.refused = True
             self._await_room(write)
+        elif write.position >= write.body.size:
+            write.done.set_result(None)
+        else:
+            write.refused = False
+            self._ready.append(write) if step is Step.WENT_ON else self._await_room(write)
+
+    def _after_sealed(self, write: _Write, step: Step) -> None:
+        if not write.endpoint.open:
+            write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
+        elif step is Step.FULL:
+            # The transport has the rest of it, and says when that has left.
+            write.queued = False
+            self._waiting[write.fd] = write
+            write.endpoint.drain().add_done_callback(lambda _: self._enqueue(write))
+        elif write.position >= write.body.size:
+            write.done.set_result(None)
+        else:
+            self._ready.append(write)
 
     # --- sockets that are full --------------------------------------------------------------------
 

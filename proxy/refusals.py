@@ -90,10 +90,17 @@ class RefusalLog:
     `top_holders` of a remembered refusal is at most a second old: asking for it costs time that a storm has not.
     """
 
-    def __init__(self, logger: Logger, clock: Clock, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        logger: Logger,
+        clock: Clock,
+        now: Callable[[], float] = time.time,
+        names: Callable[[object], str] = str,
+    ) -> None:
         self._logger = logger
         self._clock = clock
         self._now = now
+        self._names = names
         self._pace = LinePace()
         self._holders_pace = LinePace()
         self._holders: dict[str, tuple[tuple[str, int], ...]] = {}
@@ -179,5 +186,5 @@ class RefusalLog:
         name = semaphore.name
         if self._holders_pace.due(self._clock.time(), name):
             holders = semaphore.top_holders(TOP_HOLDERS)
-            self._holders[name] = tuple((str(key)[:LONGEST_TEXT], held) for key, held in holders)
+            self._holders[name] = tuple((self._names(key)[:LONGEST_TEXT], held) for key, held in holders)
         return self._holders[name]

@@ -18,7 +18,7 @@ from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer
 class RelayEnd(Endpoint):
     """One side of a relayed pair: what it reads goes to `peer`."""
 
-    __slots__ = ("_bulk", "_closed_cause", "peer", "received", "relay")
+    __slots__ = ("_bulk", "_closed_cause", "busy_bytes", "peer", "received", "relay")
 
     def __init__(
         self,
@@ -33,7 +33,13 @@ class RelayEnd(Endpoint):
         self.relay = relay
         self.received = 0
         self._bulk = False
+        self.busy_bytes = LARGE_READ_BYTES
         self.peer: RelayEnd = self
+
+    def adopt(self, transport: asyncio.Transport) -> None:
+        """Learn what a full read is: records seldom end where a place does."""
+        super().adopt(transport)
+        self.busy_bytes = LARGE_READ_BYTES // 2 if self.sealed else LARGE_READ_BYTES
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
@@ -51,11 +57,12 @@ class RelayEnd(Endpoint):
         if peer.transport is None or self.cause is not None:
             return
         place = self._shared.bulk if self._bulk else self._shared.large
-        self._bulk = nbytes >= LARGE_READ_BYTES
+        self._bulk = nbytes >= self.busy_bytes
         peer.transport.write(place[:nbytes])
         if peer._writable is not True:
             self._bulk = False
-            self._shared.surrender(place)
+            if not peer.sealed:
+                self._shared.surrender(place)
             self.pause_reading()
 
     def pass_first(self, data: bytes) -> None:
@@ -200,8 +207,13 @@ class Relay:
             return
         self._finished = end
         peer = end.peer.transport
-        if peer is not None and end.peer.cause is None and peer.can_write_eof():
+        if peer is None or end.peer.cause is not None:
+            return
+        if peer.can_write_eof():
             peer.write_eof()
+        else:
+            # TLS: the other side cannot be told without ending it.
+            self.close(end.peer_closed_cause)
 
     def end_lost(self, end: RelayEnd, cause: DisconnectCause) -> None:
         """End the other side too; what it was sent already still goes out."""

@@ -128,6 +128,7 @@ class Reloader:
         """Read the configuration again soon; ignored when the proxy is stopping."""
         if self._stopping():
             return
+        self._proxy.files_may_have_changed()
         self._asked = True
         if not self._running:
             self._running = True

@@ -15,6 +15,7 @@ from proxy.errors import DisconnectCause
 from proxy.log import Logger
 from proxy.sessions import Sessions
 from proxy.tasks import TaskScope
+from proxy.tls.arrivals import Arrivals
 
 # Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.
 ACCEPTS_A_TURN: Final = 64
@@ -58,6 +59,7 @@ class Listener:
         log: Logger,
         options: SocketOptions,
         make_client: Callable[[str], ClientConnection],
+        tls: Arrivals | None = None,
     ) -> None:
         self._loop = loop
         self._sessions = sessions
@@ -65,6 +67,7 @@ class Listener:
         self._log = log
         self._options = options
         self._make_client = make_client
+        self._tls = tls
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
         self._lingering: set[_Refused] = set()
         self._socket: socket.socket | None = None
@@ -82,11 +85,15 @@ class Listener:
         except OSError as error:
             listening.close()
             raise OSError(
-                error.errno, f"cannot listen on {host}:{port} (servicePort): {(error.strerror or '').lower()}"
+                error.errno, f"cannot listen on {host}:{port} ({self._key}): {(error.strerror or '').lower()}"
             ) from error
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept_some)
         return int(listening.getsockname()[1])
+
+    @property
+    def _key(self) -> str:
+        return "servicePort" if self._tls is None else "servicePortTls"
 
     async def close(self) -> None:
         """Stop accepting; those accepted already stay."""
@@ -118,6 +125,9 @@ class Listener:
     def _take(self, accepted: socket.socket, address: str) -> None:
         accepted.setblocking(False)
         reason = self._sessions.refusal(address)
+        if reason is None and self._tls is not None:
+            self._take_tls(self._tls, accepted, address)
+            return
         if reason is None:
             client = self._make_client(address)
             self._sessions.add(client)
@@ -125,13 +135,22 @@ class Listener:
             return
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-        if len(self._lingering) >= MOST_LINGERING:
+        if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
+            # Before the handshake there are no words for a client with TLS.
             accepted.close()
             return
         frame = commands.error(commands.REQUEST_ID_NONE, ServerError.NotAllowedError, reason)
         refused = _Refused(self._loop, frame, self._lingering.discard)
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))
+
+    def _take_tls(self, arrivals: Arrivals, accepted: socket.socket, address: str) -> None:
+        try:
+            self._options.apply(accepted)
+            arrivals.take(accepted, address)
+        except OSError:
+            # Reset while it waited in the backlog.
+            accepted.close()
 
     async def _serve(self, accepted: socket.socket, client: ClientConnection) -> None:
         try:

@@ -1,12 +1,12 @@
 """All client connections: how many there may be, their clocks, and their end at shutdown.
 
-One timer serves every connection: handshakes are checked in the order of their arrival, keep-alive in turns, a share
-of the connections each second.
+One timer serves every connection: handshakes are checked in the order of their arrival, keep-alive and credentials in
+turns, a share of the connections each second.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,16 +15,22 @@ from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.log import LinePace, Logger
 from proxy.relay import Relay
+from proxy.tls.arrivals import Arrival
 
-Session = ClientConnection | Relay
+Session = ClientConnection | Relay | Arrival
 _QUIET: Final = frozenset(
     {
         DisconnectCause.CLIENT_CLOSED,
         DisconnectCause.BROKER_CLOSED,
         DisconnectCause.SHUTDOWN,
+        # Told with its reason by who checked the credentials.
+        DisconnectCause.AUTHENTICATION_FAILED,
         # Told by the watch over those who are written to, with the bytes that were under way.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
+        # Told by those who shake hands, with the reason.
+        DisconnectCause.TLS_HANDSHAKE_FAILED,
+        DisconnectCause.NOT_TLS,
     }
 )
 
@@ -38,6 +44,7 @@ class SessionLimits:
     handshake_seconds: float
     keep_alive_seconds: int
     read_timeout_seconds: float
+    credentials_seconds: int = 60
 
 
 class _Wheel:
@@ -92,10 +99,12 @@ class Sessions:
         self._limits = limits
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
-        self._handshaking: dict[ClientConnection, float] = {}
+        self._handshaking: dict[ClientConnection | Arrival, float] = {}
         client_period, relay_period = _periods(limits)
         self._clients = _Wheel(client_period)
         self._relays = _Wheel(relay_period)
+        self._watched = _Wheel(limits.credentials_seconds)
+        self._looks: dict[Session, Callable[[], None]] = {}
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
@@ -132,8 +141,8 @@ class Sessions:
             )
         return None
 
-    def add(self, session: ClientConnection) -> None:
-        """Count a client that was accepted; its CONNECT must follow soon."""
+    def add(self, session: ClientConnection | Arrival) -> None:
+        """Count a client that was accepted; its CONNECT must follow soon, its TLS handshake included."""
         self._counters.new_connections += 1
         self._enroll(session, session.client_address)
         self._handshaking[session] = self._loop.time()
@@ -144,7 +153,16 @@ class Sessions:
         """Stop the clock of the handshake."""
         self._handshaking.pop(session, None)
 
-    def ended(self, session: ClientConnection, cause: DisconnectCause) -> None:
+    def became_client(self, arrival: Arrival, client: ClientConnection) -> None:
+        """Let `client` take the place of the arrival it was made from; its clock goes on."""
+        accepted = self._handshaking.pop(arrival)
+        address = self._addresses.pop(arrival)
+        self._clients.remove(arrival)
+        self._per_address[address] -= 1
+        self._enroll(client, address)
+        self._handshaking[client] = accepted
+
+    def ended(self, session: ClientConnection | Arrival, cause: DisconnectCause) -> None:
         """Forget a client that is gone."""
         self._handshaking.pop(session, None)
         self._strike_off(session, cause, session.name)
@@ -154,8 +172,15 @@ class Sessions:
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
         self._clients.remove(session)
+        self._unwatch(session)
         self._per_address[address] -= 1
         self._enroll(relay, address)
+
+    def watch_credentials(self, session: Session, look: Callable[[], None]) -> None:
+        """Call `look` once in `authenticationRefreshCheckSeconds` for as long as the connection lasts."""
+        if session in self._addresses:
+            self._looks[session] = look
+            self._watched.add(session)
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
         """Forget a relayed client that is gone."""
@@ -172,13 +197,15 @@ class Sessions:
                 client.tick(now)
         for relay in self._relays.turn():
             relay.tick(now)
+        for session in self._watched.turn():
+            # The look before may have ended this one.
+            if session in self._looks:
+                self._looks[session]()
 
-    def _overdue(self, now: float) -> Iterator[ClientConnection]:
-        # All have the same time, so the first that still has some ends the search.
-        for session, accepted in self._handshaking.items():
-            if accepted + self._limits.handshake_seconds > now:
-                return
-            yield session
+    def _overdue(self, now: float) -> Iterator[ClientConnection | Arrival]:
+        # All are looked at: those that have shaken hands stand behind others that came after them.
+        since = now - self._limits.handshake_seconds
+        return (session for session, accepted in self._handshaking.items() if accepted <= since)
 
     # --- shutdown ---------------------------------------------------------------------------------
 
@@ -218,6 +245,7 @@ class Sessions:
         if address is None:
             return
         (self._relays if isinstance(session, Relay) else self._clients).remove(session)
+        self._unwatch(session)
         self._per_address[address] -= 1
         if not self._per_address[address]:
             del self._per_address[address]
@@ -226,6 +254,10 @@ class Sessions:
         self._note(cause, client)
         if not self._addresses:
             self._emptied.set()
+
+    def _unwatch(self, session: Session) -> None:
+        if self._looks.pop(session, None) is not None:
+            self._watched.remove(session)
 
     def _note(self, cause: DisconnectCause, client: str) -> None:
         if cause in _QUIET:

@@ -57,7 +57,7 @@ class Endpoint(asyncio.BufferedProtocol):
     Overridden by subclasses: `read_place`, `data_arrived`, `stream_ended`, `lost`.
     """
 
-    __slots__ = ("_hangup", "_reading", "_shared", "_writable", "cause", "fd", "loop", "transport")
+    __slots__ = ("_hangup", "_reading", "_shared", "_writable", "cause", "fd", "loop", "sealed", "transport")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
         self.loop = loop
@@ -68,6 +68,8 @@ class Endpoint(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.cause: DisconnectCause | None = None
         self.fd = -1
+        # With TLS the transport keeps no view of what is written, and nobody may write past it.
+        self.sealed = False
 
     # --- what a subclass decides ------------------------------------------------------------------
 
@@ -107,6 +109,7 @@ class Endpoint(asyncio.BufferedProtocol):
         """Take over `transport`, fresh or from another protocol."""
         self.transport = transport
         self.fd = transport.get_extra_info("socket").fileno()
+        self.sealed = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -142,9 +145,14 @@ class Endpoint(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Settle everything that waited for this connection."""
         if self.cause is None:
-            self.cause = DisconnectCause.CONNECTION_RESET if exc is not None else self.peer_closed_cause
+            self.cause = self._cause_of(exc)
         self._settle()
         self.transport = None
+
+    def _cause_of(self, exc: Exception | None) -> DisconnectCause:
+        if isinstance(exc, ConnectionClosed):
+            return exc.cause
+        return DisconnectCause.CONNECTION_RESET if exc is not None else self.peer_closed_cause
 
     # --- what the rest of the proxy uses ----------------------------------------------------------
 
@@ -174,10 +182,15 @@ class Endpoint(asyncio.BufferedProtocol):
             raise ConnectionClosed(self.cause)
         if self._writable is True:
             return
+        # Several may wait (a body and a queue of answers): one future serves all, a cancelled waiter must not end it.
+        await asyncio.shield(self.drain())
+
+    def drain(self) -> asyncio.Future[None]:
+        """Give what is done when the bytes that are pending have left; fails as `drained` does. Not to be cancelled."""
+        assert self.cause is None
         if not isinstance(self._writable, asyncio.Future):
             self._writable = self.loop.create_future()
-        # Several may wait (a body and a queue of answers): one future serves all, a cancelled waiter must not end it.
-        await asyncio.shield(self._writable)
+        return self._writable
 
     def pause_reading(self) -> None:
         """Stop reading and watch for a hang-up instead."""
@@ -243,6 +256,16 @@ class Endpoint(asyncio.BufferedProtocol):
             return int.from_bytes(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
         except OSError:
             return 0
+
+    def send_buffer_bytes(self) -> int:
+        """Give the size of the kernel's send buffer, its own records included; 0 if the connection is gone."""
+        if self.transport is None:
+            return 0
+        try:
+            size: int = self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        except OSError:
+            return 0
+        return size
 
     def detach(self) -> asyncio.Transport:
         """Give the transport to another protocol, which takes over all that was owed here.

@@ -6,7 +6,7 @@ and nobody is shown with more than was used. Old use counts for half after each 
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
@@ -120,7 +120,8 @@ class _Kind:
 class UsageBook:
     """Charge topic lists to their namespace and principal; `top` gives the heaviest of the last minutes."""
 
-    def __init__(self, clock: Clock, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(self, clock: Clock, max_entries: int = MAX_ENTRIES, names: Callable[[object], str] = str) -> None:
+        self._names = names
         self._clock = clock
         self._since = clock.time()
         self._namespaces = _Kind(max_entries)
@@ -129,10 +130,10 @@ class UsageBook:
     def charge(self, namespace: str, principal: object, *, byte_seconds: float, sent_bytes: int) -> None:
         """Count what one answer cost: permit size times the seconds it was held, and the bytes its client took.
 
-        `principal` is shown to the operator, so it must be a name, never credentials; None stands for nobody.
+        `principal` is shown to the operator as `names` writes it; None stands for nobody.
         """
         scale = self._scale()
-        for kind, name in ((self._namespaces, _label(namespace)), (self._principals, _label(principal))):
+        for kind, name in ((self._namespaces, _label(namespace)), (self._principals, self._principal(principal))):
             kind.byte_seconds.add(name, byte_seconds * scale)
             kind.sent_bytes.add(name, sent_bytes * scale)
 
@@ -140,12 +141,15 @@ class UsageBook:
         """Count one refusal."""
         scale = self._scale()
         self._namespaces.refused.add(_label(namespace), scale)
-        self._principals.refused.add(_label(principal), scale)
+        self._principals.refused.add(self._principal(principal), scale)
 
     def top(self, count: int) -> TopUsage:
         """Give up to `count` names for each measure."""
         scale = self._scale()
         return TopUsage(self._namespaces.top(count, scale), self._principals.top(count, scale))
+
+    def _principal(self, principal: object) -> str:
+        return NO_PRINCIPAL if principal is None else _label(self._names(principal))
 
     def _scale(self) -> float:
         """Give what a weight of 1 counts for now, in the units of the sketches."""
@@ -158,10 +162,7 @@ class UsageBook:
         return float(2.0**half_lives)
 
 
-def _label(name: object) -> str:
-    if name is None:
-        return NO_PRINCIPAL
-    text = name if isinstance(name, str) else str(name)
+def _label(text: str) -> str:
     if len(text) <= LONGEST_NAME:
         return text
     # Long names with the same beginning stay apart.

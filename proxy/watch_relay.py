@@ -16,7 +16,7 @@ from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay, RelayEnd
 from proxy.tasks import TaskScope
-from proxy.transport import LARGE_READ_BYTES, SharedReadBuffer
+from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 
 
@@ -77,10 +77,11 @@ class WatchedEnd(RelayEnd):
                 RelayEnd.buffer_updated(self, nbytes)
                 return
             self.received += nbytes
-            self._bulk = nbytes >= LARGE_READ_BYTES
+            self._bulk = nbytes >= self.busy_bytes
             if self._take(place[:nbytes], sighting):
                 self._bulk = False
-                self._shared.surrender(place)
+                if self._rest or not self.peer.sealed:
+                    self._shared.surrender(place)
                 self.pause_reading()
         except Exception as error:
             self.crashed(error)

@@ -43,6 +43,10 @@ class AuthenticationKeys:
         "forwardAuthorizationCredentials", False, boolean(), since="pulsar", section=AUTHENTICATION,
         doc="Pass the credentials of clients on to brokers, which authenticate them once more.",
     )  # fmt: skip
+    max_concurrent_authentications = Key(
+        "maxConcurrentAuthentications", 256, whole(1, 100_000), section=AUTHENTICATION, unit="clients",
+        doc="Credentials of clients checked at once; more wait for their turn within handshakeTimeoutMillis.",
+    )  # fmt: skip
     token_secret_key = Key(
         "tokenSecretKey", "", text(), since="pulsar", section=AUTHENTICATION, secret=True,
         doc="Secret key of tokens (HS256, HS384, HS512): file:///path, data:;base64,..., or base64 text.",

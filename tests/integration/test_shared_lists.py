@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ async def test_a_storm_of_equal_requests_costs_the_broker_two_questions_and_the_
     store: GeneratedTopics | None,
 ) -> None:
     # 4 MB lists fit nowhere twice.
-    limits = dict.fromkeys(TIGHT, 1 if store is None else 5)
+    limits: dict[str, Any] = dict.fromkeys(TIGHT, 1 if store is None else 5)
     topics, size = (TOPICS, LIST_BYTES) if store is None else (8_192, 8_192 * 513)
     async with staged(store, **limits) as stage:
         first, members = await behind_a_question(stage, 40 if store else 100)

@@ -15,12 +15,15 @@ from limiter.dual import AsyncDualMemoryLimiter
 from protocol import commands
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
+from proxy.auth.broker_credentials import Plain
+from proxy.auth.credential_holders import CredentialHolders
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.broker_pool import BrokerPool, PoolLimits
 from proxy.charging import Charging
 from proxy.counters import Counters, LimiterMetrics
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.introductions import Introductions, Versions
 from proxy.list_groups import GroupKey, ListGroup
 from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
@@ -232,7 +235,10 @@ class ListStage:
         log = open_log("error", "json")
         self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
-        pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks, connect_frame=commands.connect_lookup("proxy"))
+        pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
+        introductions = Introductions(
+            loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
+        )
         self.pool = BrokerPool(
             loop,
             MemoryDialer(self),  # type: ignore[arg-type]
@@ -243,6 +249,7 @@ class ListStage:
             self.counters,
             log,
             pool_limits,
+            introductions,
         )
         self.questions = ListQuestions(
             loop, self.pool, self.limiter, LimiterMetrics(loop.time), SlabPool(0), self.counters, sizes.limits

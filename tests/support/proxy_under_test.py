@@ -15,6 +15,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy import app
 from proxy.app import Proxy
+from proxy.auth.client_authentication import RoleFinder
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
 from proxy.demo.broker import EmbeddedBroker
@@ -159,7 +160,10 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    store: TopicStore | None = None, broker_port: int | None = None, **keys: object
+    store: TopicStore | None = None,
+    broker_port: int | None = None,
+    role_finder: RoleFinder | None = None,
+    **keys: object,
 ) -> AsyncIterator[Stage]:
     """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both."""
     before = _open_files()
@@ -167,7 +171,7 @@ async def staged(
         broker = EmbeddedBroker(GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store)
         await stack.enter_async_context(broker)
         port = broker.port if broker_port is None else broker_port
-        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **keys), _log())
+        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **keys), _log(), role_finder)
         await proxy.start()
         stage = Stage(proxy, broker)
         try:

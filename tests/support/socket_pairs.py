@@ -19,6 +19,7 @@ class FakeEndpoint:
         self.cause: DisconnectCause | None = None
         self.peer_closed_cause = DisconnectCause.CLIENT_CLOSED
         self.crashes: list[BaseException] = []
+        self.sealed = False
 
     @property
     def open(self) -> bool:

@@ -34,6 +34,9 @@ class EndlessRoom:
             raise self.error
         return len(prefix) + min(STEP_BYTES, self.size - max(0, position))
 
+    def read(self, position: int, count: int) -> memoryview:
+        raise NotImplementedError("nothing here is sealed")
+
 
 class Bench:
     """A pump whose turns are counted, and what is to be closed after it."""

@@ -16,8 +16,9 @@ from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.charging import Charging
-from proxy.client_connection import ClientConnection, ClientLimits, ClientServices
+from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
+from proxy.client_services import ClientLimits, ClientServices
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
@@ -59,7 +60,7 @@ class Lists:
 
 
 class Registry:
-    """Note the ends of connections (`proxy.client_connection.SessionRegistry`)."""
+    """Note the ends of connections (`proxy.client_services.SessionRegistry`)."""
 
     def __init__(self) -> None:
         self.ends: list[DisconnectCause] = []

@@ -434,3 +434,52 @@ class TestBooks:
             assert (line["level"], line["client"]) == ("debug", "192.0.2.1:5000")
 
         run_virtual(main())
+
+
+class TestCredentials:
+    def test_credentials_are_looked_at_once_in_their_interval_for_as_long_as_the_client_is_there(self) -> None:
+        async def main() -> None:
+            book = Book()
+            book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 30, 75.0))
+            looks: list[str] = []
+            client, silent = book.add(), book.add()
+            book.sessions.watch_credentials(cast(ClientConnection, client), lambda: looks.append("client"))
+            relay = book.relay(silent)
+            book.sessions.watch_credentials(relay, lambda: looks.append("relay"))
+            for _ in range(60):
+                book.sessions.tick(book.loop.time())
+            assert sorted(looks) == ["client", "relay"]
+            client.close(DisconnectCause.CLIENT_CLOSED)
+            relay.abort(DisconnectCause.CLIENT_CLOSED)
+            for _ in range(60):
+                book.sessions.tick(book.loop.time())
+            assert len(looks) == 2
+
+        run_virtual(main())
+
+    def test_a_look_may_end_the_connection_it_looks_at(self) -> None:
+        async def main() -> None:
+            book = Book()
+            clients = [book.add() for _ in range(3)]
+            for client in clients:
+
+                def look(client: FakeClient = client) -> None:
+                    client.close(DisconnectCause.CREDENTIALS_EXPIRED)
+
+                book.sessions.watch_credentials(cast(ClientConnection, client), look)
+            for _ in range(60):
+                book.sessions.tick(book.loop.time())
+            assert book.disconnects() == {"credentials_expired": 3}
+
+        run_virtual(main())
+
+    def test_who_is_gone_already_is_not_watched(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client = book.add()
+            client.close(DisconnectCause.CLIENT_CLOSED)
+            book.sessions.watch_credentials(cast(ClientConnection, client), lambda: None)
+            assert not len(book.sessions._watched)
+            assert not book.sessions._looks
+
+        run_virtual(main())

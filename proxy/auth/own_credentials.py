@@ -1,0 +1,23 @@
+"""Make the proxy's own credentials out of the configuration: the one place that knows all plugins."""
+
+from collections.abc import Callable, Mapping
+
+from proxy.auth.broker_credentials import BrokerCredentials, broker_credentials
+from proxy.auth.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings
+
+
+def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseException], None]) -> BrokerCredentials:
+    """Make what the proxy presents to brokers; raises BadParameters.
+
+    `on_crash` hears of an unexpected exception in the background.
+    """
+
+    def oauth2(given: Mapping[str, str]) -> BrokerCredentials:
+        return OAuth2Credentials(HttpIssuer(oauth2_settings(given)), on_crash)
+
+    return broker_credentials(plugin, parameters, oauth2)
+
+
+def check_credentials(plugin: str, parameters: str) -> None:
+    """Raise BadParameters if nothing can be made of both keys; files and issuers are not asked."""
+    own_credentials(plugin, parameters, lambda _: None)

@@ -1,0 +1,1 @@
+"""TLS towards clients and brokers: contexts, files, handshakes, and the transport itself."""

@@ -1,0 +1,431 @@
+"""A TLS connection: a protocol towards the plain transport below, a transport towards the endpoint above.
+
+Rule: nothing is kept for a connection but OpenSSL's own object. Ciphertext is read into one buffer of the loop and
+goes through one pair of BIOs of the loop, which are empty whenever anybody else is called; plaintext goes straight
+into the endpoint's place. What a write did not push into the kernel is in the plain transport and nowhere else, so
+that "drained" means the same as without TLS (docs/adr/0011).
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final, cast
+
+from proxy.errors import DisconnectCause
+from proxy.tls.failures import TlsFailed, describe
+from proxy.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
+from proxy.turns import Turns
+
+# The largest record: 16 KiB of plaintext, a header, and what encryption may add to it.
+RECORD_BYTES: Final = 16 * 1024 + 5 + 256
+# So much is encrypted before the ciphertext is taken out: the BIO keeps the size of its fullest moment for good.
+SEALED_AT_ONCE_BYTES: Final = 64 * 1024
+_HANDSHAKE_RECORD: Final = 0x16
+_NOTHING: Final = memoryview(b"")
+
+
+class TlsShared:
+    """What all TLS connections of a loop share: the BIOs, the place for ciphertext, and turns for handshakes.
+
+    `cipher_bytes` is the largest read: that of a busy relay.
+    """
+
+    __slots__ = ("cipher", "incoming", "outgoing", "small", "turns")
+
+    def __init__(self, turns: Turns, cipher_bytes: int = LARGE_READ_BYTES) -> None:
+        self.turns = turns
+        self.incoming = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))
+        self.small = self.cipher[:SMALL_READ_BYTES]
+
+
+class _Phase(Enum):
+    HANDSHAKE = 1
+    OPEN = 2
+    CLOSING = 3
+
+
+class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
+    """One TLS connection.
+
+    `make_protocol` is called when the handshake is done, and what it gives hears `connection_made` then. If there is
+    none, `on_failure` is called once with the reason, unless this side aborts.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_failure",
+        "_fin_waits",
+        "_held",
+        "_make_protocol",
+        "_on_failure",
+        "_paused",
+        "_phase",
+        "_protocol",
+        "_raw",
+        "_sealer",
+        "_server_side",
+        "_shared",
+        "_stalled",
+        "_unheard",
+    )
+
+    def __init__(
+        self,
+        shared: TlsShared,
+        context: ssl.SSLContext,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        on_failure: Callable[[TlsFailed], None],
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._shared = shared
+        self._server_side = server_side
+        self._sealer = context.wrap_bio(shared.incoming, shared.outgoing, server_side, server_hostname)
+        self._make_protocol = make_protocol
+        self._on_failure = on_failure
+        self._phase = _Phase.HANDSHAKE
+        self._raw: asyncio.Transport | None = None
+        self._protocol: asyncio.BufferedProtocol | None = None
+        # Ciphertext that was read and is not decrypted: at most one small read.
+        self._held = b""
+        self._paused = False
+        self._stalled = False
+        self._unheard = server_side
+        self._ended = False
+        self._fin_waits = False
+        self._failure: TlsFailed | None = None
+
+    # --- towards the plain transport: connection --------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake (asyncio's callback)."""
+        self._raw = cast(asyncio.Transport, transport)
+        self._raw.set_write_buffer_limits(high=0)
+        if not self._server_side:
+            self._shared.turns.later_and_quick(self._shake)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass the end on, with the reason if it was TLS that broke."""
+        protocol, self._protocol = self._protocol, None
+        if self._phase is _Phase.HANDSHAKE:
+            self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the connection was lost in it"))
+        self._phase = _Phase.CLOSING
+        self._held = b""
+        if protocol is not None:
+            protocol.connection_lost(self._failure if self._failure is not None else exc)
+        self._raw = None
+
+    def eof_received(self) -> bool:
+        """Take a FIN for the end of the stream, with or without close_notify before it: frames know their length."""
+        if self._phase is _Phase.HANDSHAKE:
+            self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the peer ended the connection in it"))
+        elif self._paused and self._has_rest:
+            self._fin_waits = True
+        else:
+            self._stream_ended()
+        return True
+
+    def pause_writing(self) -> None:
+        """Pass on that bytes are left in user space."""
+        self._stalled = True
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass on that all bytes have left user space."""
+        self._stalled = False
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    # --- towards the plain transport: ciphertext --------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Read little for an endpoint that reads little, and never more than its place can hold decrypted."""
+        if self._phase is not _Phase.OPEN or self._protocol is None:
+            return self._shared.small
+        room = len(cast(memoryview, self._protocol.get_buffer(sizehint))) - RECORD_BYTES
+        return self._shared.cipher[:room] if room > SMALL_READ_BYTES else self._shared.small
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decrypt what has come; in the handshake it waits for its turn, unread behind it."""
+        cipher = self._shared.cipher[:nbytes]
+        if self._phase is _Phase.OPEN:
+            if not self._ended:
+                self._unseal(cipher)
+        elif self._phase is _Phase.HANDSHAKE:
+            if self._unheard and not self._talks_tls(cipher):
+                return
+            self._held += bytes(cipher)
+            assert self._raw is not None
+            self._raw.pause_reading()
+            self._shared.turns.later_and_quick(self._shake)
+
+    @property
+    def _has_rest(self) -> bool:
+        return bool(self._held) or self._sealer.pending() > 0
+
+    def _unseal(self, cipher: memoryview) -> None:
+        """Decrypt into the endpoint's places, one after the other, until nothing is whole or it reads no more."""
+        incoming, protocol = self._shared.incoming, self._protocol
+        assert protocol is not None
+        if self._held:
+            incoming.write(self._held)
+            self._held = b""
+        incoming.write(cipher)
+        while True:
+            if self._paused:
+                self._held = incoming.read()
+                return
+            count, more = self._fill(cast(memoryview, protocol.get_buffer(-1)))
+            # Whoever is called from here on may use the BIOs.
+            if incoming.pending:
+                self._held = incoming.read()
+            self._flush()
+            if count:
+                protocol.buffer_updated(count)
+            if not more or self._phase is not _Phase.OPEN:
+                break
+            # Another may be reading now: a client that became a relay.
+            protocol = self._protocol
+            assert protocol is not None
+            incoming.write(self._held)
+            self._held = b""
+        if self._phase is _Phase.OPEN:
+            self._after_unsealing()
+
+    def _fill(self, place: memoryview) -> tuple[int, bool]:
+        """Decrypt into `place`; gives the count of bytes, and whether there is more than it holds."""
+        incoming, sealer, filled, room = self._shared.incoming, self._sealer, 0, len(place)
+        try:
+            while filled < room:
+                # With a buffer it gives a count, whatever its declaration says.
+                count = cast(int, sealer.read(room - filled, cast(bytearray, place[filled:])))
+                if not count:
+                    self._fin_waits = True
+                    return filled, False
+                filled += count
+                # Asking for what is not there would raise, which costs more than small records do.
+                if not incoming.pending and not sealer.pending():
+                    return filled, False
+        except ssl.SSLWantReadError:
+            return filled, False
+        except ssl.SSLZeroReturnError:
+            self._fin_waits = True
+            return filled, False
+        except ssl.SSLError as error:
+            self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
+            return filled, False
+        return filled, True
+
+    def _after_unsealing(self) -> None:
+        if self._failure is not None:
+            self._break()
+        elif self._fin_waits and not self._paused:
+            self._fin_waits = False
+            self._held = b""
+            self._stream_ended()
+
+    def _stream_ended(self) -> None:
+        if self._phase is _Phase.OPEN and not self._ended and self._protocol is not None:
+            self._ended = True
+            self._protocol.eof_received()
+
+    def _break(self) -> None:
+        """End the connection because a record of the peer's is none; the alert that says so may still get through."""
+        assert self._raw is not None
+        self._phase = _Phase.CLOSING
+        self._raw.close()
+        if self._raw.get_write_buffer_size():
+            self._raw.abort()
+
+    def _flush(self) -> None:
+        outgoing = self._shared.outgoing
+        if outgoing.pending:
+            sealed = outgoing.read()
+            if self._raw is not None and not self._raw.is_closing():
+                self._raw.write(sealed)
+
+    # --- handshake --------------------------------------------------------------------------------
+
+    def _talks_tls(self, first: memoryview) -> bool:
+        self._unheard = False
+        if first[0] == _HANDSHAKE_RECORD:
+            return True
+        self._refuse(TlsFailed(DisconnectCause.NOT_TLS, "not_tls", "the client does not speak TLS"))
+        return False
+
+    def _shake(self) -> None:
+        """Do a step of the handshake; called when it is this connection's turn."""
+        if self._phase is not _Phase.HANDSHAKE:
+            return
+        try:
+            if self._step():
+                self._open()
+            elif self._raw is not None:
+                self._raw.resume_reading()
+        except Exception as error:
+            self._refuse(TlsFailed.of(error))
+
+    def _step(self) -> bool:
+        incoming = self._shared.incoming
+        incoming.write(self._held)
+        self._held = b""
+        try:
+            self._sealer.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            if incoming.pending:
+                self._held = incoming.read()
+            self._flush()
+        return True
+
+    def _open(self) -> None:
+        assert self._raw is not None
+        self._phase = _Phase.OPEN
+        protocol = self._protocol = cast(asyncio.BufferedProtocol, self._make_protocol())
+        # They know who waited for the handshake.
+        self._make_protocol = self._on_failure = _over
+        protocol.connection_made(self)
+        if self._stalled:
+            protocol.pause_writing()
+        if not self._paused:
+            self._go_on()
+
+    def _refuse(self, failure: TlsFailed) -> None:
+        """End the connection before there is anything above it."""
+        self._phase = _Phase.CLOSING
+        self._shared.outgoing.read()
+        if self._raw is not None and not self._raw.is_closing():
+            self._raw.close()
+            if self._raw.get_write_buffer_size():
+                self._raw.abort()
+        self._on_failure(failure)
+
+    # --- towards the endpoint: reading ------------------------------------------------------------
+
+    def pause_reading(self) -> None:
+        """Stop reading; what is read already waits here, less than a small read and a record."""
+        self._paused = True
+        if self._raw is not None:
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again, first what waits here; never from within this call, as with any transport."""
+        if not self._paused:
+            return
+        self._paused = False
+        if self._has_rest or self._fin_waits:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        elif self._raw is not None:
+            self._raw.resume_reading()
+
+    def _go_on(self) -> None:
+        if self._paused or self._phase is not _Phase.OPEN:
+            return
+        if self._has_rest and not self._ended:
+            self._unseal(_NOTHING)
+        elif self._fin_waits:
+            self._after_unsealing()
+        if not self._paused and self._phase is _Phase.OPEN and self._raw is not None:
+            self._raw.resume_reading()
+
+    def is_reading(self) -> bool:
+        """Tell whether the endpoint reads."""
+        return not self._paused
+
+    # --- towards the endpoint: writing ------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt `data` and write it, or do nothing if the connection is closing."""
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Encrypt several pieces and write them with one call; none of them is kept."""
+        if self._phase is not _Phase.OPEN or self._raw is None:
+            return
+        outgoing, write, sealed = self._shared.outgoing, self._sealer.write, []
+        try:
+            for piece in list_of_data:
+                if len(piece) > SEALED_AT_ONCE_BYTES:
+                    view = memoryview(piece)
+                    for start in range(0, len(view), SEALED_AT_ONCE_BYTES):
+                        write(cast(bytes, view[start : start + SEALED_AT_ONCE_BYTES]))
+                        sealed.append(outgoing.read())
+                elif piece:
+                    write(cast(bytes, piece))
+                    if outgoing.pending >= SEALED_AT_ONCE_BYTES:
+                        sealed.append(outgoing.read())
+        except ssl.SSLError as error:
+            outgoing.read()
+            self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
+            self.abort()
+            return
+        if outgoing.pending:
+            sealed.append(outgoing.read())
+        if len(sealed) == 1:
+            self._raw.write(sealed[0])
+        elif sealed:
+            self._raw.writelines(sealed)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks of the plain transport: they count ciphertext."""
+        if self._raw is not None:
+            self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """Count the bytes of ciphertext in user space: all there is of what was written."""
+        return 0 if self._raw is None else self._raw.get_write_buffer_size()
+
+    def can_write_eof(self) -> bool:
+        """Deny it: few peers go on sending to one that has said close_notify."""
+        return False
+
+    # --- towards the endpoint: the rest -----------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Give what the plain transport knows, `ssl_object`, or `peer_certificate` (DER, None if it showed none)."""
+        if name == "ssl_object":
+            return self._sealer
+        if name == "peer_certificate":
+            return self._sealer.getpeercert(binary_form=True)
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let another endpoint take over."""
+        self._protocol = cast(asyncio.BufferedProtocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Give the endpoint; before the handshake is done there is none."""
+        return cast(asyncio.BaseProtocol, self._protocol)
+
+    def is_closing(self) -> bool:
+        """Tell whether nothing is taken any more."""
+        return self._phase is _Phase.CLOSING
+
+    def close(self) -> None:
+        """Say close_notify and close, behind what was written."""
+        if self._phase is _Phase.OPEN:
+            # It complains that the peer has not said it yet; nobody waits for that.
+            with suppress(ssl.SSLError):
+                self._sealer.unwrap()
+            self._flush()
+        self._phase = _Phase.CLOSING
+        if self._raw is not None:
+            self._raw.close()
+
+    def abort(self) -> None:
+        """Close at once and forget what is unsent."""
+        self._phase = _Phase.CLOSING
+        if self._raw is not None:
+            self._raw.abort()
+
+
+def _over(*_: object) -> Any:
+    """Stand for what is not called a second time."""

@@ -1,0 +1,336 @@
+"""What brokers are told of who asks them, and what becomes of a connection when they want to hear it again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.commands import error, lookup_connect, request_id_of
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.identity import AuthData, Principal
+from proxy.tasks import TaskScope
+from tests.support.async_client import AsyncClient, connect_frame, eventually
+from tests.support.credentials import NOON, Court, challenge, challenged, court, presenting, refused, response
+from tests.support.proxy_under_test import TOPIC, Stage, staged
+from tests.support.raw_broker import CONNECTED, RawBroker, raw_broker
+
+NONE_LEFT = 2**64 - 1
+FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
+PLUGIN = "brokerClientAuthenticationPlugin"
+PARAMETERS = "brokerClientAuthenticationParameters"
+OWN: dict[str, Any] = {PLUGIN: "token", PARAMETERS: "token:mine"}
+
+
+@dataclass
+class Strict:
+    """A broker that says what a test tells it to, answers lookups, and keeps all it hears of credentials."""
+
+    first_challenges: int = 0
+    refusal: tuple[int, str] | None = None
+    connects: list[pb.CommandConnect] = field(default_factory=list)
+    responses: list[pb.CommandAuthResponse] = field(default_factory=list)
+    lookups: list[AsyncClient] = field(default_factory=list)
+    peers: list[AsyncClient] = field(default_factory=list)
+
+    async def serve(self, peer: AsyncClient) -> None:
+        self.connects.append((await peer.command()).connect)
+        for number in range(self.first_challenges):
+            await peer.send(challenge(b"what about %d" % number))
+            self.responses.append((await peer.command()).authResponse)
+        if self.refusal is not None:
+            await peer.send(error(NONE_LEFT, *self.refusal))
+            return
+        self.peers.append(peer)
+        await peer.send(CONNECTED)
+        while True:
+            command = await peer.answer(pong=True)
+            if command.type == pb.BaseCommand.AUTH_RESPONSE:
+                self.responses.append(command.authResponse)
+            elif command.type == pb.BaseCommand.LOOKUP:
+                self.lookups.append(peer)
+                await peer.send(lookup_connect(request_id_of(command), "pulsar://127.0.0.1:6650"))
+            else:
+                await peer.send(error(request_id_of(command), ServerError.UnknownError, "what?"))
+
+    def heard(self) -> list[tuple[str, bytes]]:
+        """Give what it was answered."""
+        return [(found.response.auth_method_name, found.response.auth_data) for found in self.responses]
+
+
+@asynccontextmanager
+async def strict(broker: Strict, **keys: Any) -> AsyncIterator[Court]:
+    async with raw_broker(broker.serve) as listening, court(listening.port, **keys) as held:
+        yield held
+
+
+@asynccontextmanager
+async def plain(broker: Strict, **keys: Any) -> AsyncIterator[tuple[Stage, RawBroker]]:
+    """Run a proxy that does not authenticate its clients."""
+    async with raw_broker(broker.serve) as listening, staged(broker_port=listening.port, **keys) as stage:
+        yield stage, listening
+
+
+# --- the proxy's own credentials ---------------------------------------------------------------------
+
+
+async def test_a_token_file_is_read_for_each_connection(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    broker = Strict()
+    async with plain(broker, **{PLUGIN: "token", PARAMETERS: f"file://{token}"}) as (stage, listening):
+        client = await stage.connected()
+        await client.lookup(TOPIC)
+        token.write_text("second\n")
+        relayed = await stage.client()
+        await relayed.connect(target=f"127.0.0.1:{listening.port}")
+        assert [seen.auth_data for seen in broker.connects] == [b"first", b"second"]
+        # Without authentication the proxy speaks for nobody.
+        assert not any(seen.HasField("original_principal") for seen in broker.connects)
+        assert [seen.HasField("proxy_version") for seen in broker.connects] == [False, True]
+
+
+async def test_without_its_token_the_proxy_says_which_key_is_at_fault(tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    async with plain(Strict(), **{PLUGIN: "token", PARAMETERS: f"file://{missing}"}) as (stage, listening):
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error == ServerError.ServiceNotReady
+        assert PARAMETERS in answer.message
+        relayed = await stage.client()
+        await relayed.send(connect_frame(f"127.0.0.1:{listening.port}"))
+        assert (await refused(relayed)).error == ServerError.ServiceNotReady
+        assert stage.caused("no_broker_credentials") == 1
+        missing.write_text("there")
+        assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+@pytest.mark.parametrize("challenges", [1, 3])
+async def test_a_challenge_before_connected_is_answered_with_the_proxy_s_own(challenges: int) -> None:
+    broker = Strict(first_challenges=challenges)
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client("alice")
+        await client.lookup(TOPIC)
+        assert broker.heard() == [("token", b"mine")] * challenges
+        await held.client("bob", target=f"127.0.0.1:{held.stage.proxy._broker.port}")
+        assert broker.heard() == [("token", b"mine")] * challenges * 2
+
+
+async def test_a_proxy_without_credentials_says_so_to_who_is_challenged() -> None:
+    async with plain(Strict(first_challenges=1)) as (stage, listening):
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        assert answer.error == ServerError.AuthenticationError
+        relayed = await stage.client()
+        await relayed.send(connect_frame(f"127.0.0.1:{listening.port}"))
+        error = await refused(relayed)
+        assert error.error == ServerError.AuthenticationError
+        assert error.message == answer.message == "the broker asks for credentials, the proxy has none"
+
+
+@pytest.mark.parametrize("code", [ServerError.AuthenticationError, ServerError.AuthorizationError])
+async def test_a_refusal_of_the_proxy_reaches_the_client_as_it_is(code: ServerError) -> None:
+    async with strict(Strict(refusal=(code, "the broker says so")), **OWN) as held:
+        client = await held.client("alice")
+        answer = await client.lookup(TOPIC)
+        assert (answer.error, answer.message) == (code, "the broker says so")
+        relayed = await held.stage.client()
+        await relayed.send(presenting("alice", target=f"127.0.0.1:{held.stage.proxy._broker.port}"))
+        assert (await refused(relayed)).error == code
+
+
+async def test_a_broker_that_never_ends_its_questions_is_left() -> None:
+    async with strict(Strict(first_challenges=10**9), **OWN, brokerProxyConnectTimeoutMs=200) as held:
+        client = await held.client("alice")
+        assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
+        relayed = await held.stage.client()
+        await relayed.send(presenting("alice", target=f"127.0.0.1:{held.stage.proxy._broker.port}"))
+        assert (await refused(relayed)).error == ServerError.ServiceNotReady
+        assert held.stage.caused("broker_silent") >= 1
+
+
+# --- credentials that a broker wants to be renewed ------------------------------------------------------
+
+
+async def test_a_broker_gets_the_proxy_s_own_fresh_ones_when_nothing_is_forwarded(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    broker = Strict()
+    async with strict(broker, **{PLUGIN: "token", PARAMETERS: f"file://{token}"}) as held:
+        client = await held.client("alice")
+        await client.lookup(TOPIC)
+        token.write_text("second")
+        await broker.peers[0].send(challenge())
+        await held.stage.until(lambda: broker.heard() == [("token", b"second")], "an answer")
+        await client.lookup(TOPIC)
+        assert len(broker.connects) == 1
+
+
+async def test_a_broker_gets_what_the_client_renews() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client("alice/1")
+        await client.lookup(TOPIC)
+        await broker.peers[0].send(challenge())
+        await challenged(client)
+        assert broker.responses == []
+        await client.send(response("alice/2"))
+        await held.stage.until(lambda: broker.heard() == [("token", b"alice/2")], "an answer")
+        # The connection is the client's still, under its newer credentials, and nobody's with the older ones.
+        await client.lookup(TOPIC)
+        assert len(broker.connects) == 1
+        await (await held.client("alice/1")).lookup(TOPIC)
+        assert [seen.original_auth_data for seen in broker.connects] == ["alice/1", "alice/1"]
+        assert broker.lookups[0] is broker.lookups[1] is not broker.lookups[2]
+        await (await held.client("alice/2")).lookup(TOPIC)
+        assert broker.lookups[3] is broker.lookups[0]
+
+
+async def test_one_client_answers_for_all_connections_that_wait() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        clients = [await held.client("alice/1") for _ in range(2)]
+        await clients[0].lookup(TOPIC)
+        schema = pb.CommandGetSchema(request_id=9, topic=TOPIC)
+        await clients[0].send_command(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=schema))
+        assert (await clients[0].error(9)).message == "what?"
+        assert len(broker.peers) == 2
+        for peer in broker.peers:
+            await peer.send(challenge())
+        asked = await one_of(clients)
+        pooled = held.stage.proxy.pool._keys
+        await held.stage.until(lambda: all(connection._challenged for connection in pooled), "two questions")
+        await asked.send(response("alice/2"))
+        await held.stage.until(lambda: broker.heard() == [("token", b"alice/2")] * 2, "two answers")
+        (other,) = set(clients) - {asked}
+        await other.ping()
+
+
+async def test_when_the_one_who_was_asked_leaves_the_next_is_asked() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        clients = [await held.client("alice/1") for _ in range(3)]
+        await clients[0].lookup(TOPIC)
+        await broker.peers[0].send(challenge())
+        for _ in range(2):
+            asked = await one_of(clients)
+            asked.reset()
+            clients.remove(asked)
+            held.stage.clients.remove(asked)
+        await challenged(clients[0])
+        await clients[0].send(response("alice/2"))
+        await held.stage.until(lambda: broker.heard() == [("token", b"alice/2")], "an answer")
+
+
+async def one_of(clients: list[AsyncClient]) -> AsyncClient:
+    """Wait until one of them is asked for newer credentials."""
+    found: list[AsyncClient] = []
+
+    async def note(client: AsyncClient) -> None:
+        await readable(client)
+        found.append(client)
+
+    scope = TaskScope(lambda error: None)
+    for client in clients:
+        scope.start(note(client))
+    await eventually(lambda: found, "a client that is asked")
+    scope.cancel()
+    await scope.emptied()
+    (asked,) = found
+    await challenged(asked)
+    return asked
+
+
+async def readable(client: AsyncClient) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def arrived() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(client.sock, arrived)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(client.sock)
+
+
+async def test_a_connection_that_nobody_renews_is_closed_and_not_used_again() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client("alice/1")
+        await client.lookup(TOPIC)
+        client.close()
+        await held.stage.until(lambda: not len(held.stage.proxy.sessions), "the client gone")
+        await broker.peers[0].send(challenge())
+        await held.stage.until(lambda: held.stage.caused("credentials_not_renewed") == 1, "a cause")
+        assert broker.responses == []
+        await (await held.client("alice/1")).lookup(TOPIC)
+        assert len(broker.connects) == 2
+
+
+async def test_a_client_that_cannot_renew_is_not_asked() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client("alice", refresh=False)
+        await client.lookup(TOPIC)
+        await broker.peers[0].send(challenge())
+        await held.stage.until(lambda: held.stage.caused("credentials_not_renewed") == 1, "a cause")
+        await client.ping()
+        await client.lookup(TOPIC)
+
+
+async def test_a_client_that_is_asked_and_says_nothing_costs_the_connection_only() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING, authenticationRefreshCheckSeconds=1) as held:
+        client = await held.client("alice")
+        await client.lookup(TOPIC)
+        await broker.peers[0].send(challenge())
+        await challenged(client)
+        await held.stage.until(lambda: held.stage.caused("credentials_not_renewed") >= 1, "a cause")
+        assert broker.responses == []
+
+
+async def test_somebody_else_s_credentials_reach_no_broker() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client("alice")
+        await client.lookup(TOPIC)
+        await broker.peers[0].send(challenge())
+        await challenged(client)
+        await client.send(response("bob"))
+        assert (await refused(client)).error == ServerError.AuthenticationError
+        await held.stage.until(lambda: held.stage.caused("credentials_not_renewed") == 1, "a cause")
+        assert broker.responses == []
+
+
+async def test_a_broker_that_asks_in_a_storm_is_answered_one_by_one() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client("alice/1")
+        await client.lookup(TOPIC)
+        await broker.peers[0].send(challenge() * 200)
+        await challenged(client)
+        await client.ping()
+        await client.send(response("alice/2"))
+        await held.stage.until(lambda: broker.heard() == [("token", b"alice/2")], "one answer")
+
+
+async def test_a_client_that_was_asked_for_a_broker_is_not_asked_again_by_the_clock() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client(f"alice until {NOON}")
+        await client.lookup(TOPIC)
+        await broker.peers[0].send(challenge())
+        await challenged(client)
+        held.look()
+        await client.ping()
+        await client.send(response("alice/2"))
+        session = held.stage.session_of(client)
+        newer = Principal("alice", AuthData("token", b"alice/2"))
+        await held.stage.until(lambda: session.principal == newer, "the newer credentials")

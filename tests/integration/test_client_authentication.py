@@ -1,0 +1,457 @@
+"""Who clients are: asked before anything is done for them, asked again in time, and never taken at their own word."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.commands import frame
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.identity import AuthData, Principal
+from proxy.broker_pool import PoolKey
+from tests.support.async_client import PING, AsyncClient, connect_frame, topics_frame
+from tests.support.credentials import (
+    NOON,
+    Court,
+    Judge,
+    challenged,
+    court,
+    presenting,
+    refused,
+    response,
+)
+from tests.support.proxy_under_test import TOPIC, namespace, staged
+from tests.support.tokens import SECRET, signed
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
+SMUGGLED: dict[str, Any] = {
+    "original_principal": "admin",
+    "original_auth_data": "stolen",
+    "original_auth_method": "token",
+}
+PROXY_ROLE: dict[str, Any] = {
+    "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+    "brokerClientAuthenticationParameters": "token:the proxy itself",
+}
+
+
+def connects(held: Court) -> list[pb.CommandConnect]:
+    """Give the CONNECTs that the broker has seen."""
+    return [command.connect for command in held.stage.broker.record.commands(CommandType.CONNECT)]
+
+
+def pool_keys(held: Court) -> list[PoolKey]:
+    return list(held.stage.proxy.pool._keys.values())
+
+
+# --- the handshake --------------------------------------------------------------------------------
+
+
+async def test_the_broker_hears_the_role_from_a_proxy_with_credentials_of_its_own() -> None:
+    async with court(**PROXY_ROLE) as held:
+        client = await held.client("alice")
+        await client.topics(namespace(0))
+        (seen,) = connects(held)
+        assert (seen.auth_method_name, seen.auth_data) == ("token", b"the proxy itself")
+        assert seen.original_principal == "alice"
+        assert seen.HasField("proxy_version")
+        assert not seen.HasField("original_auth_data")
+        assert not seen.HasField("original_auth_method")
+
+
+async def test_credentials_are_forwarded_where_that_is_wanted() -> None:
+    async with court(**PROXY_ROLE, **FORWARDING) as held:
+        await (await held.client("alice")).lookup(TOPIC)
+        (seen,) = connects(held)
+        assert (seen.original_principal, seen.original_auth_data, seen.original_auth_method) == (
+            "alice",
+            "alice",
+            "token",
+        )
+
+
+@pytest.mark.parametrize("forwarding", [{}, FORWARDING])
+async def test_a_relayed_client_is_introduced_to_its_broker(forwarding: dict[str, Any]) -> None:
+    async with court(**PROXY_ROLE, **forwarding) as held:
+        await held.client("alice", target=f"127.0.0.1:{held.stage.broker.port}")
+        (seen,) = connects(held)
+        assert (seen.auth_data, seen.original_principal) == (b"the proxy itself", "alice")
+        assert seen.original_auth_data == ("alice" if forwarding else "")
+
+
+async def test_who_proves_nothing_is_told_so_and_closed() -> None:
+    async with court() as held:
+        client = await held.stage.client()
+        await client.send(presenting("bad secret-of-mine"))
+        error = await refused(client)
+        assert error.error == ServerError.AuthenticationError
+        assert error.message.startswith("failed to authenticate")
+        assert "secret" not in error.message
+        await held.stage.until(lambda: held.stage.caused("authentication_failed") == 1, "a cause")
+        assert connects(held) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "method"),
+    [
+        ({"auth_method_name": "basic"}, "basic"),
+        ({"auth_method": pb.AuthMethodAthens}, "athens"),
+        ({"auth_method": pb.AuthMethodNone}, "none"),
+        ({"auth_method_name": "token", "auth_method": pb.AuthMethodYcaV1}, "token"),
+        ({}, "none"),
+    ],
+)
+async def test_the_method_is_the_name_or_the_old_number(fields: dict[str, Any], method: str) -> None:
+    async with court() as held:
+        client = await held.stage.client()
+        await client.send(connect_frame(auth_data=b"alice", **fields))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        assert held.judge.asked == [(method, b"alice")]
+
+
+async def test_nothing_is_served_before_the_verdict() -> None:
+    async with court() as held:
+        held.judge.gate.clear()
+        client = await held.stage.client()
+        await client.send(presenting("alice") + PING + topics_frame(7, namespace(0)))
+        await held.stage.until(lambda: held.judge.running == 1, "a check")
+        assert held.stage.proxy.counters.get_topics_of_namespace_requests == 0
+        held.judge.gate.set()
+        kinds = [(await client.command()).type for _ in range(3)]
+        assert kinds[:2] == [pb.BaseCommand.CONNECTED, pb.BaseCommand.PONG]
+        assert kinds[2] == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+
+
+@pytest.mark.parametrize("leave", [AsyncClient.close, AsyncClient.reset])
+async def test_a_client_that_leaves_while_it_is_checked_leaves_nothing(leave: object) -> None:
+    async with court() as held:
+        held.judge.gate.clear()
+        client = await held.stage.client()
+        await client.send(presenting("alice"))
+        await held.stage.until(lambda: held.judge.running == 1, "a check")
+        assert callable(leave)
+        leave(client)
+        await held.stage.until(lambda: held.judge.running == 0, "the end of the check")
+        assert held.authentication.under_way == 0
+
+
+async def test_a_check_without_end_ends_with_the_clock_of_the_handshake() -> None:
+    async with court(handshakeTimeoutMillis=50) as held:
+        held.judge.gate.clear()
+        client = await held.stage.client()
+        await client.send(presenting("alice"))
+        # By the check's own time, or by the handshake's, whichever is looked at first.
+        await client.rest()
+        await held.stage.until(lambda: held.judge.running == 0, "the end of the check")
+
+
+async def test_so_many_are_checked_at_once_and_the_others_have_their_turn() -> None:
+    async with court(maxConcurrentAuthentications=2) as held:
+        held.judge.gate.clear()
+        clients = [await held.stage.client() for _ in range(6)]
+        for number, client in enumerate(clients):
+            await client.send(presenting(f"role-{number}"))
+        await held.stage.until(lambda: held.authentication.under_way == 6, "six checks")
+        assert held.judge.running == 2
+        # One of those in the line leaves it.
+        clients.pop().close()
+        await held.stage.until(lambda: held.authentication.under_way == 5, "five checks")
+        held.judge.gate.set()
+        for client in clients:
+            assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        assert held.judge.most_at_once == 2
+
+
+@pytest.mark.parametrize(("forwarding", "size"), [({}, 65 * 1024), (FORWARDING, 9 * 1024)])
+async def test_credentials_that_cannot_be_kept_are_refused(forwarding: dict[str, Any], size: int) -> None:
+    async with court(**forwarding) as held:
+        client = await held.stage.client()
+        await client.send(presenting("a" * size))
+        await client.rest()
+        await held.stage.until(lambda: not len(held.stage.proxy.sessions), "the end of the client")
+        assert held.judge.asked == []
+
+
+async def test_large_credentials_are_booked_while_they_are_checked() -> None:
+    async with court() as held:
+        held.judge.gate.clear()
+        client = await held.stage.client()
+        await client.send(presenting("alice" + "." * 40_000))
+        await held.stage.until(lambda: held.judge.running == 1, "a check")
+        assert held.stage.direct.held > 3 * 40_000
+        held.judge.gate.set()
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        assert held.stage.direct.held == 0
+
+
+# --- a client's own word counts for nothing -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [True, False])
+async def test_a_client_cannot_say_for_whom_it_speaks(target: bool) -> None:
+    async with court(**PROXY_ROLE) as held:
+        client = await held.stage.client()
+        address = f"127.0.0.1:{held.stage.broker.port}" if target else None
+        await client.send(presenting("alice", target=address, **SMUGGLED))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        await client.topics(namespace(0))
+        (seen,) = connects(held)
+        assert seen.original_principal == "alice"
+        assert not seen.HasField("original_auth_data")
+        assert not seen.HasField("original_auth_method")
+
+
+async def test_requests_do_not_carry_a_client_s_word_either() -> None:
+    async with court() as held:
+        client = await held.client("alice")
+        lookup = pb.CommandLookupTopic(topic=TOPIC, request_id=1, **SMUGGLED)
+        await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup)))
+        await client.answer()
+        metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=2, **SMUGGLED)
+        kind = pb.BaseCommand.PARTITIONED_METADATA
+        await client.send(frame(pb.BaseCommand(type=kind, partitionMetadata=metadata)))
+        await client.answer()
+        record = held.stage.broker.record
+        seen = [record.commands(CommandType.LOOKUP)[0].lookupTopic]
+        also = [record.commands(CommandType.PARTITIONED_METADATA)[0].partitionMetadata]
+        for request in (*seen, *also):
+            assert not request.HasField("original_principal")
+            assert not request.HasField("original_auth_data")
+            assert not request.HasField("original_auth_method")
+
+
+# --- principals are kept apart ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", {}), ("alice/1", "alice/2", FORWARDING)])
+async def test_two_principals_never_share_an_answer_or_a_connection(
+    first: str, second: str, keys: dict[str, Any]
+) -> None:
+    async with court(**keys) as held:
+        gate = held.stage.broker.script.hold(LISTS)
+        clients = [await held.client(data) for data in (first, second, first, second)]
+        for client in clients:
+            await client.ask_topics(namespace(0))
+        await held.stage.broker.record.seen(LISTS, 2)
+        gate.set()
+        for client in clients:
+            assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        assert len({key.principal for key in pool_keys(held)}) == 2
+        assert {seen.original_principal for seen in connects(held)} == {first.split("/")[0], second.split("/")[0]}
+        assert len({seen.original_auth_data for seen in connects(held)}) == (2 if keys else 1)
+
+
+async def test_equal_requests_of_one_principal_share_an_answer() -> None:
+    async with court() as held:
+        gate = held.stage.broker.script.hold(LISTS)
+        clients = [await held.client("alice") for _ in range(3)]
+        await clients[0].ask_topics(namespace(0))
+        await held.stage.broker.record.seen(LISTS, 1)
+        for client in clients[1:]:
+            await client.ask_topics(namespace(0))
+        await held.stage.until(lambda: held.stage.proxy.counters.lists_joined == 1, "a shared question")
+        gate.set()
+        for client in clients:
+            await client.answer()
+        assert held.stage.broker.record.received[LISTS] == 2
+
+
+# --- credentials that expire ---------------------------------------------------------------------------
+
+
+async def test_without_forwarding_a_client_is_closed_when_its_credentials_expire() -> None:
+    async with court() as held:
+        client = await held.client(f"alice until {NOON + 10}")
+        held.look()
+        await client.ping()
+        held.now += 10
+        held.look()
+        assert await client.rest() == b""
+        await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
+
+
+async def test_without_forwarding_a_relayed_client_is_closed_when_its_credentials_expire() -> None:
+    async with court() as held:
+        target = f"127.0.0.1:{held.stage.broker.port}"
+        client = await held.client(f"alice until {NOON + 10}", target=target)
+        held.look()
+        await client.topics(namespace(0))
+        held.now += 11
+        held.look()
+        assert await client.rest() == b""
+        await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
+
+
+async def test_with_forwarding_a_relayed_client_is_its_broker_s_affair() -> None:
+    async with court(**FORWARDING) as held:
+        target = f"127.0.0.1:{held.stage.broker.port}"
+        client = await held.client(f"alice until {NOON + 10}", target=target)
+        held.now += 11
+        held.look()
+        await client.topics(namespace(0))
+
+
+async def test_a_client_renews_what_is_forwarded_and_goes_on_under_it() -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice/1 until {NOON + 10}")
+        await client.topics(namespace(0))
+        held.now += 10
+        held.look()
+        assert (await challenged(client)).challenge.auth_method_name == "token"
+        # Nobody asks twice, and requests go on while the answer is awaited.
+        held.look()
+        await client.topics(namespace(0))
+        newer = f"alice/2 until {NOON + 100}"
+        await client.send(response(newer))
+        session = held.stage.session_of(client)
+        expected = Principal("alice", AuthData("token", newer.encode()))
+        await held.stage.until(lambda: session.principal == expected, "the newer credentials")
+        await client.topics(namespace(0))
+        assert connects(held)[-1].original_auth_data == newer
+        held.look()
+        await client.ping()
+        held.now = NOON + 100
+        held.look()
+        await challenged(client)
+
+
+async def test_a_client_that_does_not_renew_in_time_is_closed() -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice until {NOON}")
+        held.look()
+        await challenged(client)
+        held.lose_patience()
+        held.look()
+        assert await client.rest() == b""
+        await held.stage.until(lambda: held.stage.caused("credentials_not_renewed") == 1, "a cause")
+
+
+async def test_a_client_that_cannot_renew_is_closed() -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice until {NOON}", refresh=False)
+        held.look()
+        assert await client.rest() == b""
+        await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
+
+
+@pytest.mark.parametrize("data", ["bob", "bad"])
+async def test_a_client_that_renews_with_what_is_not_its_own_is_refused(data: str) -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice until {NOON}")
+        held.look()
+        await challenged(client)
+        await client.send(response(data))
+        assert (await refused(client)).error == ServerError.AuthenticationError
+        await held.stage.until(lambda: held.stage.caused("authentication_failed") == 1, "a cause")
+
+
+async def test_an_answer_that_nobody_asked_for_changes_nothing() -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client("alice")
+        await client.send(response("bob"))
+        await client.ping()
+        assert held.judge.asked == [("token", b"alice")]
+        assert held.stage.session_of(client).principal == Principal("alice", AuthData("token", b"alice"))
+
+
+async def test_the_second_answer_to_one_question_changes_nothing() -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice/1 until {NOON}")
+        held.look()
+        await challenged(client)
+        await client.send(response("alice/2") + response("bad") + PING)
+        assert (await client.answer()).type == pb.BaseCommand.PONG
+        session = held.stage.session_of(client)
+        expected = Principal("alice", AuthData("token", b"alice/2"))
+        await held.stage.until(lambda: session.principal == expected, "the newer credentials")
+        assert [data for _, data in held.judge.asked][1:] == [b"alice/2"]
+
+
+async def test_a_client_that_leaves_while_its_answer_is_checked_leaves_nothing() -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice until {NOON}")
+        held.look()
+        await challenged(client)
+        held.judge.gate.clear()
+        await client.send(response("alice"))
+        await held.stage.until(lambda: held.judge.running == 1, "a check")
+        # It is being checked: nobody is impatient with it.
+        held.lose_patience()
+        held.look()
+        await client.ping()
+        client.reset()
+        await held.stage.until(lambda: held.judge.running == 0, "the end of the check")
+
+
+async def test_a_large_answer_is_booked_until_it_is_checked() -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice until {NOON}")
+        held.look()
+        await challenged(client)
+        held.judge.gate.clear()
+        await client.send(response("alice" + "." * 6000))
+        await held.stage.until(lambda: held.judge.running == 1, "a check")
+        assert held.stage.direct.held > 3 * 6000
+        held.judge.gate.set()
+        await held.stage.until(lambda: held.stage.direct.held == 0, "the memory given back")
+        await client.ping()
+
+
+async def test_without_authentication_credentials_are_passed_over() -> None:
+    judge = Judge()
+    async with staged(role_finder=judge) as stage:
+        client = await stage.client()
+        await client.send(presenting("bad"))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        await client.send(response("bad"))
+        await client.ping()
+        await client.topics(namespace(0))
+        (seen,) = stage.broker.record.commands(CommandType.CONNECT)
+        for field in ("proxy_version", "auth_method_name", "auth_data", "original_principal"):
+            assert not seen.connect.HasField(field)
+        assert judge.asked == []
+
+
+# --- with the providers of the configuration -----------------------------------------------------------
+
+
+def token_of(role: str, **claims: Any) -> str:
+    return signed({"sub": role, **claims}).decode()
+
+
+async def test_a_signed_token_is_taken_and_any_other_is_not() -> None:
+    key = f"data:;base64,{base64.b64encode(SECRET).decode()}"
+    async with staged(authenticationEnabled="true", authenticationProviders="token", tokenSecretKey=key) as stage:
+        client = await stage.client()
+        await client.send(presenting(token_of("alice")))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        assert stage.session_of(client).principal == Principal("alice")
+        for data in (token_of("alice", exp=1), "", "no token", token_of("alice")[:-4]):
+            other = await stage.client()
+            await other.send(presenting(data))
+            error = await refused(other)
+            assert error.error == ServerError.AuthenticationError
+        assert stage.caused("authentication_failed") == 4
+
+
+@pytest.mark.parametrize(("fairness", "keys"), [("principal", FORWARDING), ("fifo", {})])
+async def test_operators_see_roles_as_the_anonymizer_writes_them(fairness: str, keys: dict[str, Any]) -> None:
+    hidden: dict[str, Any] = {"authenticationRoleLoggingAnonymizer": "redacted", "topicListFairness": fairness}
+    async with court(**hidden, **keys) as held:
+        client = await held.client("alice")
+        await client.topics(namespace(0))
+        usage = held.stage.proxy.usage
+        await held.stage.until(lambda: usage.top(3).principals, "somebody who has used memory")
+        assert [row.name for row in usage.top(3).principals] == ["[REDACTED]"]
+        names = held.stage.proxy.identities.names
+        assert names(held.stage.session_of(client).charged) in ("[REDACTED]", held.stage.session_of(client).name)
+
+
+async def test_a_role_is_charged_alike_whatever_it_presented() -> None:
+    async with court(topicListFairness="principal", **FORWARDING) as held:
+        clients = [await held.client(data) for data in ("alice/1", "alice/2", "bob")]
+        charged = [held.stage.session_of(client).charged for client in clients]
+        assert charged == [Principal("alice"), Principal("alice"), Principal("bob")]
