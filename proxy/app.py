@@ -6,16 +6,20 @@ The `apply_*` methods put a changed configuration in force, one part each; `prox
 import asyncio
 import gc
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
 from limiter.semaphore import AsyncSemaphore
+from protocol.proxy_header import ProxyHeader, encode
 from protocol.slabs import SlabPool
 from proxy import limits
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_pool import BrokerPool
+from proxy.brokers.discovery import Brokers
+from proxy.brokers.names import Names
 from proxy.budget import worst_case_bytes
 from proxy.charging import Charging
 from proxy.client_connection import ClientConnection
@@ -41,7 +45,7 @@ from proxy.schemas import SchemaService
 from proxy.send_buffers import SendBuffers
 from proxy.server import Listener
 from proxy.sessions import Sessions
-from proxy.target import BrokerAddress, TargetValidator, resolve
+from proxy.target import BrokerAddress, TargetValidator
 from proxy.tasks import TaskScope
 from proxy.tls.arrivals import Arrival, Arrivals
 from proxy.tls.brokers import BrokerTls
@@ -60,6 +64,9 @@ from proxy.write_watch import WriteWatch
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
+# Questions to the system's resolver at a time: libuv has four threads for all of them.
+CLIENT_NAMES_AT_ONCE: Final = 3
+BROKER_NAMES_AT_ONCE: Final = 1
 
 
 class Proxy:
@@ -101,16 +108,22 @@ class Proxy:
             if config.tls_enabled_with_broker
             else None
         )
-        self._broker = BrokerAddress(*config.broker_hosts[0], tls=config.tls_enabled_with_broker)
         connect_seconds = config.broker_proxy_connect_timeout_ms / 1000
         self._dialer = Dialer(loop, self._options, connect_seconds, broker_tls)
         request_options = replace(self._options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
+        self._names = self._resolver(CLIENT_NAMES_AT_ONCE)
         self._validator = TargetValidator(
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
+            self._names,
         )
-        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls)
+        version = limits.header_version(config)
+        # Connections that no client owns say so.
+        preamble = encode(ProxyHeader(), version) if version else b""
+        self._request_dialer = Dialer(loop, request_options, connect_seconds, broker_tls, preamble)
+        own_names = self._resolver(BROKER_NAMES_AT_ONCE)
+        self.brokers = Brokers(loop, limits.broker_settings(config), own_names, self._dialer, self.counters, log)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -122,10 +135,18 @@ class Proxy:
             log,
             limits.pool_limits(config),
             self.identities.introductions,
+            self.brokers,
         )
         self.watch_limits = limits.watch_limits(config, self.limiter.direct, self.counters)
         self._questions = ListQuestions(
-            loop, self.pool, self.limiter, self.heap_waits, self._slabs, self.counters, limits.list_limits(config)
+            loop,
+            self.pool,
+            self.brokers,
+            self.limiter,
+            self.heap_waits,
+            self._slabs,
+            self.counters,
+            limits.list_limits(config),
         )
         self.writes = WriteWatch(
             self.limiter.direct,
@@ -137,10 +158,20 @@ class Proxy:
         )
         self._metric_sources = self._sources()
         self._services = self._client_services()
-        self._listener = Listener(loop, self.sessions, self.counters, log, self._options, self._new_client)
+        headers = config.ha_proxy_protocol_enabled
+        self._listener = Listener(
+            loop, self.sessions, self.counters, log, self._options, self._new_client, proxy_headers=headers
+        )
         self._arrivals = self._tls_arrivals() if config.service_port_tls is not None else None
         self._tls_listener = Listener(
-            loop, self.sessions, self.counters, log, self._options, self._new_client, self._arrivals
+            loop,
+            self.sessions,
+            self.counters,
+            log,
+            self._options,
+            self._new_client,
+            self._arrivals,
+            proxy_headers=headers,
         )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
@@ -148,6 +179,8 @@ class Proxy:
         self.port = 0
         self.tls_port = 0
         self.counters.broker_connection_states = self.pool.states
+        self.counters.broker_member_states = self.brokers.states
+        self.counters.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
         self.counters.budget_bytes = worst_case_bytes(config)
         self.counters.config_applied_at = time.time()
         self._started_at = self._collected_at = loop.time()
@@ -167,6 +200,7 @@ class Proxy:
         self.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()
+        self.brokers.start()
         self.readiness.listening = True
         self._log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
         self._control = await open_control(
@@ -191,6 +225,8 @@ class Proxy:
         await self._services.requests.topic_lists.close()
         await self.pool.close()
         await self.identities.close()
+        await self.brokers.close()
+        await self._names.close()
         self.close_control()
         await self.tls_files.close()
         if self._arrivals is not None:
@@ -210,7 +246,13 @@ class Proxy:
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
         # The operator's own broker needs no permission; a redirect may lead only where clients may go.
-        return await (resolve(broker) if broker == self._broker else self._validator.resolve(broker))
+        return await (self.brokers.resolve(broker) if broker in self.brokers else self._validator.resolve(broker))
+
+    def _resolver(self, at_once: int) -> Names:
+        def crashed(error: BaseException) -> None:
+            self.counters.internal_error(error, "names")
+
+        return Names(self._loop, self.config.broker_dns_ttl_seconds, at_once, crashed)
 
     async def _tick(self) -> None:
         while True:
@@ -243,6 +285,7 @@ class Proxy:
                 refusals=self.refusals,
                 rates=self._rates,
                 draining=self.readiness.draining,
+                brokers=self.brokers.shown(),
                 uptime_seconds=self._loop.time() - self._started_at,
                 port=self.port,
             )
@@ -326,12 +369,12 @@ class Proxy:
         """Look at the files of certificates soon."""
         self.tls_files.look()
 
-    def _new_client(self, address: str) -> ClientConnection:
-        return ClientConnection(self._services, address)
+    def _new_client(self, address: str, header: ProxyHeader | None) -> ClientConnection:
+        return ClientConnection(self._services, address, header)
 
     def _tls_arrivals(self) -> Arrivals:
         def became_client(arrival: Arrival) -> ClientConnection:
-            client = self._new_client(arrival.client_address)
+            client = self._new_client(arrival.client_address, arrival.header)
             self.sessions.became_client(arrival, client)
             return client
 
@@ -363,7 +406,8 @@ class Proxy:
                 counters,
                 self._dialer,
                 self._validator,
-                self._broker,
+                self.brokers,
+                limits.target_rules(config),
                 self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
@@ -391,8 +435,16 @@ class Proxy:
         return RequestServices(
             loop=loop,
             counters=counters,
-            broker=self._broker,
-            lookups=LookupService(loop, self.pool, lookups, counters, request_seconds),
+            brokers=self.brokers,
+            lookups=LookupService(
+                loop,
+                self.pool,
+                self.brokers,
+                lookups,
+                counters,
+                request_seconds,
+                tls=config.tls_enabled_with_broker,
+            ),
             topic_lists=TopicListService(
                 loop,
                 self.limiter,
@@ -407,7 +459,15 @@ class Proxy:
             ),
             turns=self.turns,
             schemas=SchemaService(
-                loop, self.pool, self.limiter, self._slabs, counters, refusals, request_seconds, self._charging
+                loop,
+                self.pool,
+                self.brokers,
+                self.limiter,
+                self._slabs,
+                counters,
+                refusals,
+                request_seconds,
+                self._charging,
             ),
             refusals=refusals,
         )

@@ -11,18 +11,22 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
+from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.errors import (
+    BrokerNotReady,
     BrokerUnavailable,
+    BrokerUnreachable,
     ConnectionClosed,
     CredentialsUnavailable,
     DisconnectCause,
+    NoSocket,
     RequestFailed,
     TargetRefused,
 )
@@ -64,9 +68,22 @@ class PoolLimits:
     challenge_seconds: float = 60.0
 
 
+class BrokerReports(Protocol):
+    """Who hears how brokers take new connections."""
+
+    def worked(self, broker: BrokerAddress) -> None:
+        """Hear that a broker has accepted a connection."""
+
+    def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
+        """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
+
+
 Resolver = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
+    BrokerUnreachable: "unreachable",
+    BrokerNotReady: "refused",
+    NoSocket: "no_socket",
     ConnectionClosed: "closed",
     CredentialsUnavailable: "no_credentials",
     RequestFailed: "refused",
@@ -90,6 +107,7 @@ class BrokerPool:
         log: Logger,
         limits: PoolLimits,
         introductions: Introductions,
+        reports: BrokerReports,
     ) -> None:
         self._loop = loop
         self._introductions = introductions
@@ -102,6 +120,7 @@ class BrokerPool:
         self._log = log
         self._pace = LinePace()
         self._limits = limits
+        self._reports = reports
         self._scope = TaskScope(self._opening_crashed)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
         self._keys: dict[BrokerConnection, PoolKey] = {}
@@ -282,6 +301,7 @@ class BrokerPool:
             self._opened(key)
             self._wake(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
             raise
+        self._reports.worked(key.broker)
         self._opened(key)
         self._wake(key)
 
@@ -298,6 +318,10 @@ class BrokerPool:
             raise BrokerUnavailable(
                 f"broker {key.broker} did not answer CONNECT within {seconds} (brokerProxyConnectTimeoutMs)"
             ) from None
+        except RequestFailed as error:
+            if error.code != ServerError.ServiceNotReady:
+                raise
+            raise BrokerNotReady(error.message) from error
         except BaseException:
             connection.abort(DisconnectCause.SHUTDOWN)
             raise
@@ -309,6 +333,11 @@ class BrokerPool:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
         if isinstance(error, RequestFailed):
             self._introductions.refused(key.broker, error)
+        # Credentials that a broker refuses are no fault of it, nor those we lack, nor a connection too many.
+        faultless = RequestFailed | CredentialsUnavailable | NoSocket
+        if not isinstance(error, faultless) and not self._has_open(key.broker):
+            answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
+            self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
         # Every request of every client comes by here while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
@@ -355,6 +384,9 @@ class BrokerPool:
         self._connections.setdefault(key, []).append(connection)
         self._wake(key)
         self._open_for_waiters()
+
+    def _has_open(self, broker: BrokerAddress) -> bool:
+        return any(key.broker == broker and connection.open for connection, key in self._keys.items())
 
     def _opening_crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "broker pool")

@@ -15,6 +15,7 @@ from protocol.errors import MalformedFrame, ProtocolError, ServerError, Unexpect
 from protocol.frames import Frame
 from protocol.framing import FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import HostPort, ProxyHeader
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.client_handshake import ClientHandshake
 from proxy.client_requests import REQUESTS, ClientRequests
@@ -42,6 +43,7 @@ class ClientConnection(Endpoint):
         "_decoder",
         "_deferred",
         "_handshake",
+        "_header",
         "_heard",
         "_holds",
         "_large",
@@ -56,7 +58,7 @@ class ClientConnection(Endpoint):
         "principal",
     )
 
-    def __init__(self, services: ClientServices, client_address: str) -> None:
+    def __init__(self, services: ClientServices, client_address: str, header: ProxyHeader | None = None) -> None:
         super().__init__(services.loop, services.shared, services.hangup)
         self._services = services
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
@@ -67,6 +69,7 @@ class ClientConnection(Endpoint):
         self._deferred = False
         self._awaits_pong = False
         self._heard = False
+        self._header = header if header is not None and header.source is not None else None
         self.output = Output(self, services.direct, services.writes)
         self.client_address = client_address
         self.name = client_address
@@ -137,12 +140,28 @@ class ClientConnection(Endpoint):
         self._heard = True
         self._fewer_requests()
 
+    def retire(self, now_or_never: bool) -> None:
+        """End a connection that is old enough, once nothing is under way; `now_or_never`: take no more requests."""
+        if self._state.state is not State.LOOKUP or self.cause is not None:
+            return
+        if not self.busy and (now_or_never or not self._decoder.stored_bytes):
+            self.close(DisconnectCause.CONNECTION_AGE)
+        elif now_or_never:
+            self.hold(Hold.AGE)
+
     # --- socket -----------------------------------------------------------------------------------
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Learn the client's name from its transport."""
         super().adopt(transport)
-        self.name = peer_name(transport)
+        self.name = peer_name(transport) if self._header is None else str(self._header.source)
+
+    def origin(self) -> ProxyHeader | None:
+        """Say where the client is, and what it connected to, for a broker that wants to know."""
+        if self._header is not None or self.transport is None or not self._services.direct_mode.tells_addresses:
+            return self._header
+        own, peer = (self.transport.get_extra_info(name) for name in ("sockname", "peername"))
+        return ProxyHeader(HostPort.of(*peer[:2]), HostPort.of(*own[:2])) if own and peer else None
 
     def read_place(self) -> memoryview:
         """Read little at a time, but for a large frame that has its permit; never beyond that frame's end."""

@@ -161,7 +161,7 @@ class ClientHandshake:
         """Join the client to the broker it names; from then on a relay owns both sockets."""
         client, direct_mode = self._client, self._services.direct_mode
         try:
-            broker = await direct_mode.connect(connect, client.principal)
+            broker = await direct_mode.connect(connect, client.principal, client.origin())
         except DirectRefused as refused:
             self._refuse(refused.code, refused.message, refused.cause)
             return

@@ -16,6 +16,7 @@ from limiter.permit import Permit
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.discovery import BrokerChoice
 from proxy.counters import Counters
 from proxy.errors import RequestFailed
 from proxy.lookups import LookupService
@@ -24,7 +25,6 @@ from proxy.request_checks import check_properties
 from proxy.requester import Requester
 from proxy.schemas import SchemaService
 from proxy.slots import Slot
-from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.topic_lists import TopicListService
 from proxy.turns import Turns
@@ -40,7 +40,7 @@ class RequestServices:
 
     loop: asyncio.AbstractEventLoop
     counters: Counters
-    broker: BrokerAddress
+    brokers: BrokerChoice
     lookups: LookupService
     topic_lists: TopicListService
     turns: Turns
@@ -120,15 +120,15 @@ class ClientRequests:
 
     def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
         services, client = self._services, self._client
-        lookups, broker = services.lookups, services.broker
+        lookups = services.lookups
         if command.type == CommandType.LOOKUP:
-            return lookups.lookup(client, broker, command.lookupTopic, slot)
+            return lookups.lookup(client, command.lookupTopic, slot)
         if command.type == CommandType.PARTITIONED_METADATA:
-            return lookups.partition_metadata(client, broker, command.partitionMetadata, slot)
+            return lookups.partition_metadata(client, command.partitionMetadata, slot)
         if command.type == CommandType.GET_OR_CREATE_SCHEMA:
-            return lookups.get_or_create_schema(client, broker, command.getOrCreateSchema, slot)
+            return lookups.get_or_create_schema(client, command.getOrCreateSchema, slot)
         assert command.type == CommandType.GET_SCHEMA
-        return services.schemas.serve(client, broker, command.getSchema, slot)
+        return services.schemas.serve(client, command.getSchema, slot)
 
     def _list(self, request: pb.CommandGetTopicsOfNamespace, raw: bytes, held: _Held) -> None:
         now = self._services.loop.time()
@@ -142,7 +142,7 @@ class ClientRequests:
     def _start_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
         services = self._services
         self._lists_under_way += 1
-        work = services.topic_lists.serve(self._client, services.broker, request, arrived)
+        work = services.topic_lists.serve(self._client, services.brokers.home(request.namespace), request, arrived)
         self._scope.start(work, partial(self._list_ended, held))
 
     def _list_ended(self, held: _Held) -> None:

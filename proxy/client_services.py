@@ -36,6 +36,7 @@ class Hold(IntFlag):
     CONNECTING = 8
     TURN = 16
     AUTHENTICATING = 32
+    AGE = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ class _Loader:
         self.settings: dict[str, _Setting] = {}
         self.problems: list[ConfigProblem] = []
         self.refused: set[str] = set()
+        self.unknown: dict[str, _Setting] = {}
         self.warnings: list[ConfigWarning] = []
         self.home = "defaults"  # where a missing key should be added
 
@@ -291,7 +292,10 @@ class _Loader:
             nearest = self._nearest(setting.key)
             self.warn(setting, f"unknown key, ignored{f'; did you mean {nearest}?' if nearest else ''}")
         elif java_keys.is_java_default(setting.key, setting.text):
-            pass
+            self.unknown.pop(setting.key, None)
+        elif setting.key in java_keys.METADATA_STORES:
+            # What becomes of it depends on other keys.
+            self.unknown[setting.key] = setting
         elif reason := java_keys.UNSAFE_TO_IGNORE.get(setting.key):
             got, expected = repr(setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
             self.problem(setting.file, setting.line, setting.key, got, f"{expected}: {reason}")
@@ -349,6 +353,7 @@ class _Loader:
         """Check what no key can know alone; what was refused already is not complained about a second time."""
         self.refused = {problem.key for problem in self.problems}
         key = Config.broker_service_url_tls if config.tls_enabled_with_broker else Config.broker_service_url
+        _check_discovery(self, key.name, given=bool(getattr(config, key.attribute)))
         if not getattr(config, key.attribute):
             self.fault(key, "nothing", f"{key.kind.expected}: this key is required")
         _check_ports(self, config)
@@ -381,6 +386,19 @@ def _expanded(text: str, environ: Mapping[str, str]) -> str:
     return text
 
 
+def _check_discovery(loader: _Loader, urls: str, *, given: bool) -> None:
+    """Refuse a file in which brokers are only to be found in a metadata store; beside a list of them it is unused."""
+    for name in java_keys.METADATA_STORES:
+        found = loader.unknown.get(name)
+        if found is None or not found.text.strip():
+            continue
+        if given:
+            loader.warn(found, f"not used: this proxy finds brokers by {urls}")
+        else:
+            expected = f"{urls} with the brokers or a name that leads to them: this proxy asks no metadata store"
+            loader.problem(found.file, found.line, name, repr(found.text), expected)
+
+
 def _check_ports(loader: _Loader, config: Config) -> None:
     taken: dict[int, str] = {}
     for key in (Config.service_port, Config.service_port_tls, Config.web_service_port, Config.web_service_port_tls):
@@ -404,16 +422,21 @@ def _check_broker_client(loader: _Loader, config: Config) -> None:
 def _check_credentials(loader: _Loader, config: Config) -> None:
     # They bring asyncio with them: only for those who have such credentials.
     from proxy.auth.broker_credentials import BadParameters
-    from proxy.auth.own_credentials import check_credentials
+    from proxy.auth.own_credentials import check_credentials, shown_certificate
 
+    plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     plugin, parameters = Config.broker_client_authentication_plugin, Config.broker_client_authentication_parameters
     try:
-        check_credentials(config.broker_client_authentication_plugin, config.broker_client_authentication_parameters)
+        check_credentials(plugin_name, given)
     except BadParameters as error:
         if error.key == plugin.name:
-            loader.fault(plugin, repr(config.broker_client_authentication_plugin), error.expected)
+            loader.fault(plugin, repr(plugin_name), error.expected)
         else:
             loader.fault(parameters, "something else (hidden)", error.expected)
+        return
+    shown = shown_certificate(plugin_name, given)
+    if shown is not None and not config.tls_enabled_with_broker:
+        loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
 
 
 def _check_memory(loader: _Loader, config: Config) -> None:

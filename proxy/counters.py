@@ -104,6 +104,10 @@ class Counters:
         "binary_ops",
         "broker_connection_pauses",
         "broker_connection_states",
+        "broker_fail_overs",
+        "broker_looks",
+        "broker_member_states",
+        "broker_names",
         "broker_open_failures",
         "budget_bytes",
         "client_send_buffer_bytes",
@@ -168,6 +172,10 @@ class Counters:
         self.relay_bytes_to_client = 0
         self.broker_connection_pauses = 0
         self.broker_connection_states: Callable[[], Mapping[str, int]] = dict
+        self.broker_member_states: Callable[[], Mapping[str, int]] = dict
+        self.broker_names: Callable[[], Mapping[str, int]] = dict
+        self.broker_fail_overs = 0
+        self.broker_looks: dict[str, int] = {"reached": 0, "failed": 0}
         self.unknown_broker_answers = 0
         self.broker_open_failures: dict[str, int] = {}
         self.failed_requests: dict[str, int] = {}

@@ -6,27 +6,31 @@ cannot be reached; here it gets an ERROR first).
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import ProxyHeader, encode
 from proxy.broker_handshake import BrokerHandshake
+from proxy.brokers.discovery import Brokers
 from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.errors import (
     BrokerUnavailable,
+    BrokerUnreachable,
     ConnectionClosed,
     CredentialsUnavailable,
     DisconnectCause,
+    NoSocket,
     RequestFailed,
     TargetRefused,
 )
 from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions
 from proxy.relay import Relay
-from proxy.target import BrokerAddress, TargetValidator, parse_address, resolve
+from proxy.target import BrokerAddress, TargetValidator, parse_address
 from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 from proxy.watch_relay import WatchedRelay
@@ -40,6 +44,17 @@ class DirectRefused(Exception):
         self.code = code
         self.message = message
         self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRules:
+    """How brokers that clients name are reached: with TLS or not, only those of the configuration or any, and with
+    which version of the PROXY protocol in front (0: none).
+    """
+
+    tls: bool = False
+    check_active: bool = False
+    header_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,8 @@ class DirectMode:
         counters: Counters,
         dialer: Dialer,
         validator: TargetValidator,
-        default_broker: BrokerAddress,
+        brokers: Brokers,
+        rules: TargetRules,
         introductions: Introductions,
         read_timeout_seconds: float,
         watch: WatchLimits,
@@ -77,31 +93,43 @@ class DirectMode:
         self._counters = counters
         self._dialer = dialer
         self._validator = validator
-        self._default_broker = default_broker
+        self._brokers = brokers
+        self._rules = rules
         self._introductions = introductions
         self._read_timeout_seconds = read_timeout_seconds
         self._watch = watch
 
-    async def connect(self, connect: pb.CommandConnect, principal: Hashable = None) -> JoinedBroker:
-        """Open a connection to `proxy_to_broker_url` in the client's name; raises DirectRefused."""
+    async def connect(
+        self, connect: pb.CommandConnect, principal: Hashable = None, client: ProxyHeader | None = None
+    ) -> JoinedBroker:
+        """Open a connection to `proxy_to_broker_url` in the name of `principal`; raises DirectRefused.
+
+        `client` is what brokers are told of the client's address.
+        """
+        version = self._rules.header_version
+        preamble = encode(client or ProxyHeader(), version) if version else b""
         try:
-            target, addresses = await self._target(connect.proxy_to_broker_url)
+            frame = await self._introductions.for_client(connect, principal)
+            url = connect.proxy_to_broker_url
+            target, handshake = await (self._dial(url, frame, preamble) if url else self._dial_any(frame, preamble))
         except TargetRefused as refused:
             raise DirectRefused(
                 ServerError.ServiceNotReady,
                 f"target broker cannot be validated: {refused}",
                 DisconnectCause.TARGET_REFUSED,
             ) from refused
-        try:
-            frame = await self._introductions.for_client(connect, principal)
-            handshake = await self._dialer.connect(
-                target, addresses, lambda: BrokerHandshake(self._loop, self._shared, self._hangup, frame)
-            )
         except BrokerUnavailable as error:
             raise DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.BROKER_UNREACHABLE) from error
         except CredentialsUnavailable as error:
             raise _without_credentials(error) from error
-        return await self._await_connected(handshake, target)
+        joined = await self._await_connected(handshake, target)
+        self._brokers.worked(target)
+        return joined
+
+    @property
+    def tells_addresses(self) -> bool:
+        """Tell whether brokers are told where a client is."""
+        return self._rules.header_version > 0
 
     def apply(self, read_timeout_seconds: float) -> None:
         """Change the read timeout of relays made from now on."""
@@ -112,12 +140,55 @@ class DirectMode:
         common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
         return WatchedRelay(*common, watch=self._watch, key=key) if self._watch.enabled else Relay(*common)
 
-    async def _target(self, url: str) -> tuple[BrokerAddress, list[str]]:
-        if not url:
-            # Newer clients ask for "any broker" with an empty name.
-            return self._default_broker, await resolve(self._default_broker)
-        target = replace(parse_address(url), tls=self._default_broker.tls)
-        return target, await self._validator.resolve(target)
+    async def _dial(self, url: str, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
+        target = parse_address(url, tls=self._rules.tls)
+        if self._rules.check_active:
+            addresses = await self._active(target)
+        else:
+            addresses = await self._validator.resolve(target)
+        return target, await self._handshake(target, addresses, frame, preamble)
+
+    async def _active(self, target: BrokerAddress) -> list[str]:
+        """Give the addresses of a target that is one of the brokers, by its name or by where that leads."""
+        unknown = DirectRefused(
+            ServerError.ServiceNotReady,
+            "target broker isn't available (checkActiveBrokers)",
+            DisconnectCause.TARGET_REFUSED,
+        )
+        if self._brokers.named(target):
+            return await self._validator.resolve(target)
+        known = await self._brokers.addresses_at(target.port)
+        if not known:
+            raise unknown
+        addresses = [address for address in await self._validator.resolve(target) if address in known]
+        if not addresses:
+            raise unknown
+        return addresses
+
+    async def _dial_any(self, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
+        """Connect to one of the brokers: newer clients ask for any with an empty name. If it fails, to another."""
+        broker = await self._brokers.pick()
+        try:
+            return broker, await self._reported(broker, frame, preamble)
+        except BrokerUnavailable:
+            broker = await self._brokers.pick(avoid=broker)
+            return broker, await self._reported(broker, frame, preamble)
+
+    async def _reported(self, broker: BrokerAddress, frame: bytes, preamble: bytes) -> BrokerHandshake:
+        try:
+            return await self._handshake(broker, await self._brokers.resolve(broker), frame, preamble)
+        except BrokerUnavailable as error:
+            if not isinstance(error, NoSocket):
+                answers_tcp = not isinstance(error, BrokerUnreachable)
+                self._brokers.failed(broker, str(error), answers_tcp=answers_tcp)
+            raise
+
+    async def _handshake(
+        self, target: BrokerAddress, addresses: list[str], frame: bytes, preamble: bytes
+    ) -> BrokerHandshake:
+        return await self._dialer.connect(
+            target, addresses, lambda: BrokerHandshake(self._loop, self._shared, self._hangup, frame), preamble
+        )
 
     async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:
         try:

@@ -40,6 +40,8 @@ class DisconnectCause(StrEnum):
     TLS_ON_PLAIN_PORT = "tls_on_plain_port"
     KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
     READ_TIMEOUT = "read_timeout"
+    CONNECTION_AGE = "connection_age"
+    MALFORMED_PROXY_HEADER = "malformed_proxy_header"
     CONNECTION_LIMIT = "connection_limit"
     MEMORY_LIMIT = "memory_limit"
     WRITE_FAILED = "write_failed"
@@ -70,6 +72,18 @@ class CredentialsUnavailable(ProxyError):
     """The proxy has no credentials for a broker now; the text says why and holds no part of them."""
 
 
+class BrokerUnreachable(BrokerUnavailable):
+    """The broker did not even answer TCP."""
+
+
+class BrokerNotReady(BrokerUnavailable):
+    """The broker says that it does not serve now."""
+
+
+class NoSocket(BrokerUnavailable):
+    """This proxy has no socket left to connect with; no broker is to blame."""
+
+
 class TargetRefused(ProxyError):
     """The address is not one this proxy may connect to."""
 
@@ -81,6 +95,10 @@ class RequestFailed(ProxyError):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+# What a request that was not answered may be tried on another broker after.
+FAIL_OVER: tuple[type[ProxyError], ...] = (ConnectionClosed, BrokerUnavailable)
 
 
 class OverLimit(RequestFailed):

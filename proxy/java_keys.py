@@ -67,6 +67,15 @@ JAVA_ONLY_KEYS: dict[str, str | None] = {
     "zookeeperSessionTimeoutMs": "30000",
 }
 
+# Where the Java proxy finds brokers if it is given no URL of them.
+METADATA_STORES = (
+    "metadataStoreUrl",
+    "configurationMetadataStoreUrl",
+    "zookeeperServers",
+    "configurationStoreServers",
+    "globalZookeeperServers",
+)
+
 # Families of keys that the Java proxy takes with any ending.
 JAVA_ONLY_PREFIXES = ("brokerClient_", "bookkeeper_")
 

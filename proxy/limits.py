@@ -9,10 +9,12 @@ from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import PoolLimits
+from proxy.brokers.discovery import BrokerSettings
 from proxy.client_services import ClientLimits
 from proxy.config import Config
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import SocketOptions
+from proxy.direct_mode import TargetRules
 from proxy.list_questions import TopicListLimits
 from proxy.sessions import SessionLimits
 from proxy.watch_limits import WatchLimits
@@ -67,7 +69,31 @@ def session_limits(config: Config) -> SessionLimits:
         keep_alive_seconds=config.keep_alive_interval_seconds,
         read_timeout_seconds=config.broker_proxy_read_timeout_ms / 1000,
         credentials_seconds=config.authentication_refresh_check_seconds,
+        max_age_seconds=config.max_connection_age_seconds,
     )
+
+
+def broker_settings(config: Config) -> BrokerSettings:
+    """Read which brokers there are, and how they are kept up with."""
+    key = Config.broker_service_url_tls if config.tls_enabled_with_broker else Config.broker_service_url
+    return BrokerSettings(
+        hosts=config.broker_hosts,
+        tls=config.tls_enabled_with_broker,
+        dns_ttl_seconds=config.broker_dns_ttl_seconds,
+        longest_pause_seconds=config.broker_probe_interval_millis / 1000,
+        key=key.name,
+    )
+
+
+def header_version(config: Config) -> int:
+    """Read which version of the PROXY protocol brokers expect; 0: none."""
+    version = config.broker_ha_proxy_protocol_version
+    return 0 if version == "none" or not config.ha_proxy_protocol_enabled else int(version)
+
+
+def target_rules(config: Config) -> TargetRules:
+    """Read how brokers that clients name are reached."""
+    return TargetRules(config.tls_enabled_with_broker, config.check_active_brokers, header_version(config))
 
 
 def watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) -> WatchLimits:

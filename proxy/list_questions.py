@@ -2,9 +2,10 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
@@ -16,11 +17,15 @@ from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
 from proxy.admitted_answers import TopicListQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.discovery import BrokerChoice
 from proxy.counters import Counters
-from proxy.errors import ConnectionClosed
+from proxy.errors import FAIL_OVER
 from proxy.list_groups import ListGroup
 from proxy.refusals import Stage
 from proxy.target import BrokerAddress
+
+# Brokers come and go behind a name; from so many on the books of those that nothing waits on are thrown away.
+MANY_LANES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,11 @@ class BrokerLanes:
             observer=_WaitsOnly(waits),
         )
         self.apply(limits, heap)
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether nothing waits on this broker."""
+        return not any(line.held or line.queue_size for line in (self.questions, self.estimates))
 
     def apply(self, limits: TopicListLimits, heap: AsyncSemaphore) -> None:
         """Take over changed limits."""
@@ -115,6 +125,7 @@ class ListQuestions:
         self,
         loop: asyncio.AbstractEventLoop,
         pool: BrokerPool,
+        brokers: BrokerChoice,
         limiter: AsyncDualMemoryLimiter,
         heap_waits: LimiterObserver,
         slabs: SlabPool,
@@ -123,12 +134,14 @@ class ListQuestions:
     ) -> None:
         self._loop = loop
         self._pool = pool
+        self._brokers = brokers
         self._limiter = limiter
         self._heap_waits = heap_waits
         self._slabs = slabs
         self._counters = counters
         self.limits = limits
         self._lanes: dict[BrokerAddress, BrokerLanes] = {}
+        self._past: list[LimiterStatistics] = []
 
     def apply(self, limits: TopicListLimits) -> None:
         """Take over changed limits, those of the heap included."""
@@ -140,10 +153,20 @@ class ListQuestions:
         """Give what bounds the questions to `broker`."""
         lanes = self._lanes.get(broker)
         if lanes is None:
+            if len(self._lanes) >= MANY_LANES:
+                self._forget_idle_lanes()
             lanes = self._lanes[broker] = BrokerLanes(
                 broker, self.limits, self._limiter.heap, self._heap_waits, self._loop
             )
         return lanes
+
+    def _forget_idle_lanes(self) -> None:
+        for broker, lanes in list(self._lanes.items()):
+            if lanes.idle:
+                del self._lanes[broker]
+                self._past.append(lanes.estimates.statistics())
+        # What was counted stays counted.
+        self._past = [_sum(self._past)]
 
     @property
     def short(self) -> bool:
@@ -153,15 +176,7 @@ class ListQuestions:
     def heap_statistics(self) -> LimiterStatistics:
         """Give the heap's books with those added who wait for it in the line of their broker."""
         heap = self._limiter.heap.statistics()
-        lines = [lanes.estimates.statistics() for lanes in self._lanes.values()]
-        return replace(
-            heap,
-            queue_size=heap.queue_size + sum(line.queue_size for line in lines),
-            queued=heap.queued + sum(line.queued for line in lines),
-            timed_out=heap.timed_out + sum(line.timed_out for line in lines),
-            rejected=heap.rejected + sum(line.rejected for line in lines),
-            cancelled=heap.cancelled + sum(line.cancelled for line in lines),
-        )
+        return _sum([heap, *self._past, *(lanes.estimates.statistics() for lanes in self._lanes.values())])
 
     async def ask(
         self,
@@ -171,29 +186,39 @@ class ListQuestions:
         on_begun: Callable[[], None],
         first_estimate: int,
     ) -> TopicListAnswer:
-        """Get the broker's answer; a question lost with its connection is asked once more on another.
+        """Get the broker's answer; a question whose broker failed is asked once more, of another if there is one.
 
         `on_asked` is called just before the question is written, `on_begun` when its answer begins or cannot come any
         more. Raises RequestFailed, ConnectionClosed, BrokerUnavailable, TargetRefused or PermitAcquireError.
         """
+        group.stage = Stage.BROKER_CONNECTION
+        key = group.request.namespace
+        broker = await self._brokers.usable(group.broker, key)
         try:
-            return await self._ask_once(group, heap, on_asked, on_begun)
-        except ConnectionClosed:
+            return await self._ask_once(broker, group, heap, on_asked, on_begun)
+        except FAIL_OVER:
+            group.stage = Stage.BROKER_CONNECTION
+            broker = await self._brokers.pick(key, avoid=broker)
             self._counters.lists_asked_again += 1
             heap.try_update(first_estimate)
-            return await self._ask_once(group, heap, on_asked, on_begun)
+            return await self._ask_once(broker, group, heap, on_asked, on_begun)
 
     async def _ask_once(
-        self, group: ListGroup, heap: Permit, on_asked: Callable[[], None], on_begun: Callable[[], None]
+        self,
+        broker: BrokerAddress,
+        group: ListGroup,
+        heap: Permit,
+        on_asked: Callable[[], None],
+        on_begun: Callable[[], None],
     ) -> TopicListAnswer:
         group.stage = Stage.BROKER_BUSY
-        questions = self.lanes(group.broker).questions
+        questions = self.lanes(broker).questions
         slot = await questions.acquire(1, claim=group.claim(questions, 1))
         begun = partial(_all, slot.release, on_begun)
         question = TopicListQuestion(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap)
         try:
             group.stage = Stage.BROKER_CONNECTION
-            connection = await self._pool.connection(PoolKey(group.broker, group.principal, Purpose.LISTS))
+            connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()
             on_asked()
             self._counters.list_questions += 1
@@ -208,6 +233,18 @@ class ListQuestions:
             return await question.answer(connection, 2 * longest_wait, longest_wait)
         finally:
             group.question_over()
+
+
+def _sum(lines: Sequence[LimiterStatistics]) -> LimiterStatistics:
+    """Add to the first of some books what waited, and for how many in vain, in the others."""
+    return replace(
+        lines[0],
+        queue_size=sum(line.queue_size for line in lines),
+        queued=sum(line.queued for line in lines),
+        timed_out=sum(line.timed_out for line in lines),
+        rejected=sum(line.rejected for line in lines),
+        cancelled=sum(line.cancelled for line in lines),
+    )
 
 
 def _all(*calls: Callable[[], None]) -> None:

@@ -16,8 +16,9 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.discovery import BrokerChoice
 from proxy.counters import Counters
-from proxy.errors import ConnectionClosed, OverLimit, ProxyError, RequestFailed, request_failure
+from proxy.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.questions import SmallQuestion
 from proxy.request_checks import check_get_or_create_schema
 from proxy.requester import Requester
@@ -37,15 +38,20 @@ class LookupService:
         self,
         loop: asyncio.AbstractEventLoop,
         pool: BrokerPool,
+        brokers: BrokerChoice,
         concurrency: AsyncSemaphore,
         counters: Counters,
         timeout_seconds: float,
+        *,
+        tls: bool = False,
     ) -> None:
         self._loop = loop
         self._pool = pool
+        self._brokers = brokers
         self._concurrency = concurrency
         self._counters = counters
         self._timeout_seconds = timeout_seconds
+        self._tls = tls
 
     def apply(self, concurrency: int, timeout_seconds: float) -> None:
         """Change the limits for requests from now on; lowered below what is in work, newcomers are refused until it has
@@ -65,13 +71,11 @@ class LookupService:
         key = "maxConcurrentLookupRequests"
         return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
 
-    async def lookup(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandLookupTopic, slot: Slot
-    ) -> None:
+    async def lookup(self, client: Requester, request: pb.CommandLookupTopic, slot: Slot) -> None:
         """Find a topic's owner by following redirects; the client is told to come back through this proxy."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                owner_url = await self._find_owner(broker, client.principal, request, slot)
+                owner_url = await self._find_owner(client.principal, request, slot)
             answer = commands.lookup_connect(request.request_id, owner_url)
         except Exception as error:
             failure = self._failure(error, "lookup")
@@ -79,12 +83,12 @@ class LookupService:
         client.output.send(answer)
 
     async def partition_metadata(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandPartitionedTopicMetadata, slot: Slot
+        self, client: Requester, request: pb.CommandPartitionedTopicMetadata, slot: Slot
     ) -> None:
         """Ask how many partitions a topic has."""
         try:
             found = await self._ask(
-                PoolKey(broker, client.principal, Purpose.LOOKUPS),
+                client.principal,
                 CommandType.PARTITIONED_METADATA_RESPONSE,
                 lambda request_id: commands.partition_metadata_request(request, request_id),
                 slot,
@@ -95,14 +99,12 @@ class LookupService:
             answer = commands.partition_metadata_failed(request.request_id, failure.code, failure.message)
         client.output.send(answer)
 
-    async def get_or_create_schema(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetOrCreateSchema, slot: Slot
-    ) -> None:
+    async def get_or_create_schema(self, client: Requester, request: pb.CommandGetOrCreateSchema, slot: Slot) -> None:
         """Register a schema, or find it registered."""
         try:
             check_get_or_create_schema(request)
             found = await self._ask(
-                PoolKey(broker, client.principal, Purpose.LOOKUPS),
+                client.principal,
                 CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
                 lambda request_id: commands.get_or_create_schema_request(request, request_id),
                 slot,
@@ -113,12 +115,21 @@ class LookupService:
             answer = commands.error(request.request_id, failure.code, failure.message)
         client.output.send(answer)
 
-    async def _find_owner(
+    async def _find_owner(self, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot) -> str:
+        """Follow redirects; from the beginning, once, if a broker fails: its topics have other owners then."""
+        broker = await self._brokers.pick()
+        try:
+            return await self._follow(broker, principal, request, slot)
+        except FAIL_OVER:
+            broker = await self._brokers.pick(avoid=broker)
+            return await self._follow(broker, principal, request, slot)
+
+    async def _follow(
         self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot
     ) -> str:
         authoritative = False
         for _ in range(MAX_REDIRECTS):
-            answer = await self._ask(
+            answer = await self._ask_once(
                 PoolKey(broker, principal, Purpose.LOOKUPS),
                 CommandType.LOOKUP_RESPONSE,
                 partial(_lookup_frame, request, authoritative),
@@ -129,26 +140,28 @@ class LookupService:
                 raise RequestFailed(ServerError.UnknownError, "the broker's lookup answer is of an unknown kind")
             if found.response == pb.CommandLookupTopicResponse.Failed:
                 raise RequestFailed(found.error, found.message)
+            url = found.brokerServiceUrlTls if self._tls else found.brokerServiceUrl
             if found.response == pb.CommandLookupTopicResponse.Connect:
-                return found.brokerServiceUrl
-            broker = await self._redirect_target(found.brokerServiceUrl)
+                return url
+            broker = self._redirect_target(url)
             authoritative = found.authoritative
         raise RequestFailed(ServerError.ServiceNotReady, f"reached max number of redirections ({MAX_REDIRECTS})")
 
-    async def _redirect_target(self, url: str) -> BrokerAddress:
-        if not url.startswith("pulsar://"):
-            raise RequestFailed(
-                ServerError.MetadataError, f"the broker redirected to {url[:200]!r}, expected pulsar://"
-            )
-        return parse_address(url, "the broker's redirect")
+    def _redirect_target(self, url: str) -> BrokerAddress:
+        scheme = "pulsar+ssl://" if self._tls else "pulsar://"
+        if not url.startswith(scheme):
+            raise RequestFailed(ServerError.MetadataError, f"the broker redirected to {url[:200]!r}, expected {scheme}")
+        return parse_address(url, "the broker's redirect", tls=self._tls)
 
-    async def _ask(self, key: PoolKey, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
-        """Ask a small question; once more on another connection if the first one broke under it."""
+    async def _ask(self, principal: Hashable, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
+        """Ask a small question; once more, on another broker if there is one, if the first one failed."""
         async with asyncio.timeout(self._timeout_seconds):
+            broker = await self._brokers.pick()
             try:
-                return await self._ask_once(key, expected, make, slot)
-            except ConnectionClosed:
-                return await self._ask_once(key, expected, make, slot)
+                return await self._ask_once(PoolKey(broker, principal, Purpose.LOOKUPS), expected, make, slot)
+            except FAIL_OVER:
+                broker = await self._brokers.pick(avoid=broker)
+                return await self._ask_once(PoolKey(broker, principal, Purpose.LOOKUPS), expected, make, slot)
 
     async def _ask_once(self, key: PoolKey, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
         connection = await self._pool.connection(key)

@@ -114,6 +114,7 @@ class Relay:
     """A client and its broker, joined. `on_end` is called once, when the client's side is gone."""
 
     __slots__ = (
+        "_at_last_look",
         "_counters",
         "_finished",
         "_idle_since",
@@ -142,6 +143,7 @@ class Relay:
         self._on_end = on_end
         self._finished: RelayEnd | None = None
         self._seen = 0
+        self._at_last_look = -1
         self._idle_since = loop.time()
 
     def make_broker_end(
@@ -185,6 +187,13 @@ class Relay:
             self._seen, self._idle_since = seen, now
         elif self._read_timeout_seconds and now - self._idle_since >= self._read_timeout_seconds:
             self.abort(DisconnectCause.READ_TIMEOUT)
+
+    def retire(self, now_or_never: bool) -> None:
+        """End a pair that is old enough, once nothing has moved since the last time this was asked."""
+        moved = self.client.received + self.broker.received
+        if now_or_never or moved == self._at_last_look:
+            self.close(DisconnectCause.CONNECTION_AGE)
+        self._at_last_look = moved
 
     def close(self, cause: DisconnectCause) -> None:
         """End both sides after what they hold has left."""

@@ -10,9 +10,10 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from proxy.admitted_answers import SchemaQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.discovery import BrokerChoice
 from proxy.charging import Charging, namespace_of
 from proxy.counters import Counters
-from proxy.errors import DIRECT_REFUSAL, ConnectionClosed, ProxyError, RequestFailed, request_failure
+from proxy.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_schema
 from proxy.requester import Requester
@@ -27,6 +28,7 @@ class SchemaService:
         self,
         loop: asyncio.AbstractEventLoop,
         pool: BrokerPool,
+        brokers: BrokerChoice,
         limiter: AsyncDualMemoryLimiter,
         slabs: SlabPool,
         counters: Counters,
@@ -36,6 +38,7 @@ class SchemaService:
     ) -> None:
         self._loop = loop
         self._pool = pool
+        self._brokers = brokers
         self._limiter = limiter
         self._slabs = slabs
         self._counters = counters
@@ -47,16 +50,18 @@ class SchemaService:
         """Change the time of requests from now on."""
         self._timeout_seconds = timeout_seconds
 
-    async def serve(self, client: Requester, broker: BrokerAddress, request: pb.CommandGetSchema, slot: Slot) -> None:
+    async def serve(self, client: Requester, request: pb.CommandGetSchema, slot: Slot) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
             check_get_schema(request)
             async with asyncio.timeout(self._timeout_seconds) as clock:
+                broker = await self._brokers.pick()
                 try:
                     await self._exchange(client, broker, request, slot, clock)
-                except ConnectionClosed:
+                except FAIL_OVER:
                     if client.gone:
                         return
+                    broker = await self._brokers.pick(avoid=broker)
                     await self._exchange(client, broker, request, slot, clock)
         except Exception as error:
             if not client.gone:

@@ -8,11 +8,13 @@ from typing import Final, cast
 
 from protocol import commands
 from protocol.errors import ServerError
+from protocol.proxy_header import ProxyHeader
 from proxy.client_connection import ClientConnection
 from proxy.counters import Counters
 from proxy.dialer import SocketOptions
 from proxy.errors import DisconnectCause
 from proxy.log import Logger
+from proxy.proxy_headers import AwaitedHeaders
 from proxy.sessions import Sessions
 from proxy.tasks import TaskScope
 from proxy.tls.arrivals import Arrivals
@@ -58,8 +60,10 @@ class Listener:
         counters: Counters,
         log: Logger,
         options: SocketOptions,
-        make_client: Callable[[str], ClientConnection],
+        make_client: Callable[[str, ProxyHeader | None], ClientConnection],
         tls: Arrivals | None = None,
+        *,
+        proxy_headers: bool = False,
     ) -> None:
         self._loop = loop
         self._sessions = sessions
@@ -69,6 +73,8 @@ class Listener:
         self._make_client = make_client
         self._tls = tls
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
+        self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
+        self._proxy_headers = proxy_headers
         self._lingering: set[_Refused] = set()
         self._socket: socket.socket | None = None
         self._resume: asyncio.TimerHandle | None = None
@@ -103,6 +109,7 @@ class Listener:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
+        await self._awaited.close()
         # Those accepted already become connections at once: cancelled, they would be sockets without an owner.
         await self._scope.emptied()
 
@@ -124,15 +131,31 @@ class Listener:
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         accepted.setblocking(False)
+        if not self._proxy_headers:
+            self._admit(accepted, address, None)
+            return
+        reason = self._sessions.refusal(None, len(self._awaited))
+        if reason is None:
+            self._awaited.begin(accepted, address)
+        else:
+            self._turn_away(accepted, reason)
+
+    def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None) -> None:
+        """Serve a client, or refuse it by what its address is, with a header the one that this says."""
+        if header is not None and header.source is not None:
+            address = header.source.host
         reason = self._sessions.refusal(address)
         if reason is None and self._tls is not None:
-            self._take_tls(self._tls, accepted, address)
+            self._take_tls(self._tls, accepted, address, header)
             return
         if reason is None:
-            client = self._make_client(address)
+            client = self._make_client(address, header)
             self._sessions.add(client)
             self._scope.start(self._serve(accepted, client))
-            return
+        else:
+            self._turn_away(accepted, reason)
+
+    def _turn_away(self, accepted: socket.socket, reason: str) -> None:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
@@ -144,10 +167,10 @@ class Listener:
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))
 
-    def _take_tls(self, arrivals: Arrivals, accepted: socket.socket, address: str) -> None:
+    def _take_tls(self, arrivals: Arrivals, accepted: socket.socket, address: str, header: ProxyHeader | None) -> None:
         try:
             self._options.apply(accepted)
-            arrivals.take(accepted, address)
+            arrivals.take(accepted, address, header)
         except OSError:
             # Reset while it waited in the backlog.
             accepted.close()

@@ -5,11 +5,13 @@ turns, a share of the connections each second.
 """
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from proxy.ages import Ages
 from proxy.client_connection import ClientConnection
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
@@ -18,6 +20,10 @@ from proxy.relay import Relay
 from proxy.tls.arrivals import Arrival
 
 Session = ClientConnection | Relay | Arrival
+# Ages differ by so much either way, so that those who came together do not come back together.
+AGE_JITTER: Final = 0.1
+# Who is not idle for so long after its time is closed in the middle of something.
+AGE_GRACE_SECONDS: Final = 10.0
 _QUIET: Final = frozenset(
     {
         DisconnectCause.CLIENT_CLOSED,
@@ -25,6 +31,7 @@ _QUIET: Final = frozenset(
         DisconnectCause.SHUTDOWN,
         # Told with its reason by who checked the credentials.
         DisconnectCause.AUTHENTICATION_FAILED,
+        DisconnectCause.CONNECTION_AGE,
         # Told by the watch over those who are written to, with the bytes that were under way.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
@@ -37,7 +44,7 @@ _QUIET: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How many clients there may be (0: no limit), and their clocks in seconds."""
+    """How many clients there may be (0: no limit), and their clocks in seconds (a `max_age_seconds` of 0: none)."""
 
     total: int
     per_address: int
@@ -45,6 +52,7 @@ class SessionLimits:
     keep_alive_seconds: int
     read_timeout_seconds: float
     credentials_seconds: int = 60
+    max_age_seconds: float = 0
 
 
 class _Wheel:
@@ -108,6 +116,8 @@ class Sessions:
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
+        self._ages: Ages[Session] = Ages()
+        self._aged: dict[Session, float] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -129,12 +139,17 @@ class Sessions:
             else:
                 session.limits_changed()
 
-    def refusal(self, address: str) -> str | None:
-        """Say why a client from `address` may not be accepted now, or None."""
+    @property
+    def handshake_seconds(self) -> float:
+        """Give the time that a client has until its CONNECT."""
+        return self._limits.handshake_seconds
+
+    def refusal(self, address: str | None, arriving: int = 0) -> str | None:
+        """Say why a client from `address` (None: not known yet) may not be accepted now beside those `arriving`."""
         limits = self._limits
-        if limits.total and len(self._addresses) >= limits.total:
+        if limits.total and len(self._addresses) + arriving >= limits.total:
             return f"reached the maximum number of connections ({limits.total}, maxConcurrentInboundConnections)"
-        if limits.per_address and self._per_address[address] >= limits.per_address:
+        if limits.per_address and address is not None and self._per_address[address] >= limits.per_address:
             return (
                 f"reached the maximum number of connections of one address ({limits.per_address},"
                 " maxConcurrentInboundConnectionsPerIp)"
@@ -145,7 +160,10 @@ class Sessions:
         """Count a client that was accepted; its CONNECT must follow soon, its TLS handshake included."""
         self._counters.new_connections += 1
         self._enroll(session, session.client_address)
-        self._handshaking[session] = self._loop.time()
+        now = self._handshaking[session] = self._loop.time()
+        if self._limits.max_age_seconds:
+            jitter = AGE_JITTER * random.uniform(-1, 1)
+            self._ages.add(session, now + self._limits.max_age_seconds * (1 + jitter))
 
     # --- what connections report ------------------------------------------------------------------
 
@@ -159,6 +177,9 @@ class Sessions:
         address = self._addresses.pop(arrival)
         self._clients.remove(arrival)
         self._per_address[address] -= 1
+        self._ages.replace(arrival, client)
+        if arrival in self._aged:
+            self._aged[client] = self._aged.pop(arrival)
         self._enroll(client, address)
         self._handshaking[client] = accepted
 
@@ -172,8 +193,10 @@ class Sessions:
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
         self._clients.remove(session)
-        self._unwatch(session)
         self._per_address[address] -= 1
+        self._ages.replace(session, relay)
+        if session in self._aged:
+            self._aged[relay] = self._aged.pop(session)
         self._enroll(relay, address)
 
     def watch_credentials(self, session: Session, look: Callable[[], None]) -> None:
@@ -201,6 +224,10 @@ class Sessions:
             # The look before may have ended this one.
             if session in self._looks:
                 self._looks[session]()
+        for session in self._ages.take_due(now):
+            self._aged[session] = now + AGE_GRACE_SECONDS
+        for session, deadline in list(self._aged.items()):
+            session.retire(now >= deadline)
 
     def _overdue(self, now: float) -> Iterator[ClientConnection | Arrival]:
         # All are looked at: those that have shaken hands stand behind others that came after them.
@@ -244,6 +271,8 @@ class Sessions:
         address = self._addresses.pop(session, None)
         if address is None:
             return
+        self._ages.remove(session)
+        self._aged.pop(session, None)
         (self._relays if isinstance(session, Relay) else self._clients).remove(session)
         self._unwatch(session)
         self._per_address[address] -= 1

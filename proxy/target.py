@@ -11,13 +11,13 @@ import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from proxy.errors import TargetRefused
 
 _PLAIN_SCHEME: Final = "pulsar://"
 _TLS_SCHEME: Final = "pulsar+ssl://"
-_DEFAULT_PORT: Final = 6650
+_DEFAULT_PORTS: Final = {_PLAIN_SCHEME: 6650, _TLS_SCHEME: 6651}
 RESOLVE_SECONDS: Final = 10.0
 _HOST_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._:-]+")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
@@ -39,29 +39,47 @@ class BrokerAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str, key: str = "proxy_to_broker_url") -> BrokerAddress:
-    """Parse `host:port` or `pulsar://host:port` (IPv6 in brackets or split at the last colon).
+def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = False) -> BrokerAddress:
+    """Parse `host:port`, with or without pulsar:// or pulsar+ssl:// (IPv6 in brackets, or split at the last colon).
 
-    Raises TargetRefused naming `key` for anything else; TLS towards brokers is refused by name.
+    `tls` tells whether brokers are spoken to with TLS (tlsEnabledWithBroker): then all are, whatever the scheme.
+    Raises TargetRefused naming `key` for anything else.
     """
     rest = text
-    if text.startswith(_TLS_SCHEME):
-        raise TargetRefused(f"{key} {text[:200]!r} asks for TLS, which is not configured towards brokers")
-    if text.startswith(_PLAIN_SCHEME):
-        rest = text[len(_PLAIN_SCHEME) :].rstrip("/")
-        if ":" not in rest.rpartition("]")[2]:
-            rest = f"{rest}:{_DEFAULT_PORT}"
+    if text.startswith(_TLS_SCHEME) and not tls:
+        raise TargetRefused(
+            f"{key} {text[:200]!r} asks for TLS, which is not configured towards brokers (tlsEnabledWithBroker)"
+        )
+    for scheme, port_of_scheme in _DEFAULT_PORTS.items():
+        if text.startswith(scheme):
+            rest = text[len(scheme) :].rstrip("/")
+            if ":" not in rest.rpartition("]")[2]:
+                rest = f"{rest}:{port_of_scheme}"
     host, _, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not _HOST_CHARACTERS.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise TargetRefused(f"{key} {text[:200]!r} is not host:port")
-    return BrokerAddress(host, int(port))
+    return BrokerAddress(host, int(port), tls)
+
+
+class NameResolver(Protocol):
+    """Who resolves host names (`proxy.brokers.names.Names` keeps the answers)."""
+
+    async def resolve(self, host: str) -> list[str]:
+        """Give the addresses of `host`; raises TargetRefused if it has none."""
 
 
 class TargetValidator:
     """Check targets against `brokerProxyAllowedTargetPorts`, `...HostNames` and `...IPAddresses`."""
 
-    def __init__(self, host_names: Iterable[str], ip_addresses: Iterable[str], ports: Iterable[str]) -> None:
+    def __init__(
+        self,
+        host_names: Iterable[str],
+        ip_addresses: Iterable[str],
+        ports: Iterable[str],
+        names: NameResolver | None = None,
+    ) -> None:
+        self._names = names
         self.apply(host_names, ip_addresses, ports)
 
     def apply(self, host_names: Iterable[str], ip_addresses: Iterable[str], ports: Iterable[str]) -> None:
@@ -83,7 +101,7 @@ class TargetValidator:
             raise TargetRefused(f"target port {target.port} is not in brokerProxyAllowedTargetPorts")
         if not any(pattern.fullmatch(target.host.lower()) for pattern in self._host_names):
             raise TargetRefused(f"target host {target.host!r} is not in brokerProxyAllowedHostNames")
-        addresses = await resolve(target)
+        addresses = await (resolve(target) if self._names is None else self._names.resolve(target.host))
         if self._any_address:
             return addresses
         allowed = [address for address in addresses if self._allowed(address)]

@@ -18,6 +18,11 @@ def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseExcept
     return broker_credentials(plugin, parameters, oauth2)
 
 
+def shown_certificate(plugin: str, parameters: str) -> tuple[str, str] | None:
+    """Give the paths of certificate and key, if they are the credentials; raises BadParameters."""
+    return own_credentials(plugin, parameters, lambda _: None).tls_files()
+
+
 def check_credentials(plugin: str, parameters: str) -> None:
     """Raise BadParameters if nothing can be made of both keys; files and issuers are not asked."""
     own_credentials(plugin, parameters, lambda _: None)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from protocol.proxy_header import ProxyHeader
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.log import LinePace, Logger
@@ -30,12 +31,15 @@ _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 class Arrival:
     """A client whose handshake is not done (`proxy.sessions` knows it like any other)."""
 
-    __slots__ = ("_arrivals", "client_address", "name", "place", "sock", "transport")
+    __slots__ = ("_arrivals", "client_address", "header", "name", "place", "sock", "transport")
 
-    def __init__(self, arrivals: "Arrivals", sock: socket.socket, client_address: str) -> None:
+    def __init__(
+        self, arrivals: "Arrivals", sock: socket.socket, client_address: str, header: ProxyHeader | None
+    ) -> None:
         self._arrivals = arrivals
         self.sock: socket.socket | None = sock
         self.client_address = client_address
+        self.header = header
         self.name = client_address
         self.transport: TlsTransport | None = None
         # The timer that takes its place away, while it has one.
@@ -51,6 +55,10 @@ class Arrival:
 
     def limits_changed(self) -> None:
         """Pass over: the clock is the sessions'."""
+
+    def retire(self, now_or_never: bool) -> None:
+        """End a connection that has reached its age."""
+        self.close(DisconnectCause.CONNECTION_AGE)
 
     def close(self, cause: DisconnectCause) -> None:
         """End the connection."""
@@ -107,9 +115,9 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._silent) + len(self._begun) + self._taken
 
-    def take(self, sock: socket.socket, address: str) -> None:
-        """Own a socket that was just accepted."""
-        arrival = Arrival(self, sock, address)
+    def take(self, sock: socket.socket, address: str, header: ProxyHeader | None = None) -> None:
+        """Own a socket that was just accepted; `header` is what a load balancer said of the client."""
+        arrival = Arrival(self, sock, address, header)
         self._sessions.add(arrival)
         self._silent[sock.fileno()] = arrival
         self._epoll.register(sock.fileno(), _BEGUN)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from proxy.auth.broker_credentials import PARAMETERS
+from proxy.auth.own_credentials import shown_certificate
 from proxy.config import Config
 from proxy.tls.suites import BadTlsSetting, restrict
 
@@ -113,12 +115,26 @@ def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Seque
     )
 
 
+def _own_files(config: Config) -> tuple[PemFile, PemFile]:
+    """Find the proxy's own certificate: as in the Java client that of the authentication plugin goes first."""
+    shown = shown_certificate(
+        config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
+    )
+    if shown is not None:
+        return PemFile(PARAMETERS, shown[0]), PemFile(PARAMETERS, shown[1])
+    return (
+        PemFile("brokerClientCertificateFilePath", config.broker_client_certificate_file_path),
+        PemFile("brokerClientKeyFilePath", config.broker_client_key_file_path),
+    )
+
+
 def _broker_client(config: Config) -> ContextSettings:
     insecure = config.tls_allow_insecure_connection
+    certificate, private_key = _own_files(config)
     return ContextSettings(
         name="broker_client",
-        certificate=PemFile("brokerClientCertificateFilePath", config.broker_client_certificate_file_path),
-        private_key=PemFile("brokerClientKeyFilePath", config.broker_client_key_file_path),
+        certificate=certificate,
+        private_key=private_key,
         trust=PemFile("brokerClientTrustCertsFilePath", config.broker_client_trust_certs_file_path),
         protocols=tuple(config.broker_client_tls_protocols),
         protocols_key="brokerClientTlsProtocols",

@@ -6,7 +6,7 @@ never renamed. It must not import what the start of the proxy would have to wait
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ from proxy.usage import HALF_LIFE_SECONDS, Usage, UsageBook
 from proxy.version import VERSION
 
 TOP_ROWS: Final = 10
+TOP_BROKERS: Final = 50
 # Causes of disconnects that say that a client does not read.
 SLOW_READERS: Final = ("write_stalled", "reads_too_slowly", "memory_limit")
 _WATCH_METRICS: Final = "pulsar_proxy_watch_"
@@ -39,6 +40,7 @@ class TopSources:
     refusals: RefusalLog
     rates: Rates
     draining: bool
+    brokers: Sequence[Mapping[str, object]]
     uptime_seconds: float
     port: int
 
@@ -54,6 +56,7 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
             "direct": _limiter(metrics.direct.statistics(), metrics.direct_waits),
         },
         "clients": _clients(sources),
+        "brokers": list(sources.brokers[:TOP_BROKERS]),
         "broker_connections": dict(metrics.counters.broker_connection_states()),
         "lists": {
             "asked": metrics.counters.get_topics_of_namespace_requests,

@@ -116,7 +116,7 @@ async def test_a_challenge_before_connected_is_answered_with_the_proxy_s_own(cha
         client = await held.client("alice")
         await client.lookup(TOPIC)
         assert broker.heard() == [("token", b"mine")] * challenges
-        await held.client("bob", target=f"127.0.0.1:{held.stage.proxy._broker.port}")
+        await held.client("bob", target=f"127.0.0.1:{held.stage.proxy.config.broker_hosts[0][1]}")
         assert broker.heard() == [("token", b"mine")] * challenges * 2
 
 
@@ -139,7 +139,7 @@ async def test_a_refusal_of_the_proxy_reaches_the_client_as_it_is(code: ServerEr
         answer = await client.lookup(TOPIC)
         assert (answer.error, answer.message) == (code, "the broker says so")
         relayed = await held.stage.client()
-        await relayed.send(presenting("alice", target=f"127.0.0.1:{held.stage.proxy._broker.port}"))
+        await relayed.send(presenting("alice", target=f"127.0.0.1:{held.stage.proxy.config.broker_hosts[0][1]}"))
         assert (await refused(relayed)).error == code
 
 
@@ -148,7 +148,7 @@ async def test_a_broker_that_never_ends_its_questions_is_left() -> None:
         client = await held.client("alice")
         assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
         relayed = await held.stage.client()
-        await relayed.send(presenting("alice", target=f"127.0.0.1:{held.stage.proxy._broker.port}"))
+        await relayed.send(presenting("alice", target=f"127.0.0.1:{held.stage.proxy.config.broker_hosts[0][1]}"))
         assert (await refused(relayed)).error == ServerError.ServiceNotReady
         assert held.stage.caused("broker_silent") >= 1
 

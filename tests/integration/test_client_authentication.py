@@ -235,7 +235,7 @@ async def test_two_principals_never_share_an_answer_or_a_connection(
         clients = [await held.client(data) for data in (first, second, first, second)]
         for client in clients:
             await client.ask_topics(namespace(0))
-        await held.stage.broker.record.seen(LISTS, 2)
+        await held.stage.until(lambda: held.stage.broker.record.received[LISTS] == 2, "two questions")
         gate.set()
         for client in clients:
             assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE

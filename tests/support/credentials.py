@@ -14,6 +14,7 @@ from protocol.commands import REFRESH_DATA, frame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.identity import Authenticated, AuthenticationFailed
+from proxy.sessions import Session, _Wheel
 from tests.support.async_client import AsyncClient, connect_frame
 from tests.support.proxy_under_test import Stage, staged
 
@@ -88,6 +89,13 @@ class Court:
         }
 
 
+class _StillWheel(_Wheel):
+    """Goes round for nobody: a test looks when it wants to."""
+
+    def turn(self) -> list[Session]:
+        return []
+
+
 @asynccontextmanager
 async def court(broker_port: int | None = None, **keys: Any) -> AsyncIterator[Court]:
     """Run a proxy that authenticates its clients; at the end nothing is left of any of them."""
@@ -96,6 +104,7 @@ async def court(broker_port: int | None = None, **keys: Any) -> AsyncIterator[Co
     async with staged(broker_port=broker_port, role_finder=judge, **keys) as stage:
         held = Court(stage, judge)
         held.authentication.now = lambda: held.now
+        stage.proxy.sessions._watched = _StillWheel(1)
         yield held
         judge.gate.set()
         await stage.settle()

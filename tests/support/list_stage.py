@@ -37,6 +37,7 @@ from proxy.turns import Turns
 from proxy.usage import UsageBook
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.memory_transport import MemoryTransport
+from tests.support.one_broker import OneBroker
 from tests.support.raw_broker import CONNECTED
 
 BROKER = BrokerAddress("broker", 6650)
@@ -250,9 +251,17 @@ class ListStage:
             log,
             pool_limits,
             introductions,
+            OneBroker(BROKER),
         )
         self.questions = ListQuestions(
-            loop, self.pool, self.limiter, LimiterMetrics(loop.time), SlabPool(0), self.counters, sizes.limits
+            loop,
+            self.pool,
+            OneBroker(BROKER),
+            self.limiter,
+            LimiterMetrics(loop.time),
+            SlabPool(0),
+            self.counters,
+            sizes.limits,
         )
         self.service = TopicListService(
             loop,

@@ -119,6 +119,22 @@ class TestFaults:
         with pytest.raises(ConfigError, match=r"proxy\.conf: brokerServiceURL: got nothing, expected pulsar://"):
             Config.load(path)
 
+    @pytest.mark.parametrize("key", ["metadataStoreUrl", "configurationMetadataStoreUrl", "zookeeperServers"])
+    def test_a_metadata_store_alone_is_refused_by_the_key_to_use_instead(self, tmp_path: Path, key: str) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text(f"{key}=zk:a:2181\n")
+        expected = rf"proxy\.conf:1: {key}: got 'zk:a:2181', expected brokerServiceURL with the brokers"
+        with pytest.raises(ConfigError, match=expected):
+            Config.load(path)
+
+    def test_a_metadata_store_beside_brokers_is_warned_about(self, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text("metadataStoreUrl=zk:a:2181\nbrokerServiceURL=pulsar://a\n")
+        (warning,) = Config.load(path).warnings
+        assert str(warning).endswith(
+            "proxy.conf:1: metadataStoreUrl: not used: this proxy finds brokers by brokerServiceURL"
+        )
+
     @pytest.mark.parametrize(
         ("value", "word"),
         [

@@ -34,6 +34,7 @@ from tests.support.async_client import PING, connect_frame, topics_frame
 from tests.support.endpoints import hangup_watcher
 from tests.support.list_clients import commands_in, turns
 from tests.support.memory_transport import MemoryTransport
+from tests.support.one_broker import OneBroker
 
 LIMITS = ClientLimits(
     max_frame_bytes=1 << 20,
@@ -110,7 +111,8 @@ class Desk:
         self.turns = Turns(loop, lambda: self.now)
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
-        lookups = LookupService(loop, cast(Any, None), self.slots, self.counters, 1.0)
+        brokers = OneBroker(BROKER)
+        lookups = LookupService(loop, cast(Any, None), brokers, self.slots, self.counters, 1.0)
         self.services = ClientServices(
             loop=loop,
             shared=SharedReadBuffer(),
@@ -121,7 +123,7 @@ class Desk:
             requests=RequestServices(
                 loop,
                 self.counters,
-                BROKER,
+                brokers,
                 lookups,
                 cast(Any, self.lists),
                 self.turns,

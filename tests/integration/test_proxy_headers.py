@@ -1,0 +1,202 @@
+"""Behind a balancer: who a client is stands in the PROXY header, for the limits, for the log and for brokers."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import HostPort, ProxyHeader, encode
+from tests.support.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
+from tests.support.proxy_under_test import TOPIC, Stage, staged
+from tests.support.raw_broker import CONNECTED, empty_list, raw_broker, request
+
+CLIENT = HostPort("203.0.113.7", 40_000)
+SERVER = HostPort("198.51.100.1", 6650)
+HEADER = ProxyHeader(CLIENT, SERVER)
+SIX = ProxyHeader(HostPort("2001:db8::7", 40_000), HostPort("2001:db8::1", 6650))
+# The embedded broker does not speak the protocol.
+ON: dict[str, Any] = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
+BOTH: dict[str, Any] = {"haProxyProtocolEnabled": "true"}
+
+
+async def through_a_balancer(stage: Stage, header: bytes, rest: bytes = b"") -> AsyncClient:
+    """Connect as a balancer does, with what the client sends right behind the header."""
+    client = await stage.client()
+    await client.send(header + (rest or connect_frame()))
+    return client
+
+
+async def connected(client: AsyncClient) -> None:
+    assert (await client.command()).type == pb.BaseCommand.CONNECTED
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("header", [HEADER, SIX], ids=["IPv4", "IPv6"])
+async def test_a_client_is_known_by_the_address_in_its_header(version: int, header: ProxyHeader) -> None:
+    async with staged(**ON) as stage:
+        await connected(await through_a_balancer(stage, encode(header, version)))
+        (session,) = stage.proxy.sessions._addresses
+        assert (session.client_address, session.name) == (header.source.host, str(header.source))  # type: ignore
+
+
+@pytest.mark.parametrize("header", [b"", encode(ProxyHeader(), 1), encode(ProxyHeader(), 2)])
+async def test_a_connection_without_an_address_in_front_is_known_by_its_own(header: bytes) -> None:
+    async with staged(**ON) as stage:
+        client = await through_a_balancer(stage, header)
+        await connected(client)
+        (session,) = stage.proxy.sessions._addresses
+        assert session.name == "{}:{}".format(*client.sock.getsockname())  # type: ignore
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_header_that_comes_byte_by_byte_is_read_and_nothing_behind_it(version: int) -> None:
+    async with staged(**ON) as stage:
+        client = await stage.client()
+        for byte in encode(HEADER, version) + connect_frame():
+            await client.send(bytes((byte,)))
+            await asyncio.sleep(0)
+        await connected(client)
+        assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+async def test_a_header_is_a_broken_frame_where_nobody_expects_it() -> None:
+    async with staged() as stage:
+        client = await through_a_balancer(stage, encode(HEADER, 1))
+        assert await client.rest() == b""
+        await stage.until(lambda: stage.caused("frame_too_large"), "a frame that long")
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"POST / HTTP/1.1\r\n\r\n", b"PROXY TCP4 x y 1 2\r\n", b"\r\nnothing", b"PROXY UNKNOWN " + bytes(200)]
+)
+async def test_a_header_that_breaks_the_rules_ends_its_connection(garbage: bytes) -> None:
+    async with staged(**ON) as stage:
+        client = await through_a_balancer(stage, garbage)
+        assert await client.rest() == b""
+        await stage.until(lambda: stage.caused("malformed_proxy_header") == 1, "an end for a malformed header")
+        assert stage.proxy.counters.new_connections == 0
+
+
+@pytest.mark.parametrize("begun", [b"", b"PROXY TCP4", encode(HEADER, 2)[:20]])
+async def test_a_header_that_does_not_end_is_given_up_with_the_handshake(begun: bytes) -> None:
+    async with staged(handshakeTimeoutMillis=150, **ON) as stage:
+        client = await stage.client()
+        await client.send(begun)
+        assert await client.rest() == b""
+        await stage.until(lambda: stage.caused("handshake_timeout") == 1, "an end for lateness")
+
+
+async def test_a_client_that_leaves_before_its_first_byte_leaves_nothing() -> None:
+    async with staged(**ON) as stage:
+        client = await stage.client()
+        await stage.until(lambda: len(stage.proxy._listener._awaited) == 1, "an arrival")
+        client.close()
+        await stage.until(lambda: len(stage.proxy._listener._awaited) == 0, "no arrival")
+        assert stage.caused("client_closed") == 1
+
+
+async def test_arrivals_end_with_the_listener() -> None:
+    async with staged(handshakeTimeoutMillis=60_000, **ON) as stage:
+        client = await stage.client()
+        await stage.until(lambda: len(stage.proxy._listener._awaited) == 1, "an arrival")
+        await stage.proxy._listener.close()
+        assert await client.rest() == b""
+
+
+async def test_the_limit_of_one_address_counts_clients_and_not_the_balancer() -> None:
+    async with staged(maxConcurrentInboundConnectionsPerIp=2, **ON) as stage:
+        for number in range(4):
+            header = ProxyHeader(HostPort(f"203.0.113.{number // 2}", 40_000 + number), SERVER)
+            await connected(await through_a_balancer(stage, encode(header, 2)))
+        late = await through_a_balancer(stage, encode(ProxyHeader(HostPort("203.0.113.0", 1), SERVER), 1))
+        error = (await late.last_command()).error
+        assert error.error == ServerError.NotAllowedError
+        assert "maxConcurrentInboundConnectionsPerIp" in error.message
+        assert stage.proxy.counters.rejected_connections == 1
+
+
+async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
+    async with staged(maxConcurrentInboundConnections=2, **ON) as stage:
+        await connected(await through_a_balancer(stage, encode(HEADER, 1)))
+        await stage.client()
+        await stage.until(lambda: len(stage.proxy._listener._awaited) == 1, "an arrival")
+        late = await stage.client()
+        assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
+
+
+# --- towards brokers ------------------------------------------------------------------------------
+
+
+@dataclass
+class Begun:
+    """What the two kinds of connections to a broker begin with, and where the relayed client was."""
+
+    relayed: bytes
+    pooled: bytes
+    client: HostPort
+    proxy: HostPort
+
+
+async def begun(header: ProxyHeader | None, **keys: Any) -> Begun:
+    """Have one client relayed and another ask for a list."""
+    found: dict[bool, bytes] = {}
+
+    async def serve(peer: AsyncClient) -> None:
+        first = await until_connect(peer)
+        relayed = await connects_for_a_client(peer, first)
+        found[relayed] = first[:-4]
+        if not relayed:
+            await peer.send(empty_list(await request(peer)))
+        await peer.rest()
+
+    async with raw_broker(serve) as broker, staged(broker_port=broker.port, **keys) as stage:
+        client = await stage.client()
+        here, there = HostPort(*client.sock.getsockname()), HostPort(*client.sock.getpeername())
+        await client.send((encode(header, 2) if header else b"") + connect_frame(f"{LOOPBACK}:{broker.port}"))
+        await connected(client)
+        await (await stage.connected()).topics("demo/ns-00")
+        return Begun(found[True], found[False], here, there)
+
+
+async def until_connect(peer: AsyncClient) -> bytes:
+    """Read to the size of the CONNECT frame, with what stands before it."""
+    data = await peer.receive(1)
+    if data == b"P":
+        while not data.endswith(b"\r\n"):
+            data += await peer.receive(1)
+    elif data == b"\r":
+        data += await peer.receive(15)
+        data += await peer.receive(int.from_bytes(data[14:16], "big"))
+    else:
+        return data + await peer.receive(3)
+    return data + await peer.receive(4)
+
+
+async def connects_for_a_client(peer: AsyncClient, first: bytes) -> bool:
+    """Answer CONNECT; a relayed one says that a proxy is between."""
+    connect = command_of(first[-4:] + await peer.receive(int.from_bytes(first[-4:], "big"))).connect
+    await peer.send(CONNECTED)
+    return connect.HasField("proxy_version")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("header", [HEADER, SIX], ids=["IPv4", "IPv6"])
+async def test_brokers_are_told_what_the_header_said(version: int, header: ProxyHeader) -> None:
+    told = await begun(header, brokerHaProxyProtocolVersion=version, **BOTH)
+    assert told.relayed == encode(header, version)
+    assert told.pooled == encode(ProxyHeader(), version)
+
+
+async def test_brokers_are_told_where_a_client_without_a_header_is() -> None:
+    told = await begun(None, **BOTH)
+    assert told.relayed == encode(ProxyHeader(told.client, told.proxy), 1)
+    assert told.pooled == b"PROXY UNKNOWN\r\n"
+
+
+@pytest.mark.parametrize("keys", [{}, ON], ids=["off", "none"])
+async def test_brokers_that_expect_no_header_get_none(keys: dict[str, Any]) -> None:
+    told = await begun(None, **keys)
+    assert (told.relayed, told.pooled) == (b"", b"")
