@@ -289,6 +289,7 @@ REASONS: Final = (
         "once and closes its own connection.",
         (
             Rule(8, "… the broker leaves …", "broker 2, 1", None, "CONNECT …"),
+            Rule(1, "lookup: redirected to nobody", "broker 1, 3", None, "LOOKUP …"),
             Rule(4, "… the broker leaves instead of answering", "broker 2, 2", None, "…"),
         ),
     ),

@@ -17,7 +17,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
 from tests.support.raw_broker import raw_broker
 from tests.transcripts.model import CLIENT, END, SILENCE, Event, Transcript, Words
-from tests.transcripts.script import BROKER, NOBODY, OTHER, Answer, Answers, Broker, Do, Script, command, placed
+from tests.transcripts.script import BROKER, NOBODY, OTHER, Answers, Broker, Do, Script, command, placed
 
 _CONNECTED: Final = command(
     "CONNECTED", server_version="fake broker", protocol_version=21, max_message_size=5 * 1024 * 1024
@@ -106,42 +106,44 @@ class Bench:
         """Answer one connection of the proxy as the script says."""
         play = self._play
         assert play is not None
-        name, link = play.new_link(where)
         answers = play.script.answers if where == "broker" else play.script.other_answers
-        try:
-            await self._answer(peer, name, link, answers)
-        except Closed:
-            pass
-        except TimeoutError:
-            # A proxy that keeps its connections for later scripts.
-            return
-        finally:
-            link.ended.set()
-
-    async def _answer(self, peer: AsyncClient, name: str, link: _Link, answers: Answers) -> None:
-        counts: dict[int, int] = {}
-        while True:
-            got = await peer.frame()
-            link.events.append(self._words.event(name, "got", got))
+        # A connection that is closed in silence was only to see whether somebody listens. It has no place here, nor
+        # has one that a proxy keeps for later scripts.
+        with suppress(Closed, TimeoutError):
+            first = await peer.frame()
+            name, link = play.new_link(where)
             try:
-                asked = decode_command(got[8 : 8 + int.from_bytes(got[4:8], "big")])
-            except ProtocolError:
-                continue
-            known: tuple[Answer, ...] = answers.get(asked.type, ())
-            if not known and asked.type == pb.BaseCommand.CONNECT:
-                known = (_CONNECTED,)
-            if not known:
-                continue
-            counts[asked.type] = counts.get(asked.type, 0) + 1
-            answer = known[min(counts[asked.type], len(known)) - 1]
-            if isinstance(answer, Broker):
-                return
-            await peer.send(self._to(answer, asked))
+                await self._answer(peer, name, link, answers, first)
+            finally:
+                link.ended.set()
+
+    async def _answer(self, peer: AsyncClient, name: str, link: _Link, answers: Answers, first: bytes) -> None:
+        counts: dict[int, int] = {}
+        got = first
+        while True:
+            link.events.append(self._words.event(name, "got", got))
+            asked = _asked(got)
+            known = answers.get(asked.type, (_CONNECTED,) if asked.type == pb.BaseCommand.CONNECT else ())
+            if known:
+                counts[asked.type] = counts.get(asked.type, 0) + 1
+                answer = known[min(counts[asked.type], len(known)) - 1]
+                if isinstance(answer, Broker):
+                    return
+                await peer.send(self._to(answer, asked))
+            got = await peer.frame()
 
     def _to(self, answer: pb.BaseCommand, asked: pb.BaseCommand) -> bytes:
         built = placed(answer, self.places)
         request_id = request_id_of(asked)
         return frame(built) if request_id == REQUEST_ID_NONE else relay_answer(built, request_id)
+
+
+def _asked(got: bytes) -> pb.BaseCommand:
+    try:
+        return decode_command(got[8 : 8 + int.from_bytes(got[4:8], "big")])
+    except ProtocolError:
+        # What nobody knows gets no answer, as a PONG gets none.
+        return pb.BaseCommand(type=pb.BaseCommand.PONG)
 
 
 @asynccontextmanager
