@@ -156,21 +156,47 @@ def _docker_command(config: Path, version: str) -> list[str]:
     return [*command, "bin/pulsar", "standalone", *_STANDALONE_OPTIONS]
 
 
+class Standalone:
+    """A standalone whose ports and data are its own for good: it may be stopped and started again."""
+
+    def __init__(self, directory: Path, by_docker: bool, kind: Kind = DEFAULT) -> None:
+        service_port, web_port, bookie_port = free_ports(3)
+        config = _write_config(directory, service_port, web_port, kind.keys)
+        if by_docker:
+            self._command = _docker_command(config, kind.version)
+        else:
+            # A bookie knows its data by its port.
+            bookie = ["--bookkeeper-port", str(bookie_port)]
+            self._command = [*_java_command(directory, config, kind.class_path()), *bookie]
+        origin = f"pulsar {kind.version} standalone ({'docker' if by_docker else 'maven'})"
+        self.broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
+        self._admin = Admin(self.broker.admin_url, kind.admin_token)
+        self._log = directory / "broker.log"
+        self._process: ChildProcess | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it serves; raises ProcessFailedError."""
+        self._process = ChildProcess(self.broker.origin, self._command, self._log)
+        self._process.wait_ready(lambda: self._admin.is_serving(NAMESPACE), _READY_SECONDS)
+
+    def ensure_running(self) -> None:
+        """Raise ProcessFailedError if it has ended by itself."""
+        assert self._process is not None
+        self._process.ensure_running()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.stop(_STOP_SECONDS)
+
+
 @contextmanager
 def standalone(directory: Path, by_docker: bool, kind: Kind = DEFAULT) -> Iterator[Broker]:
     """Run a standalone in `directory` until the block ends; raises MissingToolError, ProcessFailedError."""
-    service_port, web_port = free_ports(2)
-    config = _write_config(directory, service_port, web_port, kind.keys)
-    command = (
-        _docker_command(config, kind.version) if by_docker else _java_command(directory, config, kind.class_path())
-    )
-    origin = f"pulsar {kind.version} standalone ({'docker' if by_docker else 'maven'})"
-    broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
-    admin = Admin(broker.admin_url, kind.admin_token)
-    process = ChildProcess(origin, command, directory / "broker.log")
+    made = Standalone(directory, by_docker, kind)
     try:
-        process.wait_ready(lambda: admin.is_serving(NAMESPACE), _READY_SECONDS)
-        yield broker
-        process.ensure_running()
+        made.start()
+        yield made.broker
+        made.ensure_running()
     finally:
-        process.stop(_STOP_SECONDS)
+        made.stop()
