@@ -7,8 +7,9 @@ import asyncio
 import gc
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -35,16 +36,20 @@ from proxy.hangup import HangupWatcher
 from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.list_sizes import ListSizes
+from proxy.live import Live
 from proxy.log import Logger
+from proxy.log_level import LogLevel
 from proxy.lookups import LookupService
 from proxy.metrics import MetricSources, ProxyMetrics
 from proxy.process_memory import container_limit_bytes
 from proxy.pump import Pump
 from proxy.refusals import RefusalLog
+from proxy.relay_log import RelayLog
 from proxy.schemas import SchemaService
 from proxy.send_buffers import SendBuffers
 from proxy.server import Listener
 from proxy.sessions import Sessions
+from proxy.shutdown import Phase
 from proxy.target import BrokerAddress, TargetValidator
 from proxy.tasks import TaskScope
 from proxy.tls.arrivals import Arrival, Arrivals
@@ -58,7 +63,11 @@ from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
 from proxy.version import VERSION
-from proxy.web import Readiness, WebPort, start_web
+from proxy.web.broker_ports import BrokerPorts, is_loopback
+from proxy.web.clients import Guard
+from proxy.web.pages import PageTable, Readiness, document_page, own_pages
+from proxy.web.port import WebParts, WebPort, start_web
+from proxy.web.settings import web_limits
 from proxy.write_watch import WriteWatch
 
 TICK_SECONDS: Final = 1.0
@@ -80,7 +89,8 @@ class Proxy:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
-        self.restart_needed: tuple[str, ...] = ()
+        self.pending: Mapping[str, str] = {}
+        self.phase = Phase.SERVING
         self._log = log
         self._loop = loop
         self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
@@ -88,6 +98,8 @@ class Proxy:
         self.usage = UsageBook(loop, names=self.identities.names)
         self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
+        self.log_level = LogLevel(log, loop, config.log_level)
+        self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self._sizes = ListSizes(limits.first_estimate(config))
         self.readiness = Readiness()
         self.heap_waits = LimiterMetrics(loop.time)
@@ -116,6 +128,12 @@ class Proxy:
             config.broker_proxy_allowed_host_names,
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
+            self._names,
+        )
+        self._web_validator = TargetValidator(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_web_service_allowed_target_ports,
             self._names,
         )
         version = limits.header_version(config)
@@ -156,6 +174,7 @@ class Proxy:
             limits.write_limits(config),
             log,
         )
+        self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays, self._shown)
         self._metric_sources = self._sources()
         self._services = self._client_services()
         headers = config.ha_proxy_protocol_enabled
@@ -175,6 +194,8 @@ class Proxy:
         )
         self._scope = TaskScope(lambda error: self.counters.internal_error(error, "clock"))
         self._web: WebPort | None = None
+        self._broker_listeners: list[Listener] = []
+        self._broker_arrivals: list[Arrivals] = []
         self._control: ControlSocket | None = None
         self.port = 0
         self.tls_port = 0
@@ -196,7 +217,7 @@ class Proxy:
         self.port = self._listener.open(config.bind_address, config.service_port, config.accept_backlog)
         if config.service_port_tls is not None:
             self.tls_port = self._tls_listener.open(config.bind_address, config.service_port_tls, config.accept_backlog)
-            self._log.info("listening for clients with tls", host=config.bind_address, port=self.tls_port)
+            self._log.info("listening for clients with tls", host=config.bind_address, tls_port=self.tls_port)
         self.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()
@@ -207,21 +228,31 @@ class Proxy:
             self._loop,
             config.control_socket_path,
             self.port,
-            self._shown,
+            self.live.answers(),
             self._log,
             lambda error: self.counters.internal_error(error, "control"),
         )
         metrics = ProxyMetrics(config.cluster_name, self._metric_sources)
-        self._web = await start_web(config, metrics.render, self.readiness)
+        self._web = await start_web(self._web_parts(metrics.render))
         self._log.info("listening for http", host=config.bind_address, web_port=self._web.port)
         self._note_budget()
 
-    async def stop(self) -> None:
-        """Stop accepting, let requests under way end until `shutdownDrainMillis`, and close everything."""
-        self.readiness.draining = True
-        await self._listener.close()
-        await self._tls_listener.close()
-        await self.sessions.drain(self.config.shutdown_drain_millis / 1000)
+    def enter(self, phase: Phase, *, ready: bool) -> None:
+        """Hear how far the end of the proxy is, and whether readiness probes are still to succeed."""
+        self.phase = phase
+        self.readiness.draining = not ready
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Stop accepting, let requests under way end until the drain is over, and close everything.
+
+        Without `drain_seconds` it takes `shutdownDrainMillis` at most.
+        """
+        if self.phase is not Phase.CLOSING:
+            self.enter(Phase.DRAINING, ready=False)
+        for listener in (self._listener, self._tls_listener, *self._broker_listeners):
+            await listener.close()
+        millis = self.config.shutdown_drain_millis
+        await self.sessions.drain(millis / 1000 if drain_seconds is None else drain_seconds)
         await self._services.requests.topic_lists.close()
         await self.pool.close()
         await self.identities.close()
@@ -229,12 +260,14 @@ class Proxy:
         await self._names.close()
         self.close_control()
         await self.tls_files.close()
-        if self._arrivals is not None:
-            await self._arrivals.close()
+        for arrivals in (self._arrivals, *self._broker_arrivals):
+            if arrivals is not None:
+                await arrivals.close()
         self._scope.cancel()
         await self._scope.emptied()
         if self._web is not None:
             await self._web.close()
+        self.log_level.end()
         self.limiter.close()
         self.hangup.close()
         self.pump.close()
@@ -264,6 +297,7 @@ class Proxy:
             self._collect_cycles(now)
             await self.writes.sweep(now)
             self.refusals.flush()
+            self.relay_log.tick(now)
             self._rates.tick(now, self.counters.list_outcomes)
 
     def _collect_cycles(self, now: float) -> None:
@@ -278,13 +312,13 @@ class Proxy:
         return top_document(
             TopSources(
                 config=self.config,
-                restart_needed=self.restart_needed,
+                restart_needed=tuple(self.pending),
                 metrics=self._metric_sources,
                 sessions=self.sessions,
                 usage=self.usage,
                 refusals=self.refusals,
                 rates=self._rates,
-                draining=self.readiness.draining,
+                state=self.phase,
                 brokers=self.brokers.shown(),
                 uptime_seconds=self._loop.time() - self._started_at,
                 port=self.port,
@@ -293,10 +327,11 @@ class Proxy:
 
     # --- live changes (`proxy.reload` says which key needs which) -----------------------------------
 
-    def take_config(self, config: Config, restart_needed: Sequence[str]) -> None:
-        """Keep the configuration in force, and the keys whose new value waits for a restart."""
+    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
+        """Keep the configuration in force, and the values that wait for a restart, for human eyes (None: the same)."""
         self.config = config
-        self.restart_needed = tuple(restart_needed)
+        if pending is not None:
+            self.pending = pending
         self.counters.config_applied_at = time.time()
 
     def apply_limiter(self, config: Config) -> None:
@@ -353,6 +388,16 @@ class Proxy:
             config.broker_proxy_allowed_ip_addresses,
             config.broker_proxy_allowed_target_ports,
         )
+        self._web_validator.apply(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_web_service_allowed_target_ports,
+        )
+
+    def apply_web(self, config: Config) -> None:
+        """Change times of what is passed on by the web ports."""
+        if self._web is not None:
+            self._web.apply(web_limits(config))
 
     def apply_budget(self, config: Config) -> None:
         """Add the worst case up anew."""
@@ -360,8 +405,12 @@ class Proxy:
         self._note_budget()
 
     def apply_log_level(self, config: Config) -> None:
-        """Write lines of another level from now on."""
-        self._log.set_level(config.log_level)
+        """Write lines of another level from now on, or when the level for a while is over."""
+        self.log_level.configure(config.log_level)
+
+    def apply_relay_log(self, config: Config) -> None:
+        """Show more or less of relays that begin from now on."""
+        self.relay_log.set_level(int(config.proxy_log_level))
 
     # --- parts --------------------------------------------------------------------------------------
 
@@ -369,12 +418,12 @@ class Proxy:
         """Look at the files of certificates soon."""
         self.tls_files.look()
 
-    def _new_client(self, address: str, header: ProxyHeader | None) -> ClientConnection:
-        return ClientConnection(self._services, address, header)
+    def _new_client(self, address: str, header: ProxyHeader | None, target: str = "") -> ClientConnection:
+        return ClientConnection(self._services, address, header, target)
 
-    def _tls_arrivals(self) -> Arrivals:
+    def _tls_arrivals(self, target: str = "") -> Arrivals:
         def became_client(arrival: Arrival) -> ClientConnection:
-            client = self._new_client(arrival.client_address, arrival.header)
+            client = self._new_client(arrival.client_address, arrival.header, target)
             self.sessions.became_client(arrival, client)
             return client
 
@@ -387,6 +436,61 @@ class Proxy:
             became_client,
             self.counters,
             self._log,
+        )
+
+    def _listen_for_broker(self, port: int, broker: BrokerAddress, tls: bool) -> int:
+        """Join who comes to `port` to `broker`; raises OSError if the port cannot be had."""
+        arrivals = self._tls_arrivals(str(broker)) if tls else None
+        listener = Listener(
+            self._loop,
+            self.sessions,
+            self.counters,
+            self._log,
+            self._options,
+            partial(self._new_client, target=str(broker)),
+            arrivals,
+            proxy_headers=self.config.ha_proxy_protocol_enabled,
+        )
+        port = listener.open(self.config.bind_address, port, self.config.accept_backlog)
+        self._broker_listeners.append(listener)
+        if arrivals is not None:
+            self._broker_arrivals.append(arrivals)
+        return port
+
+    def _pages(self, render_metrics: Callable[[], bytes]) -> PageTable:
+        pages = own_pages(self.config.status_file_path, render_metrics, self.readiness)
+        for document in self.live.documents():
+            pages.add(document_page(document, self.config))
+        return pages
+
+    def _web_parts(self, render_metrics: Callable[[], bytes]) -> WebParts:
+        config, clients = self.config, self.identities.clients
+        return WebParts(
+            config=config,
+            pages=self._pages(render_metrics),
+            direct=self.limiter.direct,
+            charging=self._charging,
+            refusals=self.refusals,
+            usage=self.usage,
+            writes=self.writes,
+            validator=self._web_validator,
+            hangup=self.hangup,
+            counters=self.counters,
+            log=self._log,
+            lookups=BrokerPorts(
+                config.http_lookup_ports,
+                self._listen_for_broker,
+                self._loop.time,
+                self._log,
+                advertised=config.advertised_address,
+                loopback=is_loopback(config.bind_address),
+                tls_to_brokers=config.tls_enabled_with_broker,
+                tls_ports=config.service_port_tls is not None,
+            ),
+            guard=Guard(clients) if clients is not None else None,
+            own=self.identities.own,
+            tls_server=self.tls_files.web,
+            tls_client=self.tls_files.broker_client if config.tls_enabled_with_broker else None,
         )
 
     def _client_services(self) -> ClientServices:
@@ -411,6 +515,7 @@ class Proxy:
                 self.identities.introductions,
                 config.broker_proxy_read_timeout_ms / 1000,
                 self.watch_limits,
+                self.relay_log,
             ),
             sessions=self.sessions,
             server_version=self.identities.introductions.versions.server_version,

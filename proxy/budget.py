@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from limiter.shares import MAX_IDLE_DEBTORS
+from protocol.command_walker import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config
+from proxy.relay_log import NAMES_BYTES
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
+# What TLS adds to a connection at most: OpenSSL's object (16 KiB at rest), a record that is not whole and a small read
+# behind it (22 KiB), and a record that the kernel has not taken (17 KiB).
+TLS_CONNECTION_BYTES: Final = 56 * 1024
 # Half a frame (4 KiB) and unread answers (4 KiB) of a client that makes use of both.
 UNFINISHED_BYTES: Final = 8 * 1024
 # Six marks of four numbers and what they are kept in, for a client that something waits for.
@@ -63,6 +68,11 @@ def _connections(config: Config) -> Iterator[BudgetLine]:
     yield BudgetLine("connections at rest", key, clients * CONNECTION_AT_REST_BYTES)
     yield BudgetLine("unfinished frames, unread answers", key, clients * UNFINISHED_BYTES)
     yield BudgetLine("books of writers", key, clients * WRITER_BYTES)
+    ends = clients * ((config.service_port_tls is not None) + config.tls_enabled_with_broker)
+    if config.tls_enabled_with_broker:
+        ends += brokers
+    if ends:
+        yield BudgetLine("TLS connections", key, ends * TLS_CONNECTION_BYTES)
     yield BudgetLine("kernel send buffers", "clientSocketSendBufferBytes", clients * 2 * kernel_bytes)
     yield BudgetLine("relays, both directions stalled", "relayBufferBytes", clients * 2 * config.relay_buffer_bytes)
     if config.authentication_enabled and config.forward_authorization_credentials:
@@ -72,6 +82,9 @@ def _connections(config: Config) -> Iterator[BudgetLine]:
     yield BudgetLine(
         "broker connections", "brokerConnectionsTotal", brokers * (BROKER_CONNECTION_BYTES + 2 * receive_bytes)
     )
+    if config.proxy_log_level != "0":
+        # Until a reload that turns it on, nothing of this is there.
+        yield BudgetLine("relayed commands that are shown", "proxyLogLevel", NAMES_BYTES + clients * 2 * HEAD_BYTES)
 
 
 def _requests(config: Config) -> Iterator[BudgetLine]:

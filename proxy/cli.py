@@ -1,5 +1,5 @@
-"""The command line: `serve`, `top`, `demo`, `check-config`, `print-config`. Exit code 2 stands for a configuration that
-is wrong.
+"""The command line: `serve`, `top`, `config`, `log-level`, `demo`, `check-config`, `print-config`. Exit code 2 stands
+for a configuration that is wrong.
 """
 
 import argparse
@@ -14,6 +14,8 @@ from proxy.version import VERSION
 BAD_CONFIG = 2
 FAILED = 1
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
+CONFIG_HELP = "show the configuration in force in a running proxy, and where each value came from"
+LOG_LEVEL_HELP = "show or change the log level of a running proxy"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +46,8 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
         )
         command.set_defaults(run=run)
     _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
+    _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
+    _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
     demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
     if with_demo:
         _add_demo_arguments(demo)
@@ -52,22 +56,47 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
 
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
-    where.add_argument("--config", metavar="FILE", help="its proxy.conf: where the socket is (with the environment)")
+    _add_where(parser)
     parser.add_argument("--once", action="store_true", help="show once and end")
     parser.add_argument("--json", action="store_true", help="one JSON document a line instead of a screen")
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default 1)")
     parser.set_defaults(run=_top)
 
 
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    _add_where(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
+    parser.set_defaults(run=_config)
+
+
+def _add_log_level(parser: argparse.ArgumentParser) -> None:
+    _add_where(parser)
+    parser.add_argument("level", nargs="?", choices=("debug", "info", "warning", "error"), help="without: show it")
+    parser.add_argument("--for", dest="seconds", type=_duration, metavar="S", help="return by itself after S seconds")
+    parser.set_defaults(run=_log_level)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
+    where.add_argument("--config", metavar="FILE", help="its proxy.conf: where the socket is (with the environment)")
+
+
+def _duration(text: str) -> float:
+    return _number(text, 86_400)
+
+
 def _seconds(text: str) -> float:
+    return _number(text, 3600)
+
+
+def _number(text: str, most: int) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected seconds from 0.1 to 3600")
+    if not 0.1 <= seconds <= most:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected seconds from 0.1 to {most}")
     return seconds
 
 
@@ -104,6 +133,7 @@ def _serve(options: argparse.Namespace) -> int:
     from proxy.auth.failures import SettingFault
     from proxy.log import adopt_stdlib_logging, open_log
     from proxy.serve import ignore_hangup, run
+    from proxy.systemd import manager_of_this_process
 
     ignore_hangup()
     log = open_log(config.log_level, config.log_format)
@@ -112,7 +142,7 @@ def _serve(options: argparse.Namespace) -> int:
         log.warning("configuration", detail=str(warning))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(config, log, lambda: _load(options)))
+            runner.run(run(config, log, lambda: _load(options), manager_of_this_process()))
     except ConfigError as error:
         return _report(error)
     except OSError as error:
@@ -152,6 +182,18 @@ def _top(options: argparse.Namespace) -> int:
     from proxy.top.command import run_top
 
     return run_top(options, os.environ)
+
+
+def _config(options: argparse.Namespace) -> int:
+    from proxy.top.inquiry import show_config
+
+    return show_config(options, os.environ)
+
+
+def _log_level(options: argparse.Namespace) -> int:
+    from proxy.top.inquiry import change_log_level
+
+    return change_log_level(options, os.environ)
 
 
 def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:

@@ -63,6 +63,8 @@ class ClientHandshake:
             )
             return
         self._state.enter(State.CONNECTING)
+        if self._client.target and not connect.HasField("proxy_to_broker_url"):
+            connect.proxy_to_broker_url = self._client.target
         if self._services.authentication is not None:
             # What follows CONNECT must wait: it is nobody's yet.
             self._client.hold(Hold.AUTHENTICATING)
@@ -176,7 +178,7 @@ class ClientHandshake:
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
-        relay = direct_mode.join(self._services.sessions.relay_ended, key=client.charged)
+        relay = direct_mode.join(self._services.sessions.relay_ended, key=client.charged, client=client.name)
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:
             self._watch_relay(relay, credentials)

@@ -50,7 +50,7 @@ def parse_conf(data: bytes) -> ConfFile:
     for number, text in _logical_lines(data.decode("latin-1")):
         key, value = _split(text)
         try:
-            entries.append(ConfEntry(_unescape(key), _unescape(value), number))
+            entries.append(ConfEntry(unescape(key), unescape(value), number))
         except ValueError as error:
             faults.append(ConfSyntaxFault(number, str(error), "\\u and four hexadecimal digits"))
     return ConfFile(tuple(entries), tuple(faults))
@@ -83,7 +83,8 @@ def _split(line: str) -> tuple[str, str]:
     return line[: found.start(1)], line[found.end() :]
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """Read the escapes of a key or value; raises ValueError with the text of a wrong one."""
     if "\\" not in text:
         return text
     return _SURROGATE_PAIR.sub(_join_surrogates, _ESCAPE.sub(_one_escape, text))

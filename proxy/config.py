@@ -16,10 +16,11 @@ from proxy import java_keys
 from proxy.conf_file import parse_conf
 from proxy.config_key import BadValue, Key, split_broker_urls
 from proxy.config_keys import ConfigKeys
+from proxy.environment import PREFIX, settings_of
+from proxy.secrets import shown_of_unknown
 
 Origin = Literal["default", "file", "env", "flag", "live"]
 
-ENVIRONMENT_PREFIX = "PULSAR_PREFIX_"
 _ENVIRONMENT = "environment"
 _FLAGS = "command line"
 _LIVE = "live change"
@@ -175,6 +176,13 @@ class Config(ConfigKeys):
             raise KeyError(name)
         return "default"
 
+    def place(self, key: Key[Any]) -> str:
+        """Tell where a key's value stands: `file:line`, a variable of the environment, or what else set it."""
+        setting = self._settings.get(key.name)
+        if setting is None:
+            return "default"
+        return setting.file if setting.line is None else f"{setting.file}:{setting.line}"
+
     def fault(self, name: str, got: str, expected: str) -> ConfigProblem:
         """Describe a fault that only the use of a key's value has shown, with the place where it was set."""
         setting = self._settings.get(name)
@@ -272,13 +280,18 @@ class _Loader:
             self._take_or_explain(setting)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
-        for name in sorted(environ):
-            if name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name):
-                self._take_or_explain(_Setting(name, _expanded(environ[name], environ), "env", _ENVIRONMENT))
-        for name in sorted(environ):  # the second pass: a prefixed name wins over a bare one
-            if name.startswith(ENVIRONMENT_PREFIX):
-                key = name.removeprefix(ENVIRONMENT_PREFIX)
-                self._take_or_explain(_Setting(key, _expanded(environ[name], environ), "env", _ENVIRONMENT))
+        def stands_in_file(name: str) -> bool:
+            # The file that comes with this proxy has each of its keys, and a file of the Java proxy's may be here.
+            return name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name)
+
+        for variable in settings_of(environ, stands_in_file):
+            prefixed = "" if variable.name == variable.key else f" ({PREFIX})"
+            setting = _Setting(variable.key, variable.value, "env", _ENVIRONMENT + prefixed)
+            if variable.fault:
+                got = repr(shown_of_unknown(variable.key, variable.value))
+                self.problem(setting.file, None, variable.key, got, variable.fault)
+            else:
+                self._take_or_explain(setting)
 
     def read_flags(self, overrides: Mapping[str, str]) -> None:
         for name, text in overrides.items():
@@ -297,10 +310,11 @@ class _Loader:
             # What becomes of it depends on other keys.
             self.unknown[setting.key] = setting
         elif reason := java_keys.UNSAFE_TO_IGNORE.get(setting.key):
-            got, expected = repr(setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
-            self.problem(setting.file, setting.line, setting.key, got, f"{expected}: {reason}")
+            got, expected = shown_of_unknown(setting.key, setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
+            self.problem(setting.file, setting.line, setting.key, repr(got), f"{expected}: {reason}")
         else:
-            self.warn(setting, "the Java proxy knows this key, this proxy does not: ignored")
+            why = java_keys.why_not(setting.key)
+            self.warn(setting, f"the Java proxy knows this key, this proxy does not: ignored; {why}")
 
     def _nearest(self, name: str) -> str | None:
         import difflib  # 8 ms that only a misspelt key should cost
@@ -320,7 +334,7 @@ class _Loader:
             try:
                 values[key.attribute] = key.parse(setting.text)
             except BadValue as error:
-                got = "(hidden)" if key.secret else repr(setting.text)
+                got = key.shown_text(setting.text) if key.secret else repr(key.shown_text(setting.text))
                 self.problem(setting.file, setting.line, key.name, got, str(error))
         return values
 
@@ -376,14 +390,6 @@ class _Loader:
 
     def where(self, key: Key[Any]) -> _Setting:
         return self.settings.get(key.name) or _Setting(key.name, key.default_text, "default", self.home)
-
-
-def _expanded(text: str, environ: Mapping[str, str]) -> str:
-    """Follow one `${OTHER}`, as the Pulsar image does; an unset OTHER is blank."""
-    text = text.strip()
-    if text.startswith("${") and text.endswith("}"):
-        return environ.get(text[2:-1], "")
-    return text
 
 
 def _check_discovery(loader: _Loader, urls: str, *, given: bool) -> None:

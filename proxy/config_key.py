@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, overload
 
+from proxy.secrets import HIDDEN, masked
+
 T = TypeVar("T")
 Since = Literal["pulsar", "pip-442", "ours"]
 
@@ -46,7 +48,8 @@ class Key(Generic[T]):
 
     `since`: "pulsar" means the Java proxy reads the same key with the same meaning, "pip-442" the six limits
     of that proposal, "ours" no other proxy has it. `dynamic` keys may change while the proxy runs. `better` says
-    in what a key of the Java proxy does more here (docs/compatibility.md).
+    in what a key of the Java proxy does more here, `less` what of it is not here and what the start says
+    (docs/compatibility.md).
     """
 
     name: str
@@ -60,6 +63,7 @@ class Key(Generic[T]):
     secret: bool = False
     required: bool = False
     better: str = ""
+    less: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a declaration that could never work."""
@@ -95,7 +99,11 @@ class Key(Generic[T]):
 
     def shown(self, value: T) -> str:
         """Write a value for human eyes: a secret stays hidden."""
-        return "(hidden)" if self.secret and value else self.kind.write(value)
+        return HIDDEN if self.secret and value else masked(self.kind.write(value))
+
+    def shown_text(self, text: str) -> str:
+        """Write a value that was not read, for human eyes."""
+        return HIDDEN if self.secret and text else masked(text)
 
     # Only __get__ is defined: the value in the instance's __dict__ goes first, so reading it costs no call.
     @overload
@@ -219,6 +227,25 @@ def ports() -> Kind[tuple[str, ...]]:
         "ports from 1 to 65535 separated by commas, or *",
         lambda item: item.isascii() and item.isdigit() and 1 <= int(item) <= 65535,
     )
+
+
+def port_numbers() -> Kind[tuple[int, ...]]:
+    """TCP ports and ranges of them, such as 6700-6709; blank is none."""
+    expected = "ports from 1 to 65535, or ranges such as 6700-6709, separated by commas"
+
+    def parse(value: str) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for item in filter(None, map(str.strip, value.split(","))):
+            first, _, last = item.partition("-")
+            last = last or first
+            if not (first.isascii() and last.isascii() and first.isdigit() and last.isdigit()):
+                raise BadValue(f"{expected} (wrong: {item})")
+            if not 1 <= int(first) <= int(last) <= 65535:
+                raise BadValue(f"{expected} (wrong: {item})")
+            found |= dict.fromkeys(range(int(first), int(last) + 1))
+        return tuple(found)
+
+    return Kind(expected, parse, write=lambda ports: ",".join(map(str, ports)))
 
 
 def words() -> Kind[tuple[str, ...]]:

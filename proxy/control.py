@@ -1,8 +1,8 @@
 """The control socket: a Unix socket of the operator's own, on which a running proxy says how it is.
 
 Rule: it can be opened by the proxy's own user alone, from its first moment on; it costs the proxy a bounded number of
-connections, bytes and seconds, whatever happens at its other end; it changes nothing. One line of JSON in
-(`{"show": "top"}`), one line out, then the end.
+connections, bytes and seconds, whatever happens at its other end. One line of JSON in (`{"show": "top"}`, or
+`{"change": "log-level", ...}`), one line out, then the end.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
@@ -31,7 +32,31 @@ _LONGEST_PATH_BYTES: Final = 107  # sockaddr_un of Linux, less the 0 at its end
 _PRIVATE: Final = 0o700
 
 Show = Callable[[], Mapping[str, object]]
+# Gets the whole request; raises ValueError with a text for who asked.
+Change = Callable[[Mapping[str, Any]], Mapping[str, object]]
 Report = Callable[[BaseException], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What may be asked for, by name: documents to show, and things to change."""
+
+    show: Mapping[str, Show]
+    change: Mapping[str, Change] = field(default_factory=dict)
+
+    @property
+    def expected(self) -> str:
+        """Name every request there is."""
+        kinds = (("show", self.show), ("change", self.change))
+        return ", ".join(f'{{"{kind}": "{name}"}}' for kind, names in kinds for name in names)
+
+    def find(self, request: Mapping[str, Any]) -> tuple[str, Callable[[], Mapping[str, object]]] | None:
+        """Give the name of what is asked for, and how to have it; None if there is no such thing."""
+        for kind, names in (("show", self.show), ("change", self.change)):
+            name = request.get(kind)
+            if isinstance(name, str) and name in names:
+                return name, self.show[name] if kind == "show" else partial(self.change[name], request)
+        return None
 
 
 def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterator[Path]:
@@ -75,12 +100,12 @@ class ControlSocket:
 
 
 async def open_control(
-    loop: asyncio.AbstractEventLoop, setting: str, port: int, show: Show, log: Logger, report: Report
+    loop: asyncio.AbstractEventLoop, setting: str, port: int, answers: Answers, log: Logger, report: Report
 ) -> ControlSocket | None:
     """Listen where `controlSocketPath` says; None if it says `none`, or if none of the default places can be used.
 
-    `report` hears of it when `show` fails. Raises OSError naming the key if the path it sets cannot be used, or if
-    another proxy is listening there.
+    `report` hears of it when one of `answers` fails. Raises OSError naming the key if the path it sets cannot be used,
+    or if another proxy is listening there.
     """
     problem: OSError | None = None
     for path in control_paths(setting, port, os.environ):
@@ -95,7 +120,7 @@ async def open_control(
             continue
         log.info("listening for control", path=str(path))
         exchanges: set[_Exchange] = set()
-        server = await loop.create_unix_server(partial(_Exchange, loop, show, report, exchanges), sock=listening)
+        server = await loop.create_unix_server(partial(_Exchange, loop, answers, report, exchanges), sock=listening)
         return ControlSocket(server, path, exchanges)
     if problem is not None:
         # Nobody asked for it by name: a container without a writable directory is no reason not to serve.
@@ -175,10 +200,10 @@ class _Exchange(asyncio.Protocol):
     """One request and its answer; whatever the other side does, it is over after `EXCHANGE_SECONDS`."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, show: Show, report: Report, exchanges: "set[_Exchange]"
+        self, loop: asyncio.AbstractEventLoop, answers: Answers, report: Report, exchanges: "set[_Exchange]"
     ) -> None:
         self._loop = loop
-        self._show = show
+        self._answers = answers
         self._report = report
         self._exchanges = exchanges
         self._request = bytearray()
@@ -225,16 +250,20 @@ class _Exchange(asyncio.Protocol):
         except orjson.JSONDecodeError:
             self._reply({"error": "expected a line of JSON"})
             return
-        if not isinstance(request, dict) or request.get("show") != "top":
-            self._reply({"error": 'expected {"show": "top"}'})
+        found = self._answers.find(request) if isinstance(request, dict) else None
+        if found is None:
+            self._reply({"error": f"expected {self._answers.expected}"})
             return
+        name, give = found
         try:
-            shown = self._show()
+            given = give()
+        except ValueError as error:
+            self._reply({"error": str(error)})
         except Exception as error:
             self._report(error)
             self._reply({"error": "internal error, see the proxy's log"})
-            return
-        self._reply({"top": shown})
+        else:
+            self._reply({name: given})
 
     def _reply(self, answer: Mapping[str, object]) -> None:
         assert self._transport is not None

@@ -29,7 +29,9 @@ from proxy.errors import (
 )
 from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions
+from proxy.logged_relay import LoggedRelay, LoggedWatchedRelay
 from proxy.relay import Relay
+from proxy.relay_log import RelayLog
 from proxy.target import BrokerAddress, TargetValidator, parse_address
 from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
@@ -86,7 +88,9 @@ class DirectMode:
         introductions: Introductions,
         read_timeout_seconds: float,
         watch: WatchLimits,
+        relay_log: RelayLog | None = None,
     ) -> None:
+        self._relay_log = relay_log
         self._loop = loop
         self._shared = shared
         self._hangup = hangup
@@ -135,10 +139,21 @@ class DirectMode:
         """Change the read timeout of relays made from now on."""
         self._read_timeout_seconds = read_timeout_seconds
 
-    def join(self, on_end: Callable[[Relay, DisconnectCause], None], *, key: Hashable = None) -> Relay:
+    def join(
+        self, on_end: Callable[[Relay, DisconnectCause], None], *, key: Hashable = None, client: str = "?"
+    ) -> Relay:
         """Make the relay that will own both sockets; memory for its watch frames is asked for in the name of `key`."""
         common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
-        return WatchedRelay(*common, watch=self._watch, key=key) if self._watch.enabled else Relay(*common)
+        log, watch = self._relay_log, self._watch
+        relay: Relay
+        if log is not None and log.level:
+            logged = LoggedWatchedRelay(*common, watch=watch, key=key) if watch.enabled else LoggedRelay(*common)
+            logged.relay_log = log
+            relay = logged
+        else:
+            relay = WatchedRelay(*common, watch=watch, key=key) if watch.enabled else Relay(*common)
+        relay.client_name = client
+        return relay
 
     async def _dial(self, url: str, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
         target = parse_address(url, tls=self._rules.tls)

@@ -59,7 +59,8 @@ class Instrument:
     """One metric: its name without `_total`, its kind, what it means and where its numbers are.
 
     `read` gives one number per tuple of label values; a summary's gives the limiter's wait times instead.
-    `created`: a `_created` sample is exported too, as upstream's client library does.
+    `created`: a `_created` sample is exported too, as upstream's client library does. `better` says in what a metric
+    of upstream's proxy tells more here (docs/compatibility.md).
     """
 
     name: str
@@ -70,6 +71,7 @@ class Instrument:
     labels: tuple[str, ...] = ()
     unit: str = ""
     created: bool = False
+    better: str = ""
     origin: Literal["PIP-442", "pulsar", "ours"] = "ours"
 
     @property
@@ -88,14 +90,14 @@ def _pip_442(name: str, kind: Kind, text: str, read: Callable[[MetricSources], f
 def _wait_time(name: str, text: str, waits: Callable[[MetricSources], LimiterMetrics]) -> Instrument:
     return Instrument(
         TOPIC_LIST + name, "summary", text, waits=waits, labels=("quantile",), unit="milliseconds",
-        created=True, origin="PIP-442",
+        created=True, better="fractions of a millisecond, which upstream cuts off", origin="PIP-442",
     )  # fmt: skip
 
 
-def _classic(name: str, text: str, kind: Kind = "counter") -> Instrument:
+def _classic(name: str, text: str, kind: Kind = "counter", better: str = "") -> Instrument:
     return Instrument(
         f"pulsar_proxy_{name}", kind, text, lambda s: {(): getattr(s.counters, name)},
-        unit="bytes" if name.endswith("_bytes") else "", origin="pulsar",
+        unit="bytes" if name.endswith("_bytes") else "", created=kind == "counter", better=better, origin="pulsar",
     )  # fmt: skip
 
 
@@ -162,16 +164,20 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     _classic("new_connections", "Client connections accepted."),
     _classic("rejected_connections", "Client connections refused by a limit on their number."),
     _classic("binary_ops", "Commands of lookup-mode clients."),
-    _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients."),
+    _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients.",
+             better="up to date; upstream's moves in lumps of a GiB while it splices"),
     _classic("lookup_requests", "Topic lookups asked for."),
     _classic("partitions_metadata_requests", "Partition metadata asked for."),
     _classic("get_topics_of_namespace_requests", "Topic lists asked for."),
     _classic("get_schema_requests", "Schemas asked for."),
-    _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work."),
+    _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
     _classic("rejected_partitions_metadata_requests",
-             "Partition metadata requests refused by the limit on requests in work."),
+             "Partition metadata requests refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
     _classic("rejected_get_topics_of_namespace_requests",
-             "Topic list requests refused by the limit on requests in work."),
+             "Topic list requests refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
 
     Instrument("pulsar_authentication_success", "counter", "Clients that proved a role.",
                lambda s: s.counters.authentication.successes,
@@ -210,6 +216,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
 
     _labelled("disconnects", "cause", "Connections ended, clients' and brokers', by cause.",
               lambda c: c.disconnects),
+    _gauge("client_awaited_headers", "Connections whose PROXY header has not come yet (haProxyProtocolEnabled).",
+           lambda c: c.awaited_headers),
     _gauge("client_writers", "Clients for whom something waited to be written at the last look, once a second.",
            lambda c: c.writers),
     _gauge("client_stalled_readers", "Those of them that took no byte for more than a second.",
@@ -235,6 +243,21 @@ INSTRUMENTS: tuple[Instrument, ...] = (
               lambda c: c.watch.overshoots),
     _counted("watch_unwalkable", "Relayed connections whose broker's bytes are no frames: no longer looked at.",
              lambda c: c.watch.unwalkable),
+    _labelled("http_answers", "status", "Answers given on the web ports, by class of status; not those of own pages.",
+              lambda c: c.web.answers),
+    _labelled("http_refused_requests", "reason", "Requests that were refused on the web ports.",
+              lambda c: c.web.refused),
+    _labelled("http_bytes", "direction", "Bytes of bodies passed on by the web ports.",
+              lambda c: {"to_broker": c.web.bytes_to_brokers, "to_client": c.web.bytes_to_clients}),
+    _gauge("http_requests_in_work", "Requests being passed on now.", lambda c: c.web.in_work),
+    _gauge("http_tunnels", "WebSockets being passed through now.", lambda c: c.web.tunnels),
+    _counted("http_redirects", "Redirects of brokers that were followed for clients.", lambda c: c.web.redirects),
+    _counted("http_server_failures", "Times a web server could not be reached, or broke off.",
+             lambda c: c.web.server_failures),
+    _counted("http_cut_answers", "Answers cut off for clients: the broker broke off, or time was over.",
+             lambda c: c.web.cut_answers),
+    _counted("http_lists_refused", "Topic lists over HTTP that got no direct memory.",
+             lambda c: c.web.lists_refused),
     Instrument("pulsar_proxy_broker_connections", "gauge", "Request connections to brokers by state.",
                lambda s: {(state,): n for state, n in s.counters.broker_connection_states().items()},
                labels=("state",)),

@@ -120,6 +120,9 @@ class _SealedWrite(_Write):
         endpoint = self.endpoint
         if endpoint.write_pending:
             return Step.FULL
+        if self.position >= self.body.size:
+            # The last of it has left since.
+            return Step.WENT_ON
         # Half of a send buffer is the kernel's own books.
         room = self._send_buffer_bytes // 2 - endpoint.kernel_queue_bytes()
         count = SEALED_STEP_BYTES if room > SEALED_STEP_BYTES + SEALED_OVERHEAD_BYTES else SMALL_SEALED_STEP_BYTES

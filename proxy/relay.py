@@ -8,17 +8,18 @@ to the slow side until it has left (no copy is made, and two relays never share 
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import NamedTuple
 
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
-from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer
+from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, peer_name
 
 
 class RelayEnd(Endpoint):
     """One side of a relayed pair: what it reads goes to `peer`."""
 
-    __slots__ = ("_bulk", "_closed_cause", "busy_bytes", "peer", "received", "relay")
+    __slots__ = ("_bulk", "_closed_cause", "busy_bytes", "peer", "reads", "received", "relay")
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class RelayEnd(Endpoint):
         self._closed_cause = closed_cause
         self.relay = relay
         self.received = 0
+        self.reads = 0
         self._bulk = False
         self.busy_bytes = LARGE_READ_BYTES
         self.peer: RelayEnd = self
@@ -53,6 +55,7 @@ class RelayEnd(Endpoint):
     def buffer_updated(self, nbytes: int) -> None:
         """Pass the bytes on, and stop reading if the other side did not take them all."""
         self.received += nbytes
+        self.reads += 1
         peer = self.peer
         if peer.transport is None or self.cause is not None:
             return
@@ -110,6 +113,13 @@ class RelayEnd(Endpoint):
         return error
 
 
+class RelayRates(NamedTuple):
+    """What a client sent between the last two looks, a second: reads of its socket, and bytes."""
+
+    reads: float
+    size_bytes: float
+
+
 class Relay:
     """A client and its broker, joined. `on_end` is called once, when the client's side is gone."""
 
@@ -121,8 +131,12 @@ class Relay:
         "_on_end",
         "_read_timeout_seconds",
         "_seen",
+        "_told_at",
         "broker",
+        "broker_name",
         "client",
+        "client_name",
+        "rates",
     )
 
     def __init__(
@@ -134,7 +148,7 @@ class Relay:
         read_timeout_seconds: float,
         on_end: Callable[["Relay", DisconnectCause], None],
     ) -> None:
-        self.client = RelayEnd(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
+        self.client = self.make_client_end(loop, shared, hangup)
         self.broker = self.make_broker_end(loop, shared, hangup)
         self.client.peer = self.broker
         self.broker.peer = self.client
@@ -144,7 +158,15 @@ class Relay:
         self._finished: RelayEnd | None = None
         self._seen = 0
         self._at_last_look = -1
-        self._idle_since = loop.time()
+        self._idle_since = self._told_at = loop.time()
+        self.client_name = self.broker_name = "?"
+        self.rates = RelayRates(0.0, 0.0)
+
+    def make_client_end(
+        self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
+    ) -> RelayEnd:
+        """Make the side that reads the client."""
+        return RelayEnd(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
 
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
@@ -160,6 +182,7 @@ class Relay:
         to_broker: bytes,
     ) -> None:
         """Take over both transports, send what came behind the handshakes, and read on."""
+        self.broker_name = peer_name(broker)
         for end, transport in ((self.client, client), (self.broker, broker)):
             end.adopt(transport)
             transport.set_protocol(end)
@@ -180,7 +203,8 @@ class Relay:
         self._read_timeout_seconds = seconds
 
     def tick(self, now: float) -> None:
-        """End a pair in which no byte has moved for the read timeout."""
+        """Take the rates since the last time, and end a pair in which no byte has moved for the read timeout."""
+        self._take_rates(now)
         self._flush_counters()
         seen = self.client.received + self.broker.received
         if seen != self._seen or self.broker.waits_for_memory:
@@ -231,6 +255,12 @@ class Relay:
         if end is self.client:
             self._flush_counters()
             self._on_end(self, cause)
+
+    def _take_rates(self, now: float) -> None:
+        seconds = now - self._told_at
+        if seconds > 0:
+            self.rates = RelayRates(self.client.reads / seconds, self.client.received / seconds)
+            self._told_at, self.client.reads = now, 0
 
     def _flush_counters(self) -> None:
         counters, client, broker = self._counters, self.client, self.broker

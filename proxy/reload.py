@@ -5,17 +5,18 @@ key. Each dynamic key is in `APPLIED_BY` with the parts that take it; the whole 
 no request sees half of it. Keys that need a restart keep the value in force until then.
 """
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from proxy.app import Proxy
 from proxy.config import Config, ConfigError
 from proxy.config_key import Key
+from proxy.config_page import pending_values
 from proxy.errors import ProxyError
 from proxy.log import Logger
+from proxy.shutdown import Phase
 from proxy.tasks import TaskScope
+from proxy.threads import in_thread
 
 LoadConfig = Callable[[], Config]
 Part = Callable[[Proxy, Config], None]
@@ -27,10 +28,12 @@ _LIMITER: Final[tuple[Part, ...]] = (Proxy.apply_limiter,)
 _MEMORY: Final[tuple[Part, ...]] = (Proxy.apply_limiter, Proxy.apply_topic_lists, Proxy.apply_budget)
 _BROKERS: Final[tuple[Part, ...]] = (Proxy.apply_broker_pool,)
 _TARGETS: Final[tuple[Part, ...]] = (Proxy.apply_targets,)
+_WEB: Final[tuple[Part, ...]] = (Proxy.apply_web,)
 
 # Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
 APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "logLevel": (Proxy.apply_log_level,),
+    "proxyLogLevel": (Proxy.apply_relay_log, Proxy.apply_budget),
     "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
     "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
     "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (Proxy.apply_limiter, Proxy.apply_topic_lists),
@@ -73,7 +76,13 @@ APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "brokerProxyAllowedHostNames": _TARGETS,
     "brokerProxyAllowedIPAddresses": _TARGETS,
     "brokerProxyAllowedTargetPorts": _TARGETS,
+    "brokerWebServiceAllowedTargetPorts": _TARGETS,
+    "httpProxyTimeout": _WEB,
+    "httpRequestsLimitEnabled": _WEB,
+    "httpRequestsMaxPerSecond": _WEB,
+    "maxConcurrentHttpRequests": (*_WEB, Proxy.apply_budget),
     # Read when it is needed, from the configuration in force.
+    "shutdownPreDrainMillis": (),
     "shutdownDrainMillis": (),
 }
 
@@ -86,7 +95,7 @@ def apply(proxy: Proxy, newer: Config, log: Logger) -> None:
     old = proxy.config
     differing = list(old.differences(newer))
     config = old.adopt(newer)
-    proxy.take_config(config, [key.name for key in differing if not key.dynamic])
+    proxy.take_config(config, pending_values(config, newer))
     changed = [key for key in differing if key.dynamic]
     for part in _parts(changed):
         try:
@@ -113,10 +122,21 @@ class ConfigUnreadable(ProxyError):
     """The sources of the configuration were not read in time."""
 
 
+class ReloadListener(Protocol):
+    """Who is told of each reload."""
+
+    def reload_began(self) -> None:
+        """Hear that the configuration is being read again."""
+
+    def reload_ended(self, result: str) -> None:
+        """Hear what became of it: applied, refused or ignored."""
+
+
 class Reloader:
     """Reload when asked, one reload at a time; asked during one, read once more behind it."""
 
-    def __init__(self, proxy: Proxy, load: LoadConfig, log: Logger) -> None:
+    def __init__(self, proxy: Proxy, load: LoadConfig, log: Logger, listener: ReloadListener | None = None) -> None:
+        self._listener = listener
         self._proxy = proxy
         self._load = load
         self._log = log
@@ -143,23 +163,25 @@ class Reloader:
         try:
             while self._asked:
                 self._asked = False
-                await self._reload()
+                if self._listener is not None:
+                    self._listener.reload_began()
+                result = await self._reload()
+                if self._listener is not None:
+                    self._listener.reload_ended(result)
         finally:
             # In the step that saw nothing more to do: whoever asks after it starts anew.
             self._running = False
 
-    async def _reload(self) -> None:
+    async def _reload(self) -> str:
         reloads = self._proxy.counters.config_reloads
         try:
             newer = await self._read()
             if self._stopping():
-                return
+                return "ignored"
             apply(self._proxy, newer, self._log)
         except ConfigError as error:
-            reloads["refused"] += 1
             self._refuse(error)
         except Exception as error:
-            reloads["refused"] += 1
             self._log.error(REFUSED, detail=str(error))
             if not isinstance(error, ConfigUnreadable):
                 self._proxy.counters.internal_error(error, "reload")
@@ -167,7 +189,10 @@ class Reloader:
             reloads["applied"] += 1
             for warning in newer.warnings:
                 self._log.warning("configuration", detail=str(warning))
-            self._log.info("configuration reloaded", keys=list(self._proxy.restart_needed))
+            self._log.info("configuration reloaded", keys=list(self._proxy.pending))
+            return "applied"
+        reloads["refused"] += 1
+        return "refused"
 
     def _refuse(self, error: ConfigError) -> None:
         for problem in error.problems:
@@ -182,7 +207,7 @@ class Reloader:
         self._log.error(REFUSED, detail=f"faults: {len(error.problems)}")
 
     def _stopping(self) -> bool:
-        if not self._proxy.readiness.draining:
+        if self._proxy.phase is Phase.SERVING:
             return False
         self._proxy.counters.config_reloads["ignored"] += 1
         self._log.warning("reload ignored: the proxy is stopping")
@@ -190,29 +215,7 @@ class Reloader:
 
     async def _read(self) -> Config:
         """Read the sources off the loop, and not for ever: a file may be on a disk that hangs."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[Config] = loop.create_future()
-
-        def finish(config: Config | None, error: Exception | None) -> None:
-            if found.done():
-                return
-            if config is not None:
-                found.set_result(config)
-            elif error is not None:
-                found.set_exception(error)
-
-        def read() -> None:
-            try:
-                result: tuple[Config | None, Exception | None] = (self._load(), None)
-            except Exception as error:
-                result = (None, error)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(finish, *result)
-
-        # A thread of its own that nobody waits for: one of a pool would hold up the end of the process.
-        threading.Thread(target=read, name="reload", daemon=True).start()
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                return await found
+            return await in_thread(self._load, "reload", READ_SECONDS)
         except TimeoutError:
             raise ConfigUnreadable(f"not read within {READ_SECONDS:g} s") from None

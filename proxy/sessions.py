@@ -127,6 +127,10 @@ class Sessions:
         """Count the clients that are relayed."""
         return len(self._relays)
 
+    def all_relays(self) -> Iterator[Relay]:
+        """Yield the relays there are."""
+        return (session for session in self._addresses if isinstance(session, Relay))
+
     def apply(self, limits: SessionLimits) -> None:
         """Change limits and clocks for all, those connected included; nobody is closed for being one too many."""
         self._limits = limits

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from benchmarks.ladder.certificates import make_certificates
 from benchmarks.ladder.processes import LadderError
 from benchmarks.ladder.rows import ROWS, Scenario
-from benchmarks.ladder.servers import LOADGEN, Running, start, start_broker
+from benchmarks.ladder.secured import Secured
+from benchmarks.ladder.servers import LOADGEN, RUN, Running, start, start_broker
 
 Report = dict[str, float | str]
 
@@ -47,10 +49,21 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """The brokers of a run: the one behind the server, and the second of scenarios that have two."""
+    """The brokers of a run: the one behind the server, and the second of scenarios that have two. And their TLS."""
 
     broker: Running
     second: Running | None
+    secured: Secured | None = None
+
+    def target(self, running: Running) -> list[str]:
+        """Return the load generator's options that say whom to connect to, and how."""
+        if self.secured is None:
+            return ["--address", f"127.0.0.1:{running.port}"]
+        return ["--address", f"127.0.0.1:{running.tls_port}", *self.secured.load_options()]
+
+    def relay_port(self) -> int:
+        """Return the broker's port that a proxy is asked to relay to."""
+        return self.broker.tls_port if self.secured and self.secured.towards_broker else self.broker.port
 
     def addresses(self, running: Running) -> dict[str, str]:
         """Return what may stand in a scenario's options in braces."""
@@ -63,25 +76,32 @@ class Stage:
 def staged(scenario: Scenario) -> Iterator[Stage]:
     """Start the scenario's brokers and end them with the block."""
     with ExitStack() as stack:
+        secured = _secured(scenario)
         second = None
         if scenario.second is not None:
             second = start_broker("none", topics=scenario.topics, name="second", options=scenario.second)
             stack.enter_context(second.child)
         known = {"second": f"127.0.0.1:{second.port if second else 0}"}
         options = tuple(option.format_map(known) for option in scenario.broker)
-        broker = start_broker(scenario.data, topics=scenario.topics, options=options)
+        broker = start_broker(scenario.data, topics=scenario.topics, options=options, secured=secured)
         stack.enter_context(broker.child)
-        yield Stage(broker, second)
+        yield Stage(broker, second, secured)
+
+
+def _secured(scenario: Scenario) -> Secured | None:
+    if not scenario.tls:
+        return None
+    return Secured(make_certificates(RUN / "certificates"), towards_broker=scenario.tls == "both")
 
 
 def load(scenario: Scenario, row_name: str, running: Running, stage: Stage, seconds: float | None) -> Report:
     """Run the load generator once and return what it printed."""
     options = [option.format_map(stage.addresses(running)) for option in scenario.options]
-    command = [str(LOADGEN), scenario.command, "--address", f"127.0.0.1:{running.port}", *options]
+    command = [str(LOADGEN), scenario.command, *stage.target(running), *options]
     command += ["--topics", str(scenario.topics)]
     row = ROWS[row_name]
     if row.relayed or (scenario.relayed and row.server == "java"):
-        command += ["--via", f"127.0.0.1:{stage.broker.port}"]
+        command += ["--via", f"127.0.0.1:{stage.relay_port()}"]
     if scenario.kind == "memory":
         command += ["--pid", str(running.child.pid)]
     if scenario.timed and seconds is not None:
@@ -101,7 +121,7 @@ def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
         stage = stack.enter_context(staged(scenario))
         servers = {}
         for name in rows:
-            servers[name] = start(name, stage.broker, scenario.settings)
+            servers[name] = start(name, stage.broker, scenario.settings, stage.secured)
             stack.enter_context(servers[name].child)
         for name in rows:
             if ROWS[name].server == "java":
@@ -126,7 +146,7 @@ def memory(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
     for turn in range(repeats):
         for name in rows if turn % 2 == 0 else reversed(rows):
             with staged(scenario) as stage, ExitStack() as stack:
-                running = start(name, stage.broker, scenario.settings)
+                running = start(name, stage.broker, scenario.settings, stage.secured)
                 stack.enter_context(running.child)
                 report = load(scenario, name, running, stage, 10.0)
                 say(f"  {turn + 1}/{repeats} row {name}: {_brief(scenario, report)}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -62,13 +63,13 @@ class Child:
             self.process.kill()
             self.process.wait()
 
-    def wait_ready(self, port: int, seconds: float) -> float:
+    def wait_ready(self, port: int, seconds: float, context: ssl.SSLContext | None = None) -> float:
         """Return the seconds from start to the first CONNECTED on `port`; `LadderError` if it never comes."""
         deadline = self.started + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 break
-            if handshake(port):
+            if handshake(port, context):
                 return time.monotonic() - self.started
             time.sleep(READY_POLL_SECONDS)
         raise LadderError(f"{self.name} on port {port}: no CONNECTED within {seconds:.0f} s\n{self.tail()}")
@@ -89,10 +90,13 @@ class Child:
         return int(found.group(1))
 
 
-def handshake(port: int) -> bool:
-    """Tell whether a CONNECT on this port is answered by CONNECTED."""
+def handshake(port: int, context: ssl.SSLContext | None = None) -> bool:
+    """Tell whether a CONNECT on this port, under TLS if there is a context, is answered by CONNECTED."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as client:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=2) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain as client,
+        ):
             client.sendall(CONNECT_FRAME)
             return client.recv(64)[8:10] == _CONNECTED
     except OSError:

@@ -8,6 +8,9 @@ from typing import Literal
 Server = Literal["none", "ours", "java", "haproxy"]
 
 MIB = 1024 * 1024
+# What a connection at rest may cost, and what TLS adds to it (docs/memory.md).
+CONNECTION_BYTES = 8 * 1024
+TLS_CONNECTION_BYTES = 40 * 1024
 
 
 @dataclass(frozen=True)
@@ -109,4 +112,6 @@ class Scenario:
     bounds: tuple[Bound, ...] = ()
     budget: Budget | None = None
     optional: tuple[str, ...] = ()  # rows without which a run counts all the same
+    # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
+    tls: Literal["", "in", "both"] = ""
     not_slower: tuple[str, str] | None = None  # this row, as a multiple of that one, than in results/before

@@ -18,13 +18,14 @@ from benchmarks.ladder.servers import build_loadgen, missing
 RESULTS = LADDER.parent / "results"
 BEFORE_RESULTS = RESULTS / "before"  # results of the release before, replaced by hand when there is a new one
 QUICK_RESULTS = CACHE / "quick"
+GROUPS = {"all": tuple(SCENARIOS), "tls": tuple(name for name, scenario in SCENARIOS.items() if scenario.tls)}
 QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3, repeat=False)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ladder.run", description=__doc__)
-    parser.add_argument("scenarios", nargs="+", choices=[*SCENARIOS, "all"], metavar="SCENARIO",
-                        help=", ".join(SCENARIOS) + " or all")  # fmt: skip
+    parser.add_argument("scenarios", nargs="+", choices=[*SCENARIOS, *GROUPS], metavar="SCENARIO",
+                        help=", ".join(SCENARIOS) + ", or " + " or ".join(GROUPS))  # fmt: skip
     parser.add_argument("--pairs", type=int, help="rounds of all rows (7)")
     parser.add_argument("--seconds", type=float, help="length of one run (4)")
     parser.add_argument("--rows", help="only these rows, as in 01,06,07; the result is not kept")
@@ -122,13 +123,18 @@ def _run(name: str, options: argparse.Namespace) -> None:
     (directory / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
+def expanded(names: list[str]) -> list[str]:
+    """Return the scenarios of these names and groups, each once, in the order of the first mention."""
+    return list(dict.fromkeys(each for name in names for each in GROUPS.get(name, (name,))))
+
+
 def main() -> int:
     options = _options()
     end_on_signals()
     try:
         build_loadgen()
         begun = time.monotonic()
-        for name in SCENARIOS if "all" in options.scenarios else options.scenarios:
+        for name in expanded(options.scenarios):
             _run(name, options)
             say(f"  {(time.monotonic() - begun) / 60:.1f} minutes so far")
     except LadderError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.ladder.rows import Bound, Budget, Column, Ratio, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, Bound, Budget, Column, Ratio, Scenario
+from benchmarks.ladder.tls_scenarios import under_tls
 
 LIST_BYTES = 10_000 * 102  # 10,000 names of 100 bytes, tag and length before each
 PING_P99_MILLIS = 20.0
@@ -214,7 +215,7 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": Scenario(
         "memory of a connection at rest: slope from 1,000 to 4,000 after CONNECTED",
         "memory", ("04", "06", "07"), "idle", timed=False, columns=AT_REST,
-        bounds=(Bound("bytes per connection at rest", "bytes_per_connection", 8 * 1024),),
+        bounds=(Bound("bytes per connection at rest", "bytes_per_connection", CONNECTION_BYTES),),
     ),
     "stalled-consumers": Scenario(
         "500 relayed consumers that never read, a broker that floods them",
@@ -226,3 +227,5 @@ SCENARIOS: dict[str, Scenario] = {
         bounds=(Bound("seconds from exec to CONNECTED", "seconds", 0.6, typical=True),),
     ),
 }  # fmt: skip
+
+SCENARIOS |= under_tls(SCENARIOS)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.ladder.processes import CACHE, CHECKOUT, LADDER, Child, LadderError, free_ports
 from benchmarks.ladder.rows import ROWS, Row
+from benchmarks.ladder.secured import Secured
 
 CRATE = LADDER / "loadgen"
 LOADGEN = CACHE / "loadgen" / "release" / "loadgen"
@@ -43,6 +44,18 @@ class Running:
     port: int
     ready_seconds: float
     web_port: int = 0
+    tls_port: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is to listen, what is behind it, and the TLS of both sides, if any."""
+
+    broker: Running
+    port: int
+    web_port: int
+    tls_port: int
+    secured: Secured | None
 
 
 def build_loadgen() -> None:
@@ -50,7 +63,7 @@ def build_loadgen() -> None:
     if shutil.which("cargo") is None:
         raise LadderError("got no cargo, expected a Rust toolchain: apt-get install -y cargo")
     environment = os.environ | {"CARGO_TARGET_DIR": str(CACHE / "loadgen")}
-    command = ["cargo", "build", "--quiet", "--release", "--locked", "--offline"]
+    command = ["cargo", "build", "--quiet", "--release", "--locked"]
     subprocess.run(command, cwd=CRATE, env=environment, check=True)
 
 
@@ -64,34 +77,47 @@ def fetch_java_proxy() -> None:
     subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "process-resources"], check=True)
 
 
-def start_broker(data: str, *, topics: int = 10_000, name: str = "broker", options: tuple[str, ...] = ()) -> Running:
-    """Start the fake broker with topic names of 100 bytes; it chooses its port itself."""
+def start_broker(
+    data: str,
+    *,
+    topics: int = 10_000,
+    name: str = "broker",
+    options: tuple[str, ...] = (),
+    secured: Secured | None = None,
+) -> Running:
+    """Start the fake broker with topic names of 100 bytes; it chooses its port itself, and a second one for TLS."""
     common = ["--data", data, "--topics", str(topics), "--topic-bytes", "100"]
-    child = Child(name, [str(LOADGEN), "broker", *common, *options])
+    tls = secured.broker_options() if secured else []
+    child = Child(name, [str(LOADGEN), "broker", *common, *options, *tls])
     deadline = time.monotonic() + 10
     while not (line := child.log.read_text()).endswith("\n"):
         if child.process.poll() is not None or time.monotonic() > deadline:
             child.end()
             raise LadderError(f"the fake broker did not start\n{child.tail()}")
         time.sleep(0.01)
-    return Running(child, int(line.split()[1]), 0.0)
+    words = line.split()  # port N, or port N tls M
+    return Running(child, int(words[1]), 0.0, tls_port=int(words[3]) if secured else 0)
 
 
-def start(row_name: str, broker: Running, settings: tuple[tuple[str, str], ...] = ()) -> Running:
+def start(
+    row_name: str, broker: Running, settings: tuple[tuple[str, str], ...] = (), secured: Secured | None = None
+) -> Running:
     """Start the server of a row in front of the broker and wait until it answers; the settings are for our own."""
     row = ROWS[row_name]
-    port, web_port = free_ports(2)
+    port, web_port, tls_port = free_ports(3)
+    place = Place(broker, port, web_port, tls_port, secured)
     name = f"row-{row_name}"
     if row.server == "none":
         return broker
     if row.server == "ours":
-        child = _start_ours(name, row, settings, (broker.port, port, web_port))
+        child = _start_ours(name, row, settings, place)
     elif row.server == "java":
-        child = _start_java(name, broker.port, port, web_port)
+        child = _start_java(name, place)
     else:
-        child = _start_haproxy(name, broker.port, port)
+        child = _start_haproxy(name, place)
+    asked = (place.tls_port, 60.0, secured.context()) if secured else (place.port, 60.0)
     try:
-        return Running(child, port, child.wait_ready(port, 60.0), web_port)
+        return Running(child, place.port, child.wait_ready(*asked), place.web_port, place.tls_port)
     except BaseException:
         child.end()
         raise
@@ -127,37 +153,47 @@ def _write(name: str, lines: list[str]) -> str:
     return str(path)
 
 
-def _proxy_conf(broker_port: int, port: int, web_port: int) -> list[str]:
-    return [
-        f"brokerServiceURL=pulsar://127.0.0.1:{broker_port}",
-        f"brokerWebServiceURL=http://127.0.0.1:{broker_port}",
-        f"servicePort={port}",
-        f"webServicePort={web_port}",
+def _proxy_conf(place: Place) -> list[str]:
+    lines = [
+        f"brokerServiceURL=pulsar://127.0.0.1:{place.broker.port}",
+        f"brokerWebServiceURL=http://127.0.0.1:{place.broker.port}",
+        f"servicePort={place.port}",
+        f"webServicePort={place.web_port}",
         "bindAddress=127.0.0.1",
         "brokerProxyAllowedTargetPorts=*",
         "clusterName=ladder",
     ]
+    return lines + (place.secured.proxy_lines(place.tls_port, place.broker.tls_port) if place.secured else [])
 
 
-def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], ports: tuple[int, int, int]) -> Child:
-    lines = _proxy_conf(*ports) + [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
+def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], place: Place) -> Child:
+    # Nothing spreads new clients here that would have to hear of the end first.
+    lines = [*_proxy_conf(place), "shutdownPreDrainMillis=0"]
+    lines += [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
     # The code of this checkout, whichever one the console script was installed from.
     checkout = _before() if row.before else CHECKOUT
     command = [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)]
     return Child(name, command, os.environ | {"PYTHONPATH": str(checkout)})
 
 
-def _start_java(name: str, broker_port: int, port: int, web_port: int) -> Child:
+def _start_java(name: str, place: Place) -> Child:
     fetch_java_proxy()
-    lines = [*_proxy_conf(broker_port, port, web_port), "advertisedAddress=127.0.0.1"]
+    lines = [*_proxy_conf(place), "advertisedAddress=127.0.0.1"]
     log4j = f"-Dlog4j.configurationFile={LADDER / 'peers' / 'log4j2.xml'}"
     starter = "org.apache.pulsar.proxy.server.ProxyServiceStarter"
     command = ["java", *JAVA_OPTIONS, log4j, "-cp", f"{JAVA_HOME / 'lib'}/*", starter]
     return Child(name, [*command, "--config", _write(f"{name}.conf", lines)])
 
 
-def _start_haproxy(name: str, broker_port: int, port: int) -> Child:
-    lines = [
+def _start_haproxy(name: str, place: Place) -> Child:
+    return Child(name, ["haproxy", "-db", "-f", _write(f"{name}.cfg", _haproxy_lines(place))])
+
+
+def _haproxy_lines(place: Place) -> list[str]:
+    secured, port, broker_port = place.secured, place.port, place.broker.port
+    if secured is not None:
+        port, broker_port = place.tls_port, place.broker.tls_port if secured.towards_broker else broker_port
+    return [
         "global",
         "  maxconn 9000",
         "defaults",
@@ -167,7 +203,6 @@ def _start_haproxy(name: str, broker_port: int, port: int) -> Child:
         "  timeout client 600s",
         "  timeout server 600s",
         "listen relay",
-        f"  bind 127.0.0.1:{port} backlog 4096",
-        f"  server broker 127.0.0.1:{broker_port}",
+        f"  bind 127.0.0.1:{port} backlog 4096" + (secured.haproxy_bind() if secured else ""),
+        f"  server broker 127.0.0.1:{broker_port}" + (secured.haproxy_server() if secured else ""),
     ]
-    return Child(name, ["haproxy", "-db", "-f", _write(f"{name}.cfg", lines)])

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.ladder.estimate import Estimate, estimate, paired_ratio
 from benchmarks.ladder.measure import Measured
-from benchmarks.ladder.rows import MIB, ROWS, Bound, Ratio, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, ROWS, TLS_CONNECTION_BYTES, Bound, Ratio, Scenario
 
 # 500 relays, one direction stalled: one read of relayBufferBytes each, and two connections at rest.
 STALLED_LIMIT_BYTES = 500 * (256 * 1024 + 2 * 8192)
@@ -96,11 +96,13 @@ def _grown(measured: Measured) -> float:
 
 
 def budget_bytes(scenario: Scenario, row: str) -> int:
-    """Return 1.15 of both limits, 8 KiB a connection and two of the largest answer; nothing is relayed here."""
+    """Return 1.15 of both limits, 8 KiB a connection (under TLS more) and two of the largest answer; nothing is relayed
+    here."""
     assert scenario.budget is not None
+    each = CONNECTION_BYTES + (TLS_CONNECTION_BYTES if scenario.tls else 0)
     settings = dict(ROWS[row].settings + scenario.settings)
     limits = sum(int(value) for key, value in settings.items() if key.endswith("MemSizeMB")) * MIB
-    return int(1.15 * limits) + 8 * 1024 * scenario.budget.connections + 2 * scenario.budget.answer_bytes
+    return int(1.15 * limits) + each * scenario.budget.connections + 2 * scenario.budget.answer_bytes
 
 
 def against_before(scenario: Scenario, result: Json, before: Json) -> Json | None:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import resource
 import signal
+import ssl
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -32,12 +33,19 @@ class EmbeddedBroker:
     `script` holds its faults, `record` what it has seen, `connections` those that are open.
     """
 
-    def __init__(self, store: TopicStore | None = None, script: Script | None = None, host: str = LOOPBACK) -> None:
+    def __init__(
+        self,
+        store: TopicStore | None = None,
+        script: Script | None = None,
+        host: str = LOOPBACK,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.script = Script() if script is None else script
         self.record = Record()
         self.answers = Answers(ListedTopics() if store is None else store, self.script)
         self.connections: set[Session] = set()
         self.host = host
+        self._tls = tls
         self.port = 0
         self._scope = TaskScope(self._crashed)
         self._server: asyncio.Server | None = None
@@ -52,14 +60,15 @@ class EmbeddedBroker:
 
     @property
     def service_url(self) -> str:
-        """Give the address as `pulsar://host:port`."""
+        """Give the address as `pulsar://host:port`, or `pulsar+ssl://host:port` with TLS."""
         return self.answers.service_url
 
     async def start(self, port: int = 0) -> None:
         """Listen on `port`, 0 for a free one; raises OSError if it cannot be had."""
-        self._server = await asyncio.start_server(self._accepted, self.host, port, backlog=_BACKLOG)
+        self._server = await asyncio.start_server(self._accepted, self.host, port, backlog=_BACKLOG, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
-        self.answers.service_url = f"pulsar://{self.host}:{self.port}"
+        scheme = "pulsar" if self._tls is None else "pulsar+ssl"
+        self.answers.service_url = f"{scheme}://{self.host}:{self.port}"
 
     async def stop(self) -> None:
         """Cut all connections and stop listening; raises what went wrong in a connection, if anything did."""

@@ -142,6 +142,7 @@ def _proxy_conf(options: argparse.Namespace, broker_url: str) -> str:
         "maxConcurrentInboundConnections": max(10_000, options.connections),
         "maxTopicListInFlightHeapMemSizeMB": options.heap_mb,
         "maxTopicListInFlightDirectMemSizeMB": options.direct_mb,
+        "shutdownPreDrainMillis": 0,
         "shutdownDrainMillis": 2000,
     }
     return "".join(f"{key}={value}\n" for key, value in keys.items())

@@ -37,7 +37,9 @@ class Session:
         scope: TaskScope,
     ) -> None:
         self._reader, self._writer = streams
-        self._writer.transport.set_write_buffer_limits(high=0)
+        # With TLS the loops' own transports take 0 for "always full".
+        with_tls = self._writer.get_extra_info("ssl_object") is not None
+        self._writer.transport.set_write_buffer_limits(high=int(with_tls), low=0)
         self._answers = answers
         self._script = answers.script
         self._record = record

@@ -16,6 +16,7 @@ class AuthenticationKeys:
     authentication_providers = Key(
         "authenticationProviders", (), words(), since="pulsar", section=AUTHENTICATION,
         doc="Ways to do so, by class name as the Java proxy has them or by token, tls, basic, openid.",
+        less="SASL, Athenz and classes of one's own, which are refused",
     )  # fmt: skip
     authentication_refresh_check_seconds = Key(
         "authenticationRefreshCheckSeconds", 60, whole(1, DAY_SECONDS),
@@ -138,12 +139,14 @@ class AuthenticationKeys:
     )  # fmt: skip
     open_id_fallback_discovery_mode = Key(
         "openIDFallbackDiscoveryMode", "disabled", choice("disabled"), since="pulsar", section=AUTHENTICATION,
+        less="other modes, which are refused",
         doc="Discovery where the issuer's own fails; only DISABLED is supported.",
     )  # fmt: skip
     broker_client_authentication_plugin = Key(
         "brokerClientAuthenticationPlugin", "", text(), since="pulsar", section=AUTHENTICATION,
         doc="How this proxy proves who it is to brokers: token, tls, basic, oauth2 or the class name of the "
         "Java client.",
+        less="SASL, Athenz and classes of one's own, which are refused",
     )  # fmt: skip
     broker_client_authentication_parameters = Key(
         "brokerClientAuthenticationParameters", "", text(), since="pulsar", section=AUTHENTICATION, secret=True,

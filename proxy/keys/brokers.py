@@ -56,6 +56,7 @@ class BrokerKeys:
         "brokerProxyConnectTimeoutMs", 10_000, whole(1, HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=MILLIS, dynamic=True,
         doc="Time for opening a connection to a broker, and again for its answer to CONNECT.",
+        better="the client gets an ERROR with the reason; upstream closes without a word",
     )  # fmt: skip
     broker_proxy_read_timeout_ms = Key(
         "brokerProxyReadTimeoutMs", 75_000, whole(0, HOUR_MILLIS), since="pulsar", section=BROKERS,
@@ -75,6 +76,11 @@ class BrokerKeys:
     broker_proxy_allowed_target_ports = Key(
         "brokerProxyAllowedTargetPorts", ("6650", "6651"), ports(), since="pulsar", section=TARGETS,
         dynamic=True, doc="Ports that a client may be connected to.",
+    )  # fmt: skip
+    broker_web_service_allowed_target_ports = Key(
+        "brokerWebServiceAllowedTargetPorts", ("8080", "8443"), ports(), section=TARGETS, dynamic=True,
+        doc="Ports that a broker may redirect an HTTP request to, beside those of the configured web services. Hosts "
+        "and addresses are those of brokerProxyAllowedHostNames and brokerProxyAllowedIPAddresses.",
     )  # fmt: skip
 
     topic_list_max_outstanding_per_broker = Key(

@@ -22,6 +22,7 @@ class ClientKeys:
         "maxConcurrentLookupRequests", 50_000, whole(1, 10_000_000), since="pulsar", section=CLIENTS,
         unit="requests", dynamic=True,
         doc="Lookup-mode requests in work at once, each counted until its answer; above it TooManyRequests.",
+        better="requests count until their answers; upstream's count as done when they have begun",
     )  # fmt: skip
     max_outstanding_requests_per_connection = Key(
         "maxOutstandingRequestsPerConnection", 1000, whole(1, 1_000_000), section=CLIENTS, unit="requests",

@@ -29,9 +29,10 @@ class OperationKeys:
         doc="Time that open connections get after SIGTERM before they are closed.",
     )  # fmt: skip
     proxy_log_level = Key(
-        "proxyLogLevel", "0", choice("0", "1", "2"), since="pulsar", section=OPERATION,
-        doc="What is noted of relayed connections: 0 nothing, 1 their commands in the log, 2 also rates of each topic.",
-        better="levels 1 and 2 are bounded in memory and in lines",
+        "proxyLogLevel", "0", choice("0", "1", "2"), since="pulsar", section=OPERATION, dynamic=True,
+        doc="What is noted of relayed connections: 0 nothing, 1 their commands in the log, 2 also rates of each topic. "
+        "A change is for connections from then on.",
+        better="bounded in memory and in lines a second; level 2 shows rates of topics, never payloads",
     )  # fmt: skip
     log_level = Key(
         "logLevel", "info", choice("debug", "info", "warning", "error"), section=OPERATION, dynamic=True,

@@ -34,7 +34,7 @@ Show = Callable[[Mapping[str, Any]], None]
 def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the command with its parsed options and give the exit code."""
     try:
-        paths = _paths(options, environ)
+        paths = socket_paths(options, environ)
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -53,7 +53,8 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _paths(options: argparse.Namespace, environ: Mapping[str, str]) -> Sequence[Path]:
+def socket_paths(options: argparse.Namespace, environ: Mapping[str, str]) -> Sequence[Path]:
+    """Give the places where the control socket may be, best first; raises ConfigError."""
     if options.socket is not None:
         return [Path(options.socket)]
     # The one required key says nothing about the socket, so nobody has to give it here.

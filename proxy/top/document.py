@@ -39,7 +39,7 @@ class TopSources:
     usage: UsageBook
     refusals: RefusalLog
     rates: Rates
-    draining: bool
+    state: str
     brokers: Sequence[Mapping[str, object]]
     uptime_seconds: float
     port: int
@@ -78,7 +78,7 @@ def _proxy(sources: TopSources) -> Mapping[str, object]:
         "pid": os.getpid(),
         "cluster": sources.config.cluster_name,
         "address": f"{sources.config.bind_address}:{sources.port}",
-        "state": "draining" if sources.draining else "serving",
+        "state": sources.state,
         "uptime_seconds": sources.uptime_seconds,
         "time": time.time(),
         "config_reloads": dict(sources.metrics.counters.config_reloads),

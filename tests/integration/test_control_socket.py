@@ -18,6 +18,7 @@ from proxy.control import (
     LONGEST_REQUEST_BYTES,
     MOST_CONNECTIONS,
     VERSION,
+    Answers,
     ControlSocket,
     control_paths,
     open_control,
@@ -34,13 +35,19 @@ def shown() -> Mapping[str, object]:
     return {"number": 1}
 
 
+def change(request: Mapping[str, Any]) -> Mapping[str, object]:
+    if request.get("level") == "loud":
+        raise ValueError("level: got 'loud', expected another")
+    return {"now": request.get("level")}
+
+
 async def opened(
     setting: object,
     show: Callable[[], Mapping[str, object]] = shown,
     report: Callable[[BaseException], None] = pytest.fail,  # type: ignore[assignment]
 ) -> ControlSocket | None:
     loop, log = asyncio.get_running_loop(), open_log("info", "json", BytesIO())
-    return await open_control(loop, str(setting), PORT, show, log, report)
+    return await open_control(loop, str(setting), PORT, Answers({"top": show}, {"level": change}), log, report)
 
 
 @asynccontextmanager
@@ -225,13 +232,21 @@ async def test_one_line_of_json_for_one_line_of_json(tmp_path: Path) -> None:
         assert json.loads(answer) == {"version": VERSION, "top": {"nan": None, "name": "\x1b[2J\n"}}
 
 
+async def test_a_change_is_answered_with_what_it_did(tmp_path: Path) -> None:
+    async with listening(tmp_path / "s"):
+        answer = await exchange(tmp_path / "s", b'{"change": "level", "level": "debug"}\n')
+        assert json.loads(answer) == {"version": VERSION, "level": {"now": "debug"}}
+
+
 @pytest.mark.parametrize(
     ("request_line", "error"),
     [
         (b"\n", "expected a line of JSON"),
         (b"\xff\xfe\n", "expected a line of JSON"),
-        (b"[1]\n", 'expected {"show": "top"}'),
-        (b'{"show": "secrets"}\n', 'expected {"show": "top"}'),
+        (b"[1]\n", 'expected {"show": "top"}, {"change": "level"}'),
+        (b'{"show": "secrets"}\n', 'expected {"show": "top"}, {"change": "level"}'),
+        (b'{"show": ["top"]}\n', 'expected {"show": "top"}, {"change": "level"}'),
+        (b'{"change": "level", "level": "loud"}\n', "level: got 'loud', expected another"),
         (b"x" * (LONGEST_REQUEST_BYTES + 1), "expected a line of at most 1024 bytes"),
         (b"x" * 1_000_000, "expected a line of at most 1024 bytes"),
     ],

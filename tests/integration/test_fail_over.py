@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, sch
 from tests.support.fault_proxy import FaultProxy, fault_proxies, service_url
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.raw_broker import free_port
+from tests.support.tls import PemFiles, server_context
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 TOPICS = 50
@@ -354,3 +356,33 @@ async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monk
         assert ways.ways[1].accepted >= 2
         for target in (f"{LOOPBACK}:{ways.stage.broker.port}", f"127.0.0.4:{port}", f"127.0.0.3:{port + 1}"):
             assert await refused(ways, target) == "target broker isn't available (checkActiveBrokers)"
+
+
+# --- with TLS -------------------------------------------------------------------------------------
+
+
+async def test_brokers_with_tls_are_failed_over_and_redirects_take_the_address_for_tls(tmp_path: Path) -> None:
+    files = PemFiles.write(tmp_path)
+    async with fault_proxies(2) as ways:
+        urls = ",".join(f"pulsar+ssl://{way.address}" for way in ways)
+        keys = {**files.broker_keys, "brokerServiceURLTLS": urls}
+        async with staged(_store(), broker_tls=server_context(), **keys) as stage:
+            for way in ways:
+                way.target_port = stage.broker.port
+            client = await stage.connected()
+            stage.broker.script.redirects.append(Redirect(f"pulsar+ssl://{ways[0].address}"))
+            answer = await client.lookup(TOPIC)
+            assert answer.brokerServiceUrl == answer.brokerServiceUrlTls == stage.broker.service_url
+            ways[0].refuse()
+            for number in range(4):
+                await found(client)
+                await client.topics(namespace(number))
+            stage.broker.script.redirects.append(Redirect(f"pulsar://{ways[1].address}"))
+            assert (await client.lookup(TOPIC)).error == ServerError.MetadataError
+            relayed = await stage.client()
+            await relayed.connect(target=f"pulsar+ssl://{ways[1].address}")
+
+
+async def test_a_target_that_only_has_tls_is_refused_where_brokers_have_none() -> None:
+    async with several() as ways:
+        assert "tlsEnabledWithBroker" in await refused(ways, f"pulsar+ssl://{ways.ways[0].address}")

@@ -146,6 +146,8 @@ EFFECTS: Final[dict[str, Effect]] = {
     "brokerConnectionsTotal": Effect("9", lambda s: _pool(s).total, 9),
     "brokerConnectionIdleMillis": Effect("900000", lambda s: _pool(s).clocks.idle_seconds, 900.0),
     "clientSocketSendBufferBytes": Effect("32768", lambda s: s.proxy._services.limits.send_buffer_bytes, 32768),
+    "shutdownPreDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_pre_drain_millis, 100),
+    "proxyLogLevel": Effect("2", lambda s: s.proxy.relay_log.level, 2),
     "shutdownDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_drain_millis, 100),
     "logLevel": Effect("warning", lambda s: s.proxy._log.level, "warning"),
 }

@@ -21,6 +21,7 @@ from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics
 from proxy.log import open_log
 from proxy.reload import APPLIED_BY, Reloader, apply
+from proxy.shutdown import Phase
 from tests.support.async_client import Closed, eventually
 from tests.support.proxy_under_test import Stage, config_for, namespace, staged
 from tests.support.running_proxy import Running, child_proxy
@@ -86,10 +87,10 @@ async def test_each_change_is_a_line_and_so_is_each_key_that_needs_a_restart() -
         assert static == [("clusterName", "test", "other"), ("acceptBacklog", "4096", "9")]
         proxy = running.stage.proxy
         assert (proxy.config.accept_backlog, proxy.config.max_concurrent_lookup_requests) == (4096, 7)
-        assert list(proxy.restart_needed) == ["clusterName", "acceptBacklog"]
+        assert list(proxy.pending) == ["clusterName", "acceptBacklog"]
         running.sources.keys = {}
         await running.reload()
-        assert not proxy.restart_needed
+        assert not proxy.pending
         assert running.results() == {"applied": 2}
 
 
@@ -175,7 +176,7 @@ async def test_a_proxy_that_stops_ignores_a_reload(moment: str) -> None:
         if moment == "during":
             running.reloader.ask()
             await running.stage.until(lambda: running.sources.reads == 1, "a read")
-        running.stage.proxy.readiness.draining = True
+        running.stage.proxy.enter(Phase.LEAVING, ready=True)
         if moment == "before":
             running.reloader.ask()
         running.sources.gate.set()
@@ -250,6 +251,7 @@ async def test_a_proxy_started_in_a_terminal_leaves_with_it(tmp_path: Path) -> N
         "webServicePort": 0,
         "brokerServiceURL": "pulsar://127.0.0.1:1",
         "controlSocketPath": "none",
+        "shutdownPreDrainMillis": 3_600_000,
     }
     config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
     command = [sys.executable, "-m", "proxy", "serve", "--config", str(config)]

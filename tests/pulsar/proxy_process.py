@@ -60,6 +60,7 @@ def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | No
         "brokerServiceURL": broker.service_url,
         "brokerWebServiceURL": broker.admin_url,
         "brokerProxyAllowedTargetPorts": "*",
+        "shutdownPreDrainMillis": "0",
         **(overrides or {}),
     }
     config = directory / f"proxy-{service_port}.conf"

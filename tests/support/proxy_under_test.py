@@ -15,7 +15,6 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy import app
 from proxy.app import Proxy
-from proxy.auth.client_authentication import RoleFinder
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
 from proxy.demo.broker import EmbeddedBroker
@@ -162,16 +161,21 @@ class Stage:
 async def staged(
     store: TopicStore | None = None,
     broker_port: int | None = None,
-    role_finder: RoleFinder | None = None,
+    # A RoleFinder; as with broker_tls.
+    role_finder: Any = None,
+    # An ssl.SSLContext; its type would be asked of every key that a dictionary brings.
+    broker_tls: Any = None,
     **keys: object,
 ) -> AsyncIterator[Stage]:
     """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both."""
     before = _open_files()
     async with AsyncExitStack() as stack:
-        broker = EmbeddedBroker(GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store)
+        topics = GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store
+        broker = EmbeddedBroker(topics, tls=broker_tls)
         await stack.enter_async_context(broker)
         port = broker.port if broker_port is None else broker_port
-        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **keys), _log(), role_finder)
+        with_tls = {"brokerServiceURLTLS": f"pulsar+ssl://127.0.0.1:{port}"} if "tlsEnabledWithBroker" in keys else {}
+        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **{**with_tls, **keys}), _log(), role_finder)
         await proxy.start()
         stage = Stage(proxy, broker)
         try:

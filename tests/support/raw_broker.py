@@ -32,7 +32,9 @@ class RawBroker:
 
 
 @asynccontextmanager
-async def raw_broker(serve: Serve) -> AsyncIterator[RawBroker]:
+async def raw_broker(
+    serve: Serve, make_peer: Callable[[socket.socket], AsyncClient] = AsyncClient
+) -> AsyncIterator[RawBroker]:
     """Run `serve` for each connection; it ends with the connection, which is closed when `serve` returns."""
     listening = socket.create_server((LOOPBACK, 0), backlog=64)
     listening.setblocking(False)
@@ -53,7 +55,7 @@ async def raw_broker(serve: Serve) -> AsyncIterator[RawBroker]:
         while True:
             accepted, _ = await loop.sock_accept(listening)
             accepted.setblocking(False)
-            broker.peers.append(AsyncClient(accepted))
+            broker.peers.append(make_peer(accepted))
             scope.start(one(broker.peers[-1]))
 
     scope.start(accept())

@@ -87,6 +87,7 @@ async def child_proxy(directory: Path, broker: EmbeddedBroker, **keys: object) -
         "webServicePort": 0,
         "bindAddress": LOOPBACK,
         "clusterName": "test",
+        "shutdownPreDrainMillis": 0,
         "controlSocketPath": directory / "control.sock",
         "brokerServiceURL": broker.service_url,
         **keys,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import Self
+from typing import Any, Self
 
+import pytest
 import trustme
 
 from proxy.errors import DisconnectCause
@@ -22,18 +23,24 @@ from proxy.tls.failures import TlsFailed
 from proxy.tls.transport import TlsShared, TlsTransport
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
+from tests.support import proxy_under_test
 from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.support.loops import eventually
 from tests.support.proxy_under_test import Stage
+from tests.support.raw_broker import RawBroker, Serve, raw_broker
 
 HOST = "localhost"
 PIECE_BYTES = 64 * 1024
 
 
-@cache
 def authority(name: str = "first") -> trustme.CA:
     """Give the authority of that name; it is the same in all tests."""
+    return _authority(name)
+
+
+@cache
+def _authority(name: str) -> trustme.CA:
     return trustme.CA(organization_name=name)
 
 
@@ -83,12 +90,12 @@ class PemFiles:
         return files
 
     @property
-    def server_keys(self) -> dict[str, object]:
+    def server_keys(self) -> dict[str, Any]:
         """Give the keys of a proxy that serves TLS with them."""
         return {"servicePortTls": 0, "tlsCertificateFilePath": self.certificate, "tlsKeyFilePath": self.key}
 
     @property
-    def broker_keys(self) -> dict[str, object]:
+    def broker_keys(self) -> dict[str, Any]:
         """Give the keys of a proxy that speaks TLS to its broker."""
         return {"tlsEnabledWithBroker": "true", "brokerClientTrustCertsFilePath": self.trust}
 
@@ -233,6 +240,8 @@ class TlsClient(AsyncClient):
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_side: bool = False) -> None:
         super().__init__(sock)
         self.sealer = Sealer(context, server_side=server_side)
+        # Sends what the kernel did not take of a record; nothing else may go before it.
+        self._rest = TaskScope(lambda error: None)
 
     async def shake(self) -> Self:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -240,16 +249,28 @@ class TlsClient(AsyncClient):
         return self
 
     async def send(self, data: bytes) -> None:
+        await self._rest.emptied()
         await super().send(self.sealer.seal(data))
 
     def send_now(self, data: bytes) -> int:
-        raise NotImplementedError("a record cannot be sent in part")
+        """Send all of it or none, as far as its records go."""
+        if len(self._rest):
+            return 0
+        sealed = self.sealer.seal(data)
+        taken = super().send_now(sealed)
+        if taken < len(sealed):
+            self._rest.start(AsyncClient.send(self, sealed[taken:]))
+        return len(data)
+
+    def close(self) -> None:
+        self._rest.cancel()
+        super().close()
 
     async def receive(self, size: int) -> bytes:
         data = bytearray()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(data) < size:
-                data += await self._some(size - len(data))
+                data += await self.some(size - len(data))
         return bytes(data)
 
     async def rest(self) -> bytes:
@@ -257,16 +278,32 @@ class TlsClient(AsyncClient):
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
-                    data += await self._some(PIECE_BYTES)
+                    data += await self.some(PIECE_BYTES)
                 except Closed:
                     return bytes(data)
 
-    async def _some(self, count: int) -> bytes:
+    async def some(self, count: int) -> bytes:
+        """Read up to `count` bytes; raises Closed."""
         while (piece := self.sealer.opened(count)) is None:
             await self.sealer.more(self.sock)
         if not piece:
             raise Closed("close_notify")
         return piece
+
+
+@asynccontextmanager
+async def tls_broker(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIterator[RawBroker]:
+    """Run `serve` for each connection, hands shaken."""
+    accepted = server_context() if context is None else context
+
+    async def shaken(peer: AsyncClient) -> None:
+        assert isinstance(peer, TlsClient)
+        with suppress(ssl.SSLError):
+            await peer.shake()
+            await serve(peer)
+
+    async with raw_broker(shaken, lambda sock: TlsClient(sock, accepted, server_side=True)) as broker:
+        yield broker
 
 
 async def tls_client(stage: Stage, context: ssl.SSLContext | None = None, rcvbuf: int | None = None) -> TlsClient:
@@ -275,3 +312,16 @@ async def tls_client(stage: Stage, context: ssl.SSLContext | None = None, rcvbuf
     client = TlsClient(plain.sock, client_context() if context is None else context)
     stage.clients.append(client)
     return await client.shake()
+
+
+def serve_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every client of every stage shake hands first."""
+    trusting = client_context()
+
+    async def client(stage: Stage, rcvbuf: int | None = None, port: int | None = None) -> AsyncClient:
+        assert port is None
+        return await tls_client(stage, trusting, rcvbuf)
+
+    monkeypatch.setattr(Stage, "client", client)
+    for key, value in PemFiles.write(directory).server_keys.items():
+        monkeypatch.setitem(proxy_under_test._DEFAULTS, key, str(value))

@@ -22,12 +22,13 @@ class Page(NamedTuple):
     text: str
 
 
-async def get(port: int, path: str) -> Page:
+async def get(port: int, path: str, method: str = "GET") -> Page:
     """Get one page."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
         try:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\nConnection: close\r\n\r\n".encode())
+            fields = f"Host: {LOOPBACK}\r\nContent-Length: 0\r\nConnection: close"
+            writer.write(f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode())
             answer = await reader.read()
         finally:
             writer.close()

@@ -12,6 +12,13 @@ from proxy.metrics import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+# Keys of brokers and of Kubernetes, and fields of /proxy-stats.
+ELSEWHERE = {
+    *("proxyRoles", "authenticateOriginalAuthData"),
+    *("readOnlyRootFilesystem", "restartPolicy", "terminationGracePeriodSeconds"),
+    *("requestRate", "byteRate", "clientAddress", "brokerAddress"),
+    *("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"),
+}
 SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
 
 DIAGRAM = re.compile(r"```mermaid.*?```", re.DOTALL)
@@ -33,7 +40,8 @@ def metric_names() -> set[str]:
 
 
 def key_names() -> set[str]:
-    return {key.name for key in Config.keys()} | set(JAVA_ONLY_KEYS)  # noqa: SIM118
+    families = {"httpReverseProxy"}
+    return {key.name for key in Config.keys()} | set(JAVA_ONLY_KEYS) | families | ELSEWHERE  # noqa: SIM118
 
 
 def unknown_metrics(text: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.ladder import report
+from benchmarks.ladder import report, run
 from benchmarks.ladder.rows import ROWS, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
 from proxy.config_keys import ConfigKeys
@@ -35,6 +35,26 @@ def test_an_address_in_the_options_is_one_that_is_there(scenario: Scenario) -> N
 def test_the_report_has_words_for_each_ratio_and_columns_for_each_memory_table(scenario: Scenario) -> None:
     assert all(ratio.quantity in report.QUANTITIES for ratio in scenario.ratios)
     assert bool(scenario.columns) == (scenario.kind == "memory")
+
+
+@every_scenario
+def test_a_scenario_says_tls_in_name_and_title_if_it_is_one(scenario: Scenario) -> None:
+    (name,) = [name for name, known in SCENARIOS.items() if known is scenario]
+    assert bool(scenario.tls) == name.startswith("tls-") == ("TLS" in scenario.title)
+    assert (scenario.tls == "both") == name.startswith("tls-both-")
+
+
+def test_each_relay_under_tls_must_reach_the_java_proxy() -> None:
+    relays = [scenario for scenario in SCENARIOS.values() if scenario.tls and scenario.command == "relay"]
+    asked = [ratio for scenario in relays for ratio in scenario.ratios if ratio.under == ("06",)]
+    assert [(ratio.over, ratio.required) for ratio in asked] == [("02", 1.0)] * 6
+
+
+def test_groups_stand_for_their_scenarios_and_none_runs_twice() -> None:
+    assert run.expanded(["all"]) == list(SCENARIOS)
+    tls = run.expanded(["tls-idle", "tls"])
+    assert tls[0] == "tls-idle"
+    assert sorted(tls) == sorted(name for name in SCENARIOS if name.startswith("tls-"))
 
 
 def test_a_figure_that_a_run_lacks_is_a_dash() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.ladder import verdict
 from benchmarks.ladder.measure import Measured
-from benchmarks.ladder.rows import MIB, ROWS, Bound, Budget, Ratio, Scenario
+from benchmarks.ladder.rows import MIB, ROWS, TLS_CONNECTION_BYTES, Bound, Budget, Ratio, Scenario
 
 
 def measured(quantity: str, *values: float) -> Measured:
@@ -57,6 +57,13 @@ def test_the_budget_follows_the_scenarios_limits(row: str) -> None:
     narrow = (("maxTopicListInFlightHeapMemSizeMB", "16"), ("maxTopicListInFlightDirectMemSizeMB", "4"))
     load = scenario(budget=Budget(connections=1000, answer_bytes=1_000_000), settings=narrow)
     assert verdict.budget_bytes(load, row) == int(1.15 * 20 * MIB) + 1000 * 8192 + 2_000_000
+
+
+def test_a_connection_under_tls_may_cost_more() -> None:
+    load = scenario(budget=Budget(connections=1000, answer_bytes=0))
+    tls = scenario(budget=Budget(connections=1000, answer_bytes=0), tls="in")
+    more = verdict.budget_bytes(tls, "04") - verdict.budget_bytes(load, "04")
+    assert more == 1000 * TLS_CONNECTION_BYTES
 
 
 def test_the_largest_growth_of_all_runs_is_held_against_the_budget() -> None:

@@ -74,3 +74,10 @@ def test_every_key_that_a_line_names_exists() -> None:
     known = {key.name for key in Config.keys()}  # noqa: SIM118
     named = {line.key for line in worst_case(config)} - {"", "...PermitsAcquireQueueSize"}
     assert named <= known
+
+
+def test_what_is_shown_of_relays_counts_when_it_is_on() -> None:
+    lines, total = budget(proxyLogLevel=1, maxConcurrentInboundConnections=1000)
+    shown = lines["relayed commands that are shown"]
+    assert shown > 1000 * 8 * 1024
+    assert total == budget(maxConcurrentInboundConnections=1000)[1] + shown

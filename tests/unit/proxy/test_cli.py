@@ -43,7 +43,8 @@ class TestCheckConfig:
                 f"error: {conf}:2: servicePort: got 'abc', expected a whole number from 0 to 65535",
                 f"error: {conf}:4: logLevel: got 'loud', expected one of debug, info, warning, error",
                 f"error: {conf}:5: maxMessageSize: got '-1', expected a whole number from 1024 to 2147473407",
-                "error: environment: webServicePort: got '99999', expected a whole number from 0 to 65535",
+                "error: environment (PULSAR_PREFIX_): webServicePort: got '99999', "
+                "expected a whole number from 0 to 65535",
                 "error: command line: acceptBacklog: got '0', expected a whole number from 1 to 65535",
             ]
         )

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +7,7 @@ import pytest
 
 from proxy.config import Config, ConfigError, ReverseProxy
 from proxy.config_key import Key, choice, snake_case, text, whole
-from proxy.java_keys import JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
+from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
 
 ROOT = Path(__file__).resolve().parents[3]
 BROKER = {"brokerServiceURL": "pulsar://broker:6650"}
@@ -274,7 +275,8 @@ class TestWarnings:
     def test_a_key_of_the_java_proxy_is_told_from_a_misspelt_one(self, tmp_path: Path) -> None:
         config = load("numIOThreads=8\nservcePort=1\nqwertz=1\n", tmp_path)
         assert [str(warning).removeprefix(f"{tmp_path}/") for warning in config.warnings] == [
-            "proxy.conf:2: numIOThreads: the Java proxy knows this key, this proxy does not: ignored",
+            "proxy.conf:2: numIOThreads: the Java proxy knows this key, this proxy does not: ignored; "
+            + JAVA_ONLY["numIOThreads"].why,
             "proxy.conf:3: servcePort: unknown key, ignored; did you mean servicePort?",
             "proxy.conf:4: qwertz: unknown key, ignored",
         ]
@@ -287,7 +289,7 @@ class TestWarnings:
     def test_a_key_that_must_not_be_ignored_is_refused_from_file_and_environment(
         self, key: str, tmp_path: Path
     ) -> None:
-        with pytest.raises(ConfigError, match=f"{key}: got 'true', expected 'false': "):
+        with pytest.raises(ConfigError, match=rf"{key}: got 'true', expected .*: {re.escape(UNSAFE_TO_IGNORE[key])}"):
             load(f"{key}=true\n", tmp_path)
         for name in (key, f"PULSAR_PREFIX_{key}"):
             with pytest.raises(ConfigError, match=f"{key}: got 'TRUE'"):

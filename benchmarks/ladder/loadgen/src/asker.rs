@@ -2,9 +2,10 @@
 //! feels while others make a storm. Also asks the fake broker what it has been asked.
 
 use std::io::{self, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
+use crate::link::Link;
 use crate::lists;
 use crate::session::{self, Target};
 use crate::wire::{self, Message};
@@ -21,14 +22,13 @@ pub enum Answer {
 }
 
 pub struct Asker {
-    stream: TcpStream,
+    stream: Link,
     next_id: u64,
 }
 
 impl Asker {
     pub fn open(address: SocketAddrV4) -> Result<Asker, String> {
-        let target = Target { address, via: None, receive_buffer_bytes: None };
-        let stream = target.open().map_err(|error| format!("{address}: {error}"))?;
+        let stream = Target::plain(address).open().map_err(|error| format!("{address}: {error}"))?;
         stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(|error| error.to_string())?;
         Ok(Asker { stream, next_id: 1 })
     }

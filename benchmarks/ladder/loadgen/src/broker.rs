@@ -4,17 +4,22 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::str;
 
 use crate::answers;
 use crate::args::Args;
+use crate::credentials::Identity;
+use crate::doors::Doors;
+use crate::link::Link;
 use crate::sys::{self, Epoll, Event};
+use crate::tls::Tls;
 use crate::topics::Lists;
 use crate::wire::{self, Frame, Message, Scanner};
 
 const LISTENER: u64 = u64::MAX;
+const TLS_LISTENER: u64 = u64::MAX - 1;
 const READ_BYTES: usize = 256 * 1024;
 /// What the name of a topic of another broker contains.
 pub const ELSEWHERE: &str = "elsewhere";
@@ -35,7 +40,7 @@ struct Chunk {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Link,
     scanner: Scanner,
     mode: Mode,
     chunks: VecDeque<Chunk>,
@@ -68,7 +73,7 @@ struct Broker {
     empty: Rc<[u8]>,
 }
 
-/// Serve until the process is ended; prints `port N` once it listens.
+/// Serve until the process is ended; prints `port N`, or `port N tls M`, once it listens.
 pub fn run(args: &Args) -> Result<(), String> {
     let data_mode = match args.text("data", "none").as_str() {
         "none" => Mode::Control,
@@ -84,15 +89,15 @@ pub fn run(args: &Args) -> Result<(), String> {
         redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
         silent: args.switch("silent"),
     };
-    let port = args.number("port", 0)? as u16;
-    serve(port, lists, data_mode, manner).map_err(|error| format!("broker: {error}"))
+    let certificate = args.optional("certificate").zip(args.optional("key"));
+    let identity =
+        certificate.map(|(certificate, key)| Identity::from_files(certificate, key)).transpose()?;
+    let doors = Doors::open(args.number("port", 0)? as u16, identity);
+    doors.and_then(|doors| serve(doors, lists, data_mode, manner)).map_err(|error| format!("broker: {error}"))
 }
 
-fn serve(port: u16, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", port))?;
-    sys::deepen_backlog(&listener, 4096)?;
-    listener.set_nonblocking(true)?;
-    let port = listener.local_addr()?.port();
+fn serve(doors: Doors, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result<()> {
+    let port = doors.plain.local_addr()?.port();
     let mut broker = Broker {
         epoll: Epoll::new()?,
         connections: Vec::new(),
@@ -105,28 +110,35 @@ fn serve(port: u16, lists: Lists, data_mode: Mode, manner: Manner) -> io::Result
         flood: answers::flood_frame().into(),
         empty: Rc::new([]),
     };
-    broker.epoll.add(&listener, sys::IN, LISTENER)?;
-    println!("port {port}");
+    broker.epoll.add(&doors.plain, sys::IN, LISTENER)?;
+    if let Some((listener, _)) = &doors.tls {
+        broker.epoll.add(listener, sys::IN, TLS_LISTENER)?;
+    }
+    println!("{}", doors.announce()?);
     io::stdout().flush()?;
-    broker.turn(&listener)
+    broker.turn(&doors)
 }
 
 impl Broker {
-    fn turn(&mut self, listener: &TcpListener) -> io::Result<()> {
+    fn turn(&mut self, doors: &Doors) -> io::Result<()> {
         let mut buffer = vec![0u8; READ_BYTES];
         let mut events = [Event::default(); 256];
         loop {
             let count = self.epoll.wait(&mut events, -1)?;
             for event in events.iter().take(count).copied() {
                 match event.token {
-                    LISTENER => self.accept(listener)?,
+                    LISTENER => self.accept(&doors.plain, None)?,
+                    TLS_LISTENER => {
+                        let Some((listener, identity)) = &doors.tls else { continue };
+                        self.accept(listener, Some(identity))?;
+                    }
                     token => self.serve_one(token as usize, event.events, &mut buffer),
                 }
             }
         }
     }
 
-    fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
+    fn accept(&mut self, listener: &TcpListener, identity: Option<&Identity>) -> io::Result<()> {
         loop {
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
@@ -134,14 +146,18 @@ impl Broker {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(error),
             };
-            stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
+            let mut link = match identity {
+                None => Link::from(stream),
+                Some(identity) => Link::secured(stream, Tls::server(identity)?),
+            };
+            link.set_nonblocking(true)?;
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            self.epoll.add(&stream, sys::IN, slot as u64)?;
-            self.connections[slot] = Some(Connection::new(stream));
+            self.epoll.add(&link, sys::IN, slot as u64)?;
+            self.connections[slot] = Some(Connection::new(link));
         }
     }
 
@@ -168,7 +184,8 @@ impl Broker {
             connection.push(Vec::new(), Rc::clone(&self.flood));
         }
         // An echo reads no further while its peer does not take what is there: memory stays bounded.
-        let interest = match (connection.mode, connection.chunks.is_empty()) {
+        let idle = connection.chunks.is_empty() && !connection.stream.unsent();
+        let interest = match (connection.mode, idle) {
             (_, true) => sys::IN,
             (Mode::Echo, false) => sys::OUT,
             (_, false) => sys::IN | sys::OUT,
@@ -261,7 +278,7 @@ impl Broker {
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> Connection {
+    fn new(stream: Link) -> Connection {
         Connection {
             stream,
             scanner: Scanner::new(),
@@ -304,6 +321,9 @@ impl Connection {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if !self.stream.flushed()? {
+            return Ok(());
+        }
         while !self.chunks.is_empty() {
             let mut slices = Vec::with_capacity(2 * GATHERED);
             for chunk in self.chunks.iter().take(GATHERED) {

@@ -2,19 +2,14 @@
 //! broker was asked, and, with `--pings`, what a small client waits meanwhile.
 
 use std::io;
-use std::net::SocketAddrV4;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
-use crate::asker::Asker;
 use crate::lists::{clients, Client, Names, Spread, Storm, Tally};
-use crate::ping::Pinger;
 use crate::session::Target;
-use crate::stats::{self, PeakSampler, Report};
-
-/// A namespace name as long as those of the storm: the fake broker's answers are computed by length.
-const REHEARSED: &str = "bench/ns-00000";
+use crate::stats::{self, PeakSampler};
+use crate::witnesses::Witnesses;
 
 /// All connections ask at t = 0 and begin to read at `--late`; watches the memory of `--pid`.
 pub fn run(args: &Args, target: &Target) -> Result<(), String> {
@@ -55,47 +50,6 @@ fn ask(args: &Args, clients: Vec<Option<Client>>) -> Result<(Instant, Vec<Storm>
         storms.push(storm);
     }
     Ok((start, storms))
-}
-
-/// Who looks on: the broker that counts, and small clients of the server, of the loaded broker behind it, and of a
-/// broker that nobody else uses (what the machine alone adds).
-struct Witnesses {
-    broker: Option<(Asker, u64)>,
-    pingers: Vec<(&'static str, Pinger)>,
-}
-
-impl Witnesses {
-    fn call(args: &Args, target: &Target) -> Result<Witnesses, String> {
-        let mut witnesses = Witnesses { broker: None, pingers: Vec::new() };
-        let address = args.loopback("broker")?;
-        if let Some(address) = address {
-            let mut asker = Asker::open(address)?;
-            asker.list(REHEARSED, 0).map_err(|error| format!("rehearsal: {error}"))?;
-            let asked = asker.counters().map_err(|error| error.to_string())?.0;
-            witnesses.broker = Some((asker, asked));
-        }
-        if args.switch("pings") {
-            let watched: [(&str, Option<SocketAddrV4>); 3] =
-                [("ping", Some(target.address)), ("broker", address), ("machine", args.loopback("control")?)];
-            for (of, address) in watched {
-                if let Some(address) = address {
-                    witnesses.pingers.push((of, Pinger::start(address)?));
-                }
-            }
-        }
-        Ok(witnesses)
-    }
-
-    fn report(self, mut report: Report) -> Result<Report, String> {
-        for (of, pinger) in self.pingers {
-            report = pinger.stop()?.report(of, report);
-        }
-        if let Some((mut asker, before)) = self.broker {
-            let after = asker.counters().map_err(|error| error.to_string())?.0;
-            report = report.count("questions", after - before);
-        }
-        Ok(report)
-    }
 }
 
 fn split(clients: Vec<Option<Client>>, groups: usize) -> Vec<Vec<Option<Client>>> {

@@ -1,11 +1,11 @@
 //! Topic lists: connections that ask and check what they get, and the closed loop over them. Every answer's request
 //! id and size are checked; the first of each closed-loop connection in full.
 
-use std::io::{self, Write};
-use std::net::TcpStream;
+use std::io;
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
+use crate::link::Link;
 use crate::session::{self, Reader, Target};
 use crate::stats::{Latencies, Report};
 use crate::sys::{self, Epoll, Event};
@@ -121,12 +121,12 @@ pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
 
 /// Connections as clients of a tenant; nothing is asked yet.
 pub fn clients(
-    streams: Vec<TcpStream>,
+    streams: Vec<Link>,
     names: &Names,
     tenant: &str,
     spread: Spread,
 ) -> Result<Vec<Option<Client>>, String> {
-    let build = |(index, stream): (usize, TcpStream)| {
+    let build = |(index, stream): (usize, Link)| {
         let index = if spread == Spread::OneNamespace { 0 } else { index };
         let reader = Reader::new(stream).map_err(|error| error.to_string())?;
         Ok(Some(Client {
@@ -233,7 +233,7 @@ impl Client {
             self.awaiting.outstanding.push((self.next_id, now));
             self.next_id += 1;
         }
-        self.reader.stream.write_all(&requests)
+        self.reader.send(&requests)
     }
 
     /// Ask once and look at every name of the answer; also tells the size of all later answers.

@@ -5,8 +5,12 @@ mod answers;
 mod args;
 mod asker;
 mod broker;
+mod connects;
+mod credentials;
+mod doors;
 mod fairness;
 mod late;
+mod link;
 mod lists;
 mod memory;
 mod ping;
@@ -14,19 +18,31 @@ mod relay;
 mod session;
 mod stats;
 mod sys;
+mod tls;
 mod topics;
 mod two_brokers;
 mod vanish;
 mod wire;
+mod witnesses;
 
 use std::process::ExitCode;
 
 use args::Args;
+use credentials::Trust;
 use session::Target;
 
-const SCENARIOS: [&str; 8] =
-    ["lists", "late-readers", "fairness", "vanish", "two-brokers", "relay", "idle", "stalled-consumers"];
-const OPTIONS: [&str; 28] = [
+const SCENARIOS: [&str; 9] = [
+    "lists",
+    "late-readers",
+    "fairness",
+    "vanish",
+    "two-brokers",
+    "relay",
+    "idle",
+    "stalled-consumers",
+    "connects",
+];
+const OPTIONS: [&str; 31] = [
     "address",
     "via",
     "connections",
@@ -55,6 +71,9 @@ const OPTIONS: [&str; 28] = [
     "max-message-bytes",
     "redirect",
     "silent",
+    "trust",
+    "certificate",
+    "key",
 ];
 
 fn run() -> Result<(), String> {
@@ -66,7 +85,8 @@ fn run() -> Result<(), String> {
         return broker::run(&args);
     }
     let via = args.optional("via").map(str::to_owned);
-    let target = Target { address: args.address()?, via, receive_buffer_bytes: None };
+    let tls = args.optional("trust").map(Trust::from_file).transpose()?;
+    let target = Target { address: args.address()?, via, receive_buffer_bytes: None, tls };
     match command.as_str() {
         "lists" => lists::closed_loop(&args, &target),
         "late-readers" => late::run(&args, &target),
@@ -76,6 +96,7 @@ fn run() -> Result<(), String> {
         "relay" => relay::run(&args, &target),
         "idle" => memory::idle(&args, &target),
         "stalled-consumers" => memory::stalled_consumers(&args, &target),
+        "connects" => connects::run(&args, &target),
         other => Err(format!("got {other:?}, expected broker or one of {}", SCENARIOS.join(", "))),
     }
 }

@@ -4,12 +4,12 @@
 //! counted.
 
 use std::io::{self, Write};
-use std::net::{SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::link::Link;
 use crate::session::{self, Target};
 use crate::stats::{Latencies, Report};
 use crate::wire::{self, Message};
@@ -29,9 +29,9 @@ pub struct Pings {
 
 impl Pinger {
     /// Open a lookup connection and PING until stopped.
-    pub fn start(address: SocketAddrV4) -> Result<Pinger, String> {
-        let target = Target { address, via: None, receive_buffer_bytes: None };
-        let stream = target.open().map_err(|error| format!("ping {address}: {error}"))?;
+    pub fn start(target: &Target) -> Result<Pinger, String> {
+        let lookup = Target { via: None, receive_buffer_bytes: None, ..target.clone() };
+        let stream = lookup.open().map_err(|error| format!("ping {}: {error}", target.address))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         Ok(Pinger { stop, thread: thread::spawn(move || ping(stream, &stopped)) })
@@ -50,7 +50,7 @@ impl Pings {
     }
 }
 
-fn ping(mut stream: TcpStream, stopped: &AtomicBool) -> Pings {
+fn ping(mut stream: Link, stopped: &AtomicBool) -> Pings {
     let mut pings = Pings::default();
     let mut due = Instant::now();
     while !stopped.load(Ordering::Relaxed) {
@@ -67,7 +67,7 @@ fn ping(mut stream: TcpStream, stopped: &AtomicBool) -> Pings {
     pings
 }
 
-fn pong(stream: &mut TcpStream) -> io::Result<()> {
+fn pong(stream: &mut Link) -> io::Result<()> {
     stream.write_all(&wire::frame(wire::PING, &Message::new()))?;
     loop {
         let frame = session::read_frame(stream)?;

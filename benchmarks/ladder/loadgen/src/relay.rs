@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, IoSlice, Write};
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
+use crate::link::Link;
 use crate::session::{Reader, Target};
 use crate::stats::{Latencies, Report};
 use crate::sys::{self, Epoll, Event};
@@ -99,7 +100,7 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
 }
 
 impl Producer {
-    fn new(stream: std::net::TcpStream) -> io::Result<Producer> {
+    fn new(stream: Link) -> io::Result<Producer> {
         let reader = Reader::new(stream)?;
         let interest = sys::IN;
         Ok(Producer {
@@ -118,6 +119,9 @@ impl Producer {
 
     /// Write until the window is full or the socket is; tells whether the socket is.
     fn write(&mut self, template: &Template, window: u64, sending: bool) -> io::Result<bool> {
+        if !self.reader.stream.flushed()? {
+            return Ok(true);
+        }
         loop {
             let credit = if sending {
                 window.saturating_sub(self.next - self.expected)
@@ -125,7 +129,7 @@ impl Producer {
                 u64::from(self.sent > 0)
             };
             if credit == 0 || self.next > LAST_SEQUENCE {
-                return Ok(false);
+                return Ok(self.reader.stream.unsent());
             }
             let heads: Vec<Vec<u8>> =
                 (0..credit.min(GATHERED as u64)).map(|ahead| template.head(self.next + ahead)).collect();

@@ -1,10 +1,14 @@
-//! How every scenario begins: connect, CONNECT, CONNECTED, all of it blocking and bounded in time.
+//! How every scenario begins: connect, handshake where TLS is asked for, CONNECT, CONNECTED, all of it blocking and
+//! bounded in time.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
+use crate::credentials::Trust;
+use crate::link::Link;
 use crate::sys;
+use crate::tls::Tls;
 use crate::wire::{self, Message, Scanner};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
@@ -17,25 +21,27 @@ pub struct Target {
     pub via: Option<String>,
     /// SO_RCVBUF, set before connect; the kernel's choice if absent.
     pub receive_buffer_bytes: Option<i32>,
+    /// Speak TLS; plain text if absent.
+    pub tls: Option<Trust>,
 }
 
 impl Target {
+    pub fn plain(address: SocketAddrV4) -> Target {
+        Target { address, via: None, receive_buffer_bytes: None, tls: None }
+    }
+
     /// Open a connection that has got its CONNECTED; reads on it block until the scenario says otherwise.
-    pub fn open(&self) -> io::Result<TcpStream> {
-        let mut stream = match self.receive_buffer_bytes {
+    pub fn open(&self) -> io::Result<Link> {
+        let stream = match self.receive_buffer_bytes {
             Some(bytes) => sys::connect_with_receive_buffer(self.address, bytes)?,
             None => TcpStream::connect(self.address)?,
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
-        let mut connect =
-            Message::new().text(1, "ladder-loadgen").varint(4, wire::PROTOCOL_VERSION).text(5, "none");
-        if let Some(broker) = &self.via {
-            connect = connect.text(6, broker);
-        }
-        let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1);
-        stream.write_all(&wire::frame(wire::CONNECT, &connect.bytes(10, &flags.0)))?;
-        let answer = read_frame(&mut stream)?;
+        let mut link = self.link(stream)?;
+        link.shake()?;
+        link.write_all(&self.connect())?;
+        let answer = read_frame(&mut link)?;
         let (kind, message) = parse(&answer)?;
         if kind != wire::CONNECTED {
             let text = String::from_utf8_lossy(wire::bytes(message, 3).unwrap_or(b"")).into_owned();
@@ -43,17 +49,36 @@ impl Target {
                 "CONNECT: got command {kind} {text:?}, expected CONNECTED"
             )));
         }
-        Ok(stream)
+        Ok(link)
     }
 
-    pub fn open_many(&self, count: u64) -> Result<Vec<TcpStream>, String> {
+    /// A connected socket as this target is spoken to; the handshake has not begun.
+    pub fn link(&self, stream: TcpStream) -> io::Result<Link> {
+        match &self.tls {
+            None => Ok(Link::from(stream)),
+            Some(trust) => Ok(Link::secured(stream, Tls::client(trust)?)),
+        }
+    }
+
+    /// The CONNECT frame.
+    pub fn connect(&self) -> Vec<u8> {
+        let mut connect =
+            Message::new().text(1, "ladder-loadgen").varint(4, wire::PROTOCOL_VERSION).text(5, "none");
+        if let Some(broker) = &self.via {
+            connect = connect.text(6, broker);
+        }
+        let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1);
+        wire::frame(wire::CONNECT, &connect.bytes(10, &flags.0))
+    }
+
+    pub fn open_many(&self, count: u64) -> Result<Vec<Link>, String> {
         let open = |index: u64| self.open().map_err(|error| format!("connection {index}: {error}"));
         (0..count).map(open).collect()
     }
 }
 
 /// Read one whole frame, its length word included; for use outside of what is measured.
-pub fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+pub fn read_frame(stream: &mut Link) -> io::Result<Vec<u8>> {
     let mut frame = vec![0u8; 4];
     stream.read_exact(&mut frame)?;
     let size = u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]) as usize;
@@ -72,12 +97,12 @@ pub fn parse(frame: &[u8]) -> io::Result<(u64, &[u8])> {
 
 /// The streaming part of a connection that every event loop needs.
 pub struct Reader {
-    pub stream: TcpStream,
+    pub stream: Link,
     pub scanner: Scanner,
 }
 
 impl Reader {
-    pub fn new(stream: TcpStream) -> io::Result<Reader> {
+    pub fn new(mut stream: Link) -> io::Result<Reader> {
         stream.set_nonblocking(true)?;
         Ok(Reader { stream, scanner: Scanner::new() })
     }
@@ -93,6 +118,12 @@ impl Reader {
     }
 
     pub fn pong(&mut self) -> io::Result<()> {
-        self.stream.write_all(&wire::frame(wire::PONG, &Message::new()))
+        self.send(&wire::frame(wire::PONG, &Message::new()))
+    }
+
+    /// Send something small as a whole; a socket that has no room for it is an error.
+    pub fn send(&mut self, data: &[u8]) -> io::Result<()> {
+        self.stream.write_all(data)?;
+        self.stream.flush()
     }
 }

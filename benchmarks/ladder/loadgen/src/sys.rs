@@ -16,6 +16,8 @@ const PR_SET_PDEATHSIG: i32 = 1;
 const SIGTERM: u64 = 15;
 const AF_INET: i32 = 2;
 const SOCK_STREAM_CLOEXEC: i32 = 1 | 0o2000000;
+const SOCK_NONBLOCK: i32 = 0o4000;
+const EINPROGRESS: i32 = 115;
 const SOL_SOCKET: i32 = 1;
 const SO_RCVBUF: i32 = 8;
 
@@ -117,15 +119,32 @@ pub fn deepen_backlog(listener: &impl AsRawFd, backlog: i32) -> io::Result<()> {
 
 /// Connect with SO_RCVBUF set before the handshake, where it still decides the window that is offered.
 pub fn connect_with_receive_buffer(address: SocketAddrV4, bytes: i32) -> io::Result<TcpStream> {
-    let fd = checked(unsafe { socket(AF_INET, SOCK_STREAM_CLOEXEC, 0) })?;
-    let stream = unsafe { TcpStream::from_raw_fd(fd) };
-    checked(unsafe { setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, 4) })?;
+    let stream = open_socket(SOCK_STREAM_CLOEXEC)?;
+    checked(unsafe { setsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_RCVBUF, &bytes, 4) })?;
+    begin_to_connect(&stream, address)?;
+    Ok(stream)
+}
+
+/// Begin to connect and wait for nothing: the socket is writable once it is connected.
+pub fn connect_later(address: SocketAddrV4) -> io::Result<TcpStream> {
+    let stream = open_socket(SOCK_STREAM_CLOEXEC | SOCK_NONBLOCK)?;
+    match begin_to_connect(&stream, address) {
+        Err(error) if error.raw_os_error() != Some(EINPROGRESS) => Err(error),
+        _ => stream.set_nodelay(true).map(|()| stream),
+    }
+}
+
+fn open_socket(kind: i32) -> io::Result<TcpStream> {
+    let fd = checked(unsafe { socket(AF_INET, kind, 0) })?;
+    Ok(unsafe { TcpStream::from_raw_fd(fd) })
+}
+
+fn begin_to_connect(stream: &TcpStream, address: SocketAddrV4) -> io::Result<()> {
     let target = SocketAddress {
         family: AF_INET as u16,
         port: address.port().to_be(),
         address: u32::from_ne_bytes(address.ip().octets()),
         zero: [0; 8],
     };
-    checked(unsafe { connect(fd, &target, 16) })?;
-    Ok(stream)
+    checked(unsafe { connect(stream.as_raw_fd(), &target, 16) }).map(|_| ())
 }

@@ -2,13 +2,14 @@
 //! server redirects lookups of `elsewhere` to the silent one; those hang, and nobody measures them.
 
 use std::io::Write;
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::SocketAddrV4;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::asker::{self, Answer, Asker};
 use crate::broker::ELSEWHERE;
+use crate::link::Link;
 use crate::lists::Names;
 use crate::session::Target;
 use crate::stats::{Latencies, Report};
@@ -60,7 +61,7 @@ fn hanging(silent: SocketAddrV4) -> Result<u64, String> {
 }
 
 /// Connections with lookups that will not be answered.
-fn hang(target: &Target, connections: u64, depth: u64) -> Result<Vec<TcpStream>, String> {
+fn hang(target: &Target, connections: u64, depth: u64) -> Result<Vec<Link>, String> {
     let mut held = target.open_many(connections)?;
     for (index, stream) in held.iter_mut().enumerate() {
         let topic = |id| format!("persistent://bench/{ELSEWHERE}/topic-{index:05}-{id:05}");

@@ -35,7 +35,7 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let waiting = queue_until(metrics, QUEUE_LIMIT, |now| now >= before + connections * depth)?;
     thread::sleep(SETTLE);
     let asked_before = questions(broker)?;
-    let pinger = Pinger::start(target.address)?;
+    let pinger = Pinger::start(target)?;
     let start = Instant::now();
     drop(crowd);
     let closing = start.elapsed();

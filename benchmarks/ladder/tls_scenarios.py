@@ -1,0 +1,81 @@
+"""Owns the scenarios under TLS as data: those in plain text that are worth it once more, and storms of handshakes.
+What they must reach is held against the Java proxy under TLS. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from benchmarks.ladder.rows import CONNECTION_BYTES, TLS_CONNECTION_BYTES, Bound, Column, Ratio, Scenario
+
+PING_P99_MILLIS = 20.0
+
+# The load generator and the fake broker seal and open as much as a proxy does, so they are not as far ahead of it as in
+# plain text. HAProxy is shown beside, and not judged: nothing is required of it.
+VALID = Ratio("01", ("02", "06"), 1.5, validity=True)
+RELAY_RATIOS = (VALID, Ratio("02", ("06",), 1.0), Ratio("02", ("07",), None))
+
+SIDES = {"in": "TLS to the proxy", "both": "TLS on both sides"}
+
+
+def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
+    """Return the scenarios under TLS by name; `plain` are those they are made from."""
+    return {
+        "tls-relay-echo": _relay(plain["relay-echo"]),
+        "tls-relay-64k": _relay(plain["relay-64k"]),
+        "tls-relay-128k": _relay(plain["relay-128k"]),
+        "tls-both-relay-echo": replace(_relay(plain["relay-echo"], SIDES["both"]), tls="both"),
+        "tls-both-relay-64k": replace(_relay(plain["relay-64k"], SIDES["both"]), tls="both"),
+        "tls-both-relay-128k": replace(_relay(plain["relay-128k"], SIDES["both"]), tls="both"),
+        "tls-lists": replace(
+            plain["lists"],
+            title=f"{plain['lists'].title}, {SIDES['in']}", tls="in", rows=("01", "04", "06"),
+            ratios=(replace(VALID, under=("04", "06")), Ratio("04", ("06",), 1.0)), optional=(), not_slower=None,
+        ),
+        "tls-lists-equal": replace(
+            plain["lists-equal"], title=f"{plain['lists-equal'].title}, {SIDES['in']}", tls="in", rows=("04",),
+        ),
+        "tls-late-readers": _late_readers(plain["late-readers"]),
+        "tls-connects": _connects(plain["ping-storm"]),
+        "tls-idle": replace(
+            plain["idle"], title=f"{plain['idle'].title}, {SIDES['in']}", tls="in",
+            bounds=(replace(plain["idle"].bounds[0], required=CONNECTION_BYTES + TLS_CONNECTION_BYTES),),
+        ),
+    }  # fmt: skip
+
+
+def _relay(plain: Scenario, sides: str = SIDES["in"]) -> Scenario:
+    return replace(plain, title=f"{plain.title}, {sides}", tls="in", ratios=RELAY_RATIOS)
+
+
+def _late_readers(plain: Scenario) -> Scenario:
+    """Receive buffers are twice those in plain text: small segments of a handshake make the kernel halve the window."""
+    assert plain.budget is not None
+    return replace(
+        plain,
+        title=f"1,000 lists of 1 MB, a namespace each, 8 KiB receive buffers, reading begins 8 s late, {SIDES['in']}",
+        tls="in", rows=("04",), options=("--connections", "1000", "--depth", "1", "--receive-buffer", "8192"),
+        budget=replace(plain.budget, connections=1000),
+        bounds=(Bound("answers", "answered", 1000, at_most=False),),
+    )  # fmt: skip
+
+
+def _connects(pinged: Scenario) -> Scenario:
+    """Nobody is refused, and a client that is connected already does not notice; `pinged` has the figures of PINGs."""
+    return Scenario(
+        f"5,000 clients connect at once, {SIDES['in']}, while a client that is connected PINGs",
+        "memory", ("04",), "connects",
+        ("--connections", "5000", "--pings", "--broker", "{broker}", "--control", "{second}"),
+        timed=False, repeats=3, second=(), topics=100, tls="in",
+        columns=(
+            Column("answered", "connected"), Column("refused", "refused"), Column("lost", "lost"),
+            Column("seconds_to_end", "seconds", 1), Column("per_second", "per second"),
+            *(column for column in pinged.columns if "p50" in column.quantity or column.quantity.endswith("_ms")),
+            Column("peak_rss_bytes", "peak RSS", mib=True),
+        ),
+        bounds=(
+            Bound("connected", "answered", 5000, at_most=False),
+            Bound("PING to PONG meanwhile, p99, ms", "ping_p99_ms", PING_P99_MILLIS),
+            Bound("PING to PONG meanwhile, max, ms", "ping_max_ms", None),
+        ),
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""What the Java proxy shows besides its keys: metrics that are not here, and its HTTP endpoints, each with what became
+of it.
+
+Rule: docs/compatibility.md is written from this table, from the keys and from the metrics. It is data: nothing at run
+time reads it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Verdict = Literal["same", "better", "not supported"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """One name of the Java proxy's, and how it is here; `how` is empty for what is the same."""
+
+    name: str
+    verdict: Verdict
+    how: str = ""
+
+
+_NO_JVM: Final = (
+    "there is no JVM; `pulsar_proxy_memory_resident_bytes` and `pulsar_proxy_memory_budget_bytes` tell of memory"
+)
+JAVA_METRICS: Final[tuple[Parity, ...]] = (
+    Parity("jvm_*", "not supported", _NO_JVM),
+    Parity("jvm_memory_direct_bytes_used", "not supported", _NO_JVM),
+    Parity("jvm_memory_direct_bytes_max", "not supported", _NO_JVM),
+    Parity(
+        "process_*",
+        "not supported",
+        "memory is in `pulsar_proxy_memory_resident_bytes` and `pulsar_proxy_memory_peak_bytes`; CPU time and file "
+        "descriptors are left to the container's own metrics",
+    ),
+    Parity("jetty_*", "not supported", "there is no Jetty"),
+    Parity("caffeine_cache_*", "not supported", "the caches that they measure are not there"),
+    Parity("pulsar_version_info", "not supported", "`pulsar-proxy top` and the log's first line name the version"),
+    Parity(
+        "OpenTelemetry topic.list.*", "not supported", "scrape /metrics; a collector's Prometheus receiver has the same"
+    ),
+)
+
+JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
+    Parity(
+        "GET /status.html",
+        "better",
+        "503 while it drains as well, so that a balancer leaves in time; /healthz and /readyz tell life from readiness",
+    ),
+    Parity("GET /metrics", "same"),
+    Parity(
+        "/admin/*",
+        "better",
+        "bodies are streamed both ways and topic lists wait for memory like those of the binary protocol",
+    ),
+    Parity(
+        "/lookup/*",
+        "better",
+        "answers may name the proxy, which a client outside can reach (httpLookupPorts); upstream's name the broker",
+    ),
+    Parity("/admin/v*/functions, sources, sinks, worker", "same"),
+    Parity("httpReverseProxy.*", "same"),
+    Parity("additional servlets", "not supported", "no code of Java can be loaded"),
+    Parity("/ws", "better", "WebSockets are passed on to the brokers' service; upstream's proxy serves them itself"),
+    Parity("filters: concurrency (503) and rate (429)", "same"),
+    Parity("filter: authentication", "same"),
+    Parity("filter: extra headers", "same"),
+)

@@ -1,0 +1,173 @@
+"""The web ports of a running proxy: put together, listening, and taken down.
+
+Rule: everything that aiohttp is needed for is imported by `start_web`, off the loop, because that takes longer than the
+rest of the start. A request here never costs Pulsar traffic more than a few milliseconds.
+"""
+
+import asyncio
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.auth.broker_credentials import BrokerCredentials
+from proxy.charging import Charging
+from proxy.config import Config
+from proxy.counters import Counters
+from proxy.hangup import HangupWatcher
+from proxy.log import Logger
+from proxy.refusals import RefusalLog
+from proxy.target import TargetValidator
+from proxy.usage import UsageBook
+from proxy.web.broker_ports import BrokerPorts
+from proxy.web.clients import Guard
+from proxy.web.gate import Gate
+from proxy.web.pages import PageTable
+from proxy.web.routes import RouteTable
+from proxy.web.settings import WebLimits, response_headers, web_limits, web_targets
+from proxy.web.topic_list_door import TopicListDoor
+from proxy.write_watch import WriteWatch
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from proxy.web.accept import CurrentContext, HttpListener
+    from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.server import Site, _Server
+    from proxy.web.tunnels import Tunnels
+
+_SLOW_IMPORTS: Final = (
+    "aiohttp.web", "prometheus_client", "proxy.web.server", "proxy.web.reverse_proxy", "proxy.web.broker_client",
+    "proxy.web.tunnels", "proxy.web.accept",
+)  # fmt: skip
+SHUTDOWN_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class WebParts:
+    """What the web ports need of the rest of the proxy."""
+
+    config: Config
+    pages: PageTable
+    direct: AsyncSemaphore
+    charging: Charging
+    refusals: RefusalLog
+    usage: UsageBook
+    writes: WriteWatch
+    validator: TargetValidator
+    hangup: HangupWatcher
+    counters: Counters
+    log: Logger
+    lookups: BrokerPorts
+    guard: Guard | None = None
+    own: BrokerCredentials | None = None
+    tls_server: "CurrentContext | None" = None
+    tls_client: "CurrentContext | None" = None
+
+
+class WebPort:
+    """The running web server: `port`, and `tls_port` (None if there is none)."""
+
+    def __init__(self, parts: WebParts) -> None:
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        self._limits = web_limits(parts.config)
+        self._gate = Gate(self._loop, self._limits.gate)
+        self._listeners: list[HttpListener] = []
+        self._server: _Server | None = None
+        self._client: aiohttp.ClientSession | None = None
+        self._services: ProxyServices | None = None
+        self._site: Site | None = None
+        self.port = 0
+        self.tls_port: int | None = None
+
+    async def start(self) -> None:
+        """Listen on `webServicePort`, and `webServicePortTls`; raises OSError if one cannot be had."""
+        from proxy.web.server import Site
+
+        parts, config = self._parts, self._parts.config
+        extra = response_headers(config)
+        reverse_proxy, tunnels = self._passing_on()
+        self._site = Site(
+            self._limits, parts.pages, RouteTable(web_targets(config).extra), self._gate, parts.counters, parts.log,
+            parts.hangup, guard=parts.guard, guard_metrics=config.authenticate_metrics_endpoint,
+            trust_forwarded_for=config.web_service_trust_x_forwarded_for, extra_headers=extra,
+            reverse_proxy=reverse_proxy, tunnels=tunnels,
+        )  # fmt: skip
+        self._server = self._site.server()
+        try:
+            self.port = self._listen(self._server, config.web_service_port, "webServicePort", None)
+            if config.web_service_port_tls is not None and parts.tls_server is not None:
+                port = config.web_service_port_tls
+                self.tls_port = self._listen(self._server, port, "webServicePortTls", parts.tls_server)
+            parts.lookups.web_ports = (self.port, self.tls_port)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _listen(self, server: "_Server", port: int, key: str, tls: "CurrentContext | None") -> int:
+        from proxy.web.accept import HttpListener
+
+        parts, limits = self._parts, self._limits
+        listener = HttpListener(
+            server,
+            parts.counters,
+            limits.max_connections,
+            tls=tls,
+            proxy_headers=parts.config.web_service_ha_proxy_protocol_enabled,
+        )
+        listener.open(parts.config.bind_address, port, key, limits.buffer_bytes)
+        self._listeners.append(listener)
+        return listener.port
+
+    def _passing_on(self) -> "tuple[ReverseProxy | None, Tunnels | None]":
+        from proxy.web.broker_client import hosts_of, open_client
+        from proxy.web.redirects import RedirectRules
+        from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
+        from proxy.web.tunnels import Tunnels
+
+        parts, targets = self._parts, web_targets(self._parts.config)
+        if not targets.any:
+            return None, None
+        hosts = hosts_of(targets.urls)
+        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
+        door = TopicListDoor(parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop)
+        self._services = ProxyServices(
+            self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
+            parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,
+        )  # fmt: skip
+        rules = RedirectRules(targets.urls, parts.validator)
+        proxy = ReverseProxy(self._client, targets, rules, self._services)
+        return proxy, Tunnels(proxy, self._services)
+
+    def apply(self, limits: WebLimits) -> None:
+        """Take over changed limits; requests under way keep theirs."""
+        self._limits = limits
+        self._gate.limits = limits.gate
+        if self._services is not None:
+            self._services.limits = limits
+        if self._site is not None:
+            self._site.limits = limits
+
+    async def close(self) -> None:
+        """Stop listening and end all connections, at most two seconds later."""
+        for listener in self._listeners:
+            await listener.close()
+        if self._server is not None:
+            await self._server.shutdown(SHUTDOWN_SECONDS)
+        if self._client is not None:
+            await self._client.close()
+        # Transports close their sockets in the next turn.
+        await asyncio.sleep(0)
+
+
+async def start_web(parts: WebParts) -> WebPort:
+    """Start the web ports; raises OSError if one of them cannot be had."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as importer:
+        for name in _SLOW_IMPORTS:
+            await loop.run_in_executor(importer, importlib.import_module, name)
+    port = WebPort(parts)
+    await port.start()
+    return port

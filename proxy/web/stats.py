@@ -1,0 +1,87 @@
+"""/proxy-stats: relayed connections, rates of topics, and the two log levels, with upstream's paths and fields.
+
+Rule: off with `enableProxyStatsEndpoints=false`; numbers are those that the proxy keeps anyway. Upstream takes its
+rates once, a minute after a connection began, and never again; these are of the last half a minute or so.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from proxy.log import LEVELS
+from proxy.relay import Relay
+from proxy.relay_log import LEVELS as PROXY_LOG_LEVELS
+from proxy.relay_log import TOPICS, RelayLog
+from proxy.web.documents import Answer, Document
+
+CONNECTIONS: Final = "/proxy-stats/connections"
+TOPIC_RATES: Final = "/proxy-stats/topics"
+LOGGING: Final = "/proxy-stats/logging"
+LOGGING_LEVEL: Final = "/proxy-stats/logging/{level}"
+# A page is made in one step of the loop: with more relays than this it would hold Pulsar traffic up.
+MOST_CONNECTIONS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class StatsSources:
+    """What the documents show, and what they may change: `change` sets a dynamic key, and raises ConfigError."""
+
+    relays: Callable[[], Iterable[Relay]]
+    relay_log: RelayLog
+    change: Callable[[str, str], None]
+
+
+def stats_documents(sources: StatsSources) -> tuple[Document, ...]:
+    """Give the documents of /proxy-stats."""
+
+    def connections(_: Mapping[str, str]) -> Answer:
+        return Answer(200, [_connection(relay) for relay in islice(sources.relays(), MOST_CONNECTIONS)])
+
+    def topics(_: Mapping[str, str]) -> Answer:
+        if sources.relay_log.level < TOPICS:
+            return Answer(412, {"reason": "rates of topics need proxyLogLevel=2"})
+        return Answer(200, sources.relay_log.rates.document())
+
+    def logging(_: Mapping[str, str]) -> Answer:
+        return Answer(200, sources.relay_log.level)
+
+    def set_logging(parts: Mapping[str, str]) -> Answer:
+        level = parts["level"]
+        if level in LEVELS:
+            sources.change("logLevel", level)
+            return Answer(200, {"logLevel": level})
+        if level not in map(str, PROXY_LOG_LEVELS):
+            return Answer(412, {"reason": "expected a proxyLogLevel from 0 to 2, or a logLevel by its name"})
+        sources.change("proxyLogLevel", level)
+        return Answer(204, None)
+
+    return (
+        Document(
+            "GET", CONNECTIONS, connections, "Relayed clients: both addresses, and the rates of what the client sends.",
+            better="rates are those of the last half a minute or so; upstream computes them once",
+        ),
+        Document(
+            "GET", TOPIC_RATES, topics, "Rates of messages and bytes by topic; 412 unless proxyLogLevel is 2.",
+            better="a bounded table that forgets silent topics; rates of the last ten seconds",
+        ),
+        Document("GET", LOGGING, logging, "The proxyLogLevel in force."),
+        Document(
+            "POST", LOGGING_LEVEL, set_logging, "Change proxyLogLevel (0 to 2) for connections from then on.",
+            better="the name of a logLevel changes that one",
+        ),
+    )  # fmt: skip
+
+
+def _connection(relay: Relay) -> Mapping[str, object]:
+    return {
+        "requestRate": relay.rates.reads,
+        "byteRate": relay.rates.size_bytes,
+        "clientAddress": _address(relay.client_name),
+        "brokerAddress": _address(relay.broker_name),
+    }
+
+
+def _address(name: str) -> str:
+    # As Java writes an address that was not looked up by name.
+    return f"/{name}"

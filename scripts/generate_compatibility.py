@@ -1,0 +1,124 @@
+"""Write docs/compatibility.md from the tables of keys, metrics, documents and what the Java proxy has besides.
+
+`--check` writes nothing and fails if the file differs, so that the tables stay the only source.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from proxy.config import Config  # noqa: E402
+from proxy.config_key import Key  # noqa: E402
+from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey  # noqa: E402
+from proxy.java_surface import JAVA_ENDPOINTS, JAVA_METRICS, Parity  # noqa: E402
+from proxy.metrics import INSTRUMENTS, Instrument  # noqa: E402
+from proxy.web.stats import StatsSources, stats_documents  # noqa: E402
+
+PAGE = ROOT / "docs/compatibility.md"
+INTRODUCTION = """\
+<!-- Written by scripts/generate_compatibility.py from the tables of keys, metrics and pages; do not edit here. -->
+
+# Compatibility with the Java proxy
+
+Every key of `proxy.conf`, metric and HTTP endpoint of the Java proxy, with what becomes of it here: *same*; *better*,
+and how; or *not supported*, and what the start says. How to change over, and back: [migrate.md](migrate.md). What is
+new here: [reference/configuration.md](reference/configuration.md), [reference/metrics.md](reference/metrics.md).
+
+Where the wire is concerned, clients and brokers see what the Java proxy would send them; each difference that is wanted
+is listed in [migrate.md](migrate.md#what-clients-see).
+"""
+KEYS = """\
+## Keys
+
+A file of the Java proxy's loads here as it stands; defaults are the Java proxy's where the last column says nothing
+else. *live*: SIGHUP changes it without a restart, which the Java proxy
+needs for each. A key that is not supported is passed over in silence at the Java proxy's default. Changed, it is
+*warned* about at the start (`the Java proxy knows this key, this proxy does not: ignored; ...`), or *refused* with an
+error and exit code 2, if the proxy would otherwise let in or reach more than its operator asked for.
+"""
+METRICS = """\
+## Metrics
+
+Each sample has the label `cluster`. Counters come as `<name>_total` and `<name>_created`.
+"""
+ENDPOINTS = """\
+## HTTP endpoints
+
+With `authenticationEnabled` all but /status.html, /healthz and /readyz need credentials (/metrics unless
+`authenticateMetricsEndpoint=false`), and with `authorizationEnabled` /proxy-stats and /config one of `superUserRoles`.
+"""
+
+
+def key_row(key: Key[Any]) -> str:
+    better = [text for text in (key.better, "live" if key.dynamic and key.since == "pulsar" else "") if text]
+    default = f"`{key.default_text}`" if key.default_text else "(empty)"
+    verdict = f"better: {'; '.join(better)}" if better else "same"
+    less = f"; not supported: {key.less}" if key.less else ""
+    return f"| `{key.name}` | {default} | {verdict}{less} |"
+
+
+def java_key_row(name: str, key: JavaKey) -> str:
+    default = "(depends on the machine)" if key.default is None else f"`{key.default}`" if key.default else "(empty)"
+    said = "refused" if key.refused else "refused without a URL of brokers" if name in METADATA_STORES else "warned"
+    return f"| `{name}` | {default} | not supported, {said}: {key.why} |"
+
+
+def keys() -> Iterator[str]:
+    rows = {key.name: key_row(key) for key in Config.keys() if key.since != "ours"}  # noqa: SIM118
+    rows |= {name: java_key_row(name, key) for name, key in JAVA_ONLY.items()}
+    yield from ("| key | default | here |", "|---|---|---|")
+    yield from (rows[name] for name in sorted(rows, key=str.lower))
+    yield "| `httpReverseProxy.<name>.path`, `httpReverseProxy.<name>.proxyTo` | (empty) | same |"
+    for prefix, why in JAVA_ONLY_PREFIXES.items():
+        yield f"| `{prefix}...` | (empty) | not supported, warned: {why} |"
+
+
+def metric_row(instrument: Instrument) -> str:
+    return f"| `{instrument.exposed_name}` | {f'better: {instrument.better}' if instrument.better else 'same'} |"
+
+
+def parity_rows(entries: Iterable[Parity]) -> Iterator[str]:
+    for entry in entries:
+        yield f"| {entry.name} | {entry.verdict}{': ' if entry.how else ''}{entry.how} |"
+
+
+def metrics() -> Iterator[str]:
+    yield from ("| metric | here |", "|---|---|")
+    yield from (metric_row(instrument) for instrument in INSTRUMENTS if instrument.origin != "ours")
+    yield from parity_rows(JAVA_METRICS)
+
+
+def endpoints() -> Iterator[str]:
+    yield from ("| endpoint | here |", "|---|---|")
+    # The table is wanted, nothing is asked of it.
+    for document in stats_documents(cast(StatsSources, None)):
+        how = f"better: {document.better}" if document.better else "same"
+        yield f"| {document.method} {document.path} | {how} |"
+    yield from parity_rows(JAVA_ENDPOINTS)
+
+
+def page() -> str:
+    lines = [INTRODUCTION, KEYS, *keys(), "", METRICS, *metrics(), "", ENDPOINTS, *endpoints()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
+    check: bool = parser.parse_args().check
+    if not check:
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    print(f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_compatibility.py", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

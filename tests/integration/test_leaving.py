@@ -1,0 +1,197 @@
+"""A proxy in a process of its own leaves as its role says: real signals, clients that are there, a service manager."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.command_type import CommandType
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import GeneratedTopics
+from tests.support.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.running_proxy import Running, child_proxy
+
+LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+NEVER_MILLIS = 3_600_000
+FOR_EVER = {"shutdownPreDrainMillis": NEVER_MILLIS, "shutdownDrainMillis": NEVER_MILLIS}
+
+
+def embedded() -> EmbeddedBroker:
+    return EmbeddedBroker(GeneratedTopics(1, 100, 100))
+
+
+async def relayed(proxy: Running, broker: EmbeddedBroker) -> AsyncClient:
+    client = await proxy.client()
+    await client.connect(target=f"{LOOPBACK}:{broker.port}")
+    return client
+
+
+async def told(proxy: Running, number: signal.Signals, phase: str) -> None:
+    os.kill(proxy.child.pid, number)
+    await reached(proxy, phase)
+
+
+async def reached(proxy: Running, phase: str) -> None:
+    await eventually(lambda: phase in [line["new"] for line in proxy.lines("shutdown phase")], phase)
+
+
+def phases(proxy: Running) -> list[str]:
+    return [line["new"] for line in proxy.lines("shutdown phase")]
+
+
+async def status(proxy: Running, path: str) -> int:
+    return int((await proxy.get(path)).split(b" ")[1])
+
+
+# --- gateway --------------------------------------------------------------------------------------
+
+
+async def test_a_gateway_is_not_ready_but_serves_new_clients_until_its_balancer_knows(tmp_path: Path) -> None:
+    keys = {**FOR_EVER, "brokerProxyAllowedTargetPorts": "*"}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        early = await relayed(proxy, broker)
+        assert await status(proxy, "/readyz") == 200
+        await told(proxy, signal.SIGTERM, "leaving")
+        assert await status(proxy, "/readyz") == await status(proxy, "/status.html") == 503
+        assert await status(proxy, "/healthz") == 200
+        late = await proxy.connected()
+        assert len((await late.topics("demo/ns-0")).topics) == 100
+        await early.ping()
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+        assert phases(proxy) == ["leaving", "closing"]
+        assert proxy.said("stopped") == 1
+
+
+async def test_a_gateway_s_whole_end_is_in_order(tmp_path: Path) -> None:
+    keys = {"shutdownPreDrainMillis": 300, "shutdownDrainMillis": NEVER_MILLIS}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        gate = broker.script.hold(LISTS)
+        busy = await proxy.connected()
+        request = asyncio.gather(busy.topics("demo/ns-0"))
+        async with asyncio.timeout(20):
+            await broker.record.seen(LISTS)
+        await told(proxy, signal.SIGTERM, "draining")
+        with pytest.raises(ConnectionRefusedError):
+            await proxy.client()
+        assert not request.done()
+        gate.set()
+        assert len((await request)[0].topics) == 100
+        assert await proxy.exit_code() == 0
+        assert phases(proxy)[:2] == ["leaving", "draining"]
+
+
+async def test_ctrl_c_does_not_wait_for_a_balancer(tmp_path: Path) -> None:
+    keys = {"shutdownPreDrainMillis": NEVER_MILLIS, "shutdownDrainMillis": 200}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        await proxy.connected()
+        await told(proxy, signal.SIGINT, "draining")
+        assert await proxy.exit_code() == 0
+        assert phases(proxy)[0] == "draining"
+
+
+async def test_a_reload_is_ignored_by_a_proxy_that_is_leaving(tmp_path: Path) -> None:
+    async with embedded() as broker, child_proxy(tmp_path, broker, **FOR_EVER) as proxy:
+        await told(proxy, signal.SIGTERM, "leaving")
+        os.kill(proxy.child.pid, signal.SIGHUP)
+        await eventually(lambda: proxy.said("reload ignored: the proxy is stopping"), "a reload ignored")
+        os.kill(proxy.child.pid, signal.SIGINT)
+        assert await proxy.exit_code() == 0
+
+
+# --- sidecar --------------------------------------------------------------------------------------
+
+
+async def test_a_sidecar_serves_its_application_until_that_is_gone(tmp_path: Path) -> None:
+    keys = {**FOR_EVER, "proxyRole": "sidecar", "brokerProxyAllowedTargetPorts": "*"}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        application = await relayed(proxy, broker)
+        await told(proxy, signal.SIGTERM, "leaving")
+        assert await status(proxy, "/readyz") == await status(proxy, "/status.html") == 200
+        # It closes one connection and opens another on its way out.
+        application.close()
+        last = await proxy.connected()
+        assert len((await last.topics("demo/ns-0")).topics) == 100
+        assert phases(proxy) == ["leaving"]
+        last.close()
+        assert await proxy.exit_code() == 0
+        assert phases(proxy) == ["leaving", "closing"]
+
+
+async def test_a_sidecar_without_an_application_leaves(tmp_path: Path) -> None:
+    async with embedded() as broker, child_proxy(tmp_path, broker, **FOR_EVER, proxyRole="sidecar") as proxy:
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+
+
+async def test_a_sidecar_does_not_outlive_its_time_for_an_application_that_stays(tmp_path: Path) -> None:
+    keys = {"proxyRole": "sidecar", "shutdownDrainMillis": 300, "brokerProxyAllowedTargetPorts": "*"}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        stays = await relayed(proxy, broker)
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await stays.rest() == b""
+        assert await proxy.exit_code() == 0
+
+
+async def test_a_second_signal_ends_a_sidecar_at_once(tmp_path: Path) -> None:
+    keys = {**FOR_EVER, "proxyRole": "sidecar"}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        stays = await proxy.connected()
+        await told(proxy, signal.SIGTERM, "leaving")
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+        assert await stays.rest() == b""
+
+
+# --- the service manager --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        monkeypatch.delenv("WATCHDOG_PID", raising=False)
+        yield listening
+
+
+async def heard(listening: socket.socket, beginning: str) -> list[str]:
+    """Read messages until one begins so; give all of them."""
+    messages: list[str] = []
+    async with asyncio.timeout(20):
+        while not messages or not messages[-1].startswith(beginning):
+            messages.append((await asyncio.get_running_loop().sock_recv(listening, 4096)).decode())
+    return messages
+
+
+async def test_the_service_manager_hears_of_start_reload_and_end(tmp_path: Path, manager: socket.socket) -> None:
+    async with embedded() as broker, child_proxy(tmp_path, broker) as proxy:
+        (ready,) = await heard(manager, "READY=1")
+        assert f"STATUS=serving on port {proxy.port}" in ready
+        assert await heard(manager, "WATCHDOG=1")
+        os.kill(proxy.child.pid, signal.SIGHUP)
+        assert "MONOTONIC_USEC=" in (await heard(manager, "RELOADING=1"))[-1]
+        assert "configuration applied" in (await heard(manager, "READY=1"))[-1]
+        with proxy.config.open("a") as file:
+            file.write("servicePort=wrong\n")
+        os.kill(proxy.child.pid, signal.SIGHUP)
+        assert "configuration refused" in (await heard(manager, "READY=1"))[-1]
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert "EXTEND_TIMEOUT_USEC=20000000" in (await heard(manager, "STOPPING=1"))[-1]
+        assert await proxy.exit_code() == 0
+
+
+async def test_the_watchdog_is_fed_while_the_proxy_leaves(tmp_path: Path, manager: socket.socket) -> None:
+    async with embedded() as broker, child_proxy(tmp_path, broker, **FOR_EVER) as proxy:
+        await told(proxy, signal.SIGTERM, "leaving")
+        await heard(manager, "STOPPING=1")
+        for _ in range(3):
+            await heard(manager, "WATCHDOG=1")
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0

@@ -1,0 +1,199 @@
+"""What a proxy at work tells about its relays and its configuration, and who may ask: /proxy-stats and /config."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.config import Config
+from proxy.relay import Relay
+from proxy.web.clients import WebClient
+from proxy.web.documents import Answer, Document, GuardSettings, refusal
+from proxy.web.pages import PageRequest, document_page
+from tests.support.proxy_under_test import Stage, staged
+from tests.support.web_pages import Page, get
+from tests.unit.proxy.test_relay_log import TOPIC, producer, sent, subscribe
+
+STATS = "/proxy-stats"
+
+
+async def asked(stage: Stage, path: str, method: str = "GET") -> Page:
+    return await get(stage.proxy.web_port, path, method)
+
+
+async def document(stage: Stage, path: str) -> Any:
+    page = await asked(stage, path)
+    assert (page.status, page.headers["content-type"]) == (200, "application/json"), page
+    return json.loads(page.text)
+
+
+def relay_of(stage: Stage) -> Relay:
+    (relay,) = stage.proxy.sessions.all_relays()
+    return relay
+
+
+async def test_a_relayed_connection_is_shown_with_upstream_s_fields() -> None:
+    async with staged() as stage:
+        assert await document(stage, f"{STATS}/connections") == []
+        client = await stage.relayed()
+        await stage.connected()
+        (shown,) = await document(stage, f"{STATS}/connections")
+        host, port = client.sock.getsockname()
+        assert shown == {
+            "requestRate": 0.0,
+            "byteRate": 0.0,
+            "clientAddress": f"/{host}:{port}",
+            "brokerAddress": f"/127.0.0.1:{stage.broker.port}",
+        }
+
+
+async def test_its_rates_are_those_of_what_the_client_sends() -> None:
+    async with staged() as stage:
+        client = await stage.relayed()
+        relay = relay_of(stage)
+        began = relay._told_at
+        for number in range(4):
+            await client.send(producer(number))
+            await client.command()
+        relay.tick(began + 10.0)
+        (shown,) = await document(stage, f"{STATS}/connections")
+        assert shown["byteRate"] == 4 * len(producer(0)) / 10.0
+        assert shown["requestRate"] == 0.4
+        relay.tick(began + 20.0)
+        (shown,) = await document(stage, f"{STATS}/connections")
+        assert (shown["byteRate"], shown["requestRate"]) == (0.0, 0.0)
+
+
+async def test_rates_of_topics_need_level_2() -> None:
+    async with staged() as stage:
+        assert (await asked(stage, f"{STATS}/topics")).status == 412
+        assert await document(stage, f"{STATS}/logging") == 0
+        assert (await asked(stage, f"{STATS}/logging/2", "POST")).status == 204
+        assert await document(stage, f"{STATS}/logging") == 2
+        assert await document(stage, f"{STATS}/topics") == {}
+        client = await stage.relayed()
+        await client.send(producer() + subscribe())
+        for _ in range(2):
+            await client.command()
+        await client.send(sent(payload=b"x" * 100))
+        await stage.until(lambda: len(stage.proxy.relay_log.rates), "a message seen")
+        assert stage.proxy.relay_log.names == 2
+        stage.proxy.relay_log.tick(stage.proxy._loop.time() + 10.0)
+        rates = (await document(stage, f"{STATS}/topics"))[TOPIC]
+        assert set(rates) == {"msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"}
+        assert rates["msgRateIn"] > 0
+        assert (await asked(stage, f"{STATS}/logging/0", "POST")).status == 204
+        assert (await asked(stage, f"{STATS}/topics")).status == 412
+        assert not len(stage.proxy.relay_log.rates)
+        client.close()
+        await stage.until(lambda: not stage.proxy.relay_log.names, "its names forgotten")
+
+
+@pytest.mark.parametrize("watched", ["true", "false"])
+async def test_a_relay_that_is_looked_at_carries_every_byte(watched: str) -> None:
+    async with staged(proxyLogLevel=2, watchTopicListLimitEnabled=watched) as stage:
+        client = await stage.relayed()
+        assert type(relay_of(stage)).__name__ == ("LoggedWatchedRelay" if watched == "true" else "LoggedRelay")
+        for number in range(50):
+            await client.send(producer(number))
+            assert (await client.command()).type == pb.BaseCommand.ERROR
+        # Bytes that are no frames are the broker's affair, not this proxy's.
+        await client.send(b"\xff" * 100)
+        await client.rest()
+
+
+async def test_a_look_that_fails_is_reported_and_costs_nobody_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with staged(proxyLogLevel=1) as stage:
+        client = await stage.relayed()
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("cannot look")
+
+        monkeypatch.setattr(stage.proxy.relay_log, "write", broken)
+        for number in range(3):
+            await client.send(producer(number))
+            assert (await client.command()).type == pb.BaseCommand.ERROR
+        # Once for each direction.
+        stage.expected_internal_errors = {"relay log": 2}
+
+
+@pytest.mark.parametrize("level", ["3", "-1", "x", "9" * 50, "%0a"])
+async def test_what_is_no_level_changes_nothing(level: str) -> None:
+    async with staged() as stage:
+        assert (await asked(stage, f"{STATS}/logging/{level}", "POST")).status == 412
+        assert stage.proxy.relay_log.level == 0
+
+
+async def test_the_name_of_a_log_level_changes_that_and_a_reload_brings_the_file_s_back() -> None:
+    async with staged() as stage:
+        page = await asked(stage, f"{STATS}/logging/debug", "POST")
+        assert (page.status, json.loads(page.text)) == (200, {"logLevel": "debug"})
+        assert stage.proxy._log.level == "debug"
+        entry = (await document(stage, "/config"))["keys"]["logLevel"]
+        assert (entry["value"], entry["origin"]) == ("debug", "live")
+        stage.proxy._log.set_level("error")
+
+
+async def test_the_configuration_is_shown_with_its_sources_and_without_secrets() -> None:
+    async with staged(brokerClientAuthenticationParameters="token:hush", clusterName="data:hush") as stage:
+        page = await asked(stage, "/config")
+        assert "hush" not in page.text
+        keys = json.loads(page.text)["keys"]
+        assert keys["brokerClientAuthenticationParameters"]["value"] == "(hidden)"
+        assert set(keys) == {key.name for key in Config.keys()}  # noqa: SIM118
+        assert page.headers["cache-control"] == "no-store"
+
+
+async def test_all_of_it_can_be_turned_off() -> None:
+    async with staged(enableProxyStatsEndpoints="false") as stage:
+        for path in ("/config", f"{STATS}/connections", f"{STATS}/topics", f"{STATS}/logging"):
+            assert (await asked(stage, path)).status == 404
+        assert (await asked(stage, f"{STATS}/logging/2", "POST")).status == 404
+        assert (await asked(stage, "/healthz")).status == 200
+
+
+# --- who may ask ----------------------------------------------------------------------------------
+
+
+def guarded(**keys: str) -> GuardSettings:
+    given = {"bindAddress": "127.0.0.1", "webServicePort": "0", "brokerServiceURL": "pulsar://b"}
+    return Config.load(overrides=given | keys)
+
+
+AUTHENTICATED = guarded(authenticationEnabled="true", superUserRoles="admin,root")
+AUTHORIZED = guarded(authenticationEnabled="true", authorizationEnabled="true", superUserRoles="admin,root")
+
+
+@pytest.mark.parametrize(
+    ("settings", "role", "status"),
+    [
+        (guarded(), None, None),
+        (AUTHENTICATED, None, 401),
+        (AUTHENTICATED, "anybody", None),
+        (AUTHORIZED, None, 401),
+        (AUTHORIZED, "anybody", 403),
+        (AUTHORIZED, "root", None),
+        (AUTHORIZED, "", 403),
+    ],
+)
+def test_a_role_is_needed_and_with_authorization_a_superuser_s(
+    settings: GuardSettings, role: str | None, status: int | None
+) -> None:
+    refused = refusal(settings, role)
+    assert (None if refused is None else refused.status) == status
+
+
+async def test_nobody_is_let_in_before_anybody_can_be_recognised() -> None:
+    ran: list[Mapping[str, str]] = []
+
+    def handler(parts: Mapping[str, str]) -> Answer:
+        ran.append(parts)
+        return Answer(200, {})
+
+    page = document_page(Document("GET", "/secret/{part}", handler, "A test."), AUTHORIZED)
+    for role, status in ((None, 401), ("anybody", 403), ("admin", 200)):
+        answer = await page.serve(PageRequest(WebClient("c:1", "c", role), {"part": "x"}))
+        assert answer.status == status
+    assert ran == [{"part": "x"}]

@@ -1,0 +1,101 @@
+"""A proxy that was given secrets in every key that takes one: none of them leaves it by any door."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import main
+from proxy.config import Config
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import GeneratedTopics
+from tests.support.async_client import eventually
+from tests.support.running_proxy import Running, child_proxy
+
+SECRET = "hush-8c41"
+SECRET_KEYS = {
+    "tokenSecretKey": f"data:;base64,{SECRET}",
+    "tokenPublicKey": f"data:;base64,{SECRET}",
+    "basicAuthConf": f"data:;base64,{SECRET}",
+    "brokerClientAuthenticationParameters": f"token:{SECRET}",
+    "proxyHttpResponseHeadersJson": f'{{"X-Api-Key": "{SECRET}"}}',
+    "tlsKeyStorePassword": SECRET,
+    "brokerClientTlsTrustStorePassword": SECRET,
+}
+
+
+def test_every_key_that_is_declared_secret_is_tried_here() -> None:
+    assert {key.name for key in Config.keys() if key.secret} <= set(SECRET_KEYS)  # noqa: SIM118
+
+
+async def pages(proxy: Running) -> bytes:
+    paths = ("/config", "/metrics", "/status.html", "/readyz", "/proxy-stats/connections", "/proxy-stats/logging")
+    answers = [await proxy.get(path) for path in paths]
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+    # The header that the operator has added to each response is for all to see.
+    return b"".join(answer.partition(b"\r\n\r\n")[2] for answer in answers)
+
+
+def said(capsys: pytest.CaptureFixture[str], proxy: Running, *arguments: str) -> str:
+    socket = ["--socket", str(proxy.config.parent / "control.sock")]
+    assert main([*arguments, *socket]) == 0
+    return capsys.readouterr().out
+
+
+async def test_no_secret_is_in_the_log_on_a_page_or_in_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with (
+        EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker,
+        child_proxy(tmp_path, broker, **SECRET_KEYS, logLevel="debug", shutdownDrainMillis=100) as proxy,
+    ):
+        client = await proxy.connected()
+        await client.topics("demo/ns-0")
+        os.kill(proxy.child.pid, signal.SIGHUP)
+        await eventually(lambda: proxy.said("configuration reloaded"), "a reload")
+        # Other secrets, which wait for a restart; and then faults.
+        text = proxy.config.read_text()
+        proxy.config.write_text(text.replace(SECRET, f"{SECRET}-new"))
+        os.kill(proxy.child.pid, signal.SIGHUP)
+        await eventually(lambda: proxy.said("configuration reloaded") == 2, "another reload")
+        shown = (await pages(proxy)).decode()
+        for arguments in (("top", "--once"), ("top", "--once", "--json"), ("config",), ("config", "--json")):
+            shown += said(capsys, proxy, *arguments)
+        proxy.config.write_text(text + f"tlsEnabledWithKeyStore=token:{SECRET}\nservicePort=data:{SECRET}\n")
+        os.kill(proxy.child.pid, signal.SIGHUP)
+        await eventually(lambda: proxy.said("configuration fault") == 2, "faults")
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+        assert "(hidden)" in shown
+        assert SECRET not in shown
+        assert SECRET not in proxy.log.read_text()
+
+
+async def test_the_check_of_a_configuration_tells_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "proxy.conf"
+    lines = "".join(f"{key}={value}\n" for key, value in SECRET_KEYS.items())
+    path.write_text(f"brokerServiceURL=pulsar://b\n{lines}")
+    assert main(["check-config", "--config", str(path)]) == 0
+    assert main(["print-config", "--config", str(path)]) == 0
+    path.write_text(f"brokerServiceURL=http://me:{SECRET}@b\n{lines}tokenSecretKey={SECRET}\\u0001\n")
+    assert main(["check-config", "--config", str(path)]) == 2
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err
+
+
+async def test_the_log_level_changes_over_the_control_socket_and_returns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
+        assert said(capsys, proxy, "log-level") == "info\n"
+        assert said(capsys, proxy, "log-level", "error") == "error\n"
+        document = json.loads(said(capsys, proxy, "config", "--json"))
+        assert document["keys"]["logLevel"]["origin"] == "live"
+        assert said(capsys, proxy, "log-level", "info") == "info\n"
+        assert said(capsys, proxy, "log-level", "debug", "--for", "0.5").startswith("debug for ")
+        await eventually(lambda: proxy.said("log level returned"), "the return")
+        assert said(capsys, proxy, "log-level") == "info\n"
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0

@@ -1,0 +1,338 @@
+"""TLS towards clients and brokers, over real sockets: every kind of request, the relay, and who is let in."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.client_connection import ClientConnection
+from proxy.relay import Relay
+from proxy.tls import arrivals
+from proxy.tls.transport import TlsTransport
+from tests.support.async_client import AsyncClient, Closed, connect_frame, schema_frame
+from tests.support.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
+from tests.support.raw_broker import handshake, raw_broker
+from tests.support.tls import (
+    PemFiles,
+    Sealer,
+    TlsClient,
+    authority,
+    certificate,
+    client_context,
+    server_context,
+    tls_broker,
+    tls_client,
+)
+
+KIB = 1024
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PemFiles:
+    return PemFiles.write(tmp_path)
+
+
+async def connected(stage: Stage, context: ssl.SSLContext | None = None) -> TlsClient:
+    client = await tls_client(stage, context)
+    await client.connect()
+    return client
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+async def test_every_kind_of_request_passes_with_tls_on_both_sides(files: PemFiles) -> None:
+    async with staged(broker_tls=server_context(), **files.server_keys, **files.broker_keys) as stage:
+        client = await connected(stage)
+        assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        assert len((await client.topics(namespace(0))).topics) == TOPICS
+        await client.send(schema_frame(7, TOPIC))
+        assert (await client.answer()).type == pb.BaseCommand.GET_SCHEMA_RESPONSE
+        await client.ping()
+        handshakes = stage.proxy.counters.tls.handshakes
+        assert handshakes["client", "done"] == 1
+        assert handshakes["broker", "done"] == len(stage.proxy.pool._keys) > 0
+
+
+async def test_a_list_of_a_megabyte_is_shared_by_50_clients(files: PemFiles) -> None:
+    async with staged(**files.server_keys) as stage:
+        clients = [await connected(stage) for _ in range(50)]
+        for client in clients:
+            await client.ask_topics(namespace(0))
+        answers = await asyncio.gather(*(client.answer() for client in clients))
+        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
+        assert stage.broker.record.topic_questions <= 5
+        await stage.until(lambda: not stage.direct.held, "all memory given back")
+
+
+async def test_a_reader_that_stops_leaves_no_more_than_a_record_in_user_space(files: PemFiles) -> None:
+    async with staged(**files.server_keys) as stage:
+        slow = await tls_client(stage, rcvbuf=4096)
+        await slow.connect()
+        await slow.ask_topics(namespace(0))
+        output = stage.session_of(slow).output
+        await stage.until(lambda: output.holds_memory and output._buffered_bytes > 0, "a body that stands still")
+        for _ in range(20):
+            await asyncio.sleep(0)
+            assert output._buffered_bytes <= 17 * KIB
+        answer = await slow.answer()
+        assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+# --- relay ----------------------------------------------------------------------------------------
+
+
+async def greet(peer: AsyncClient) -> None:
+    await handshake(peer)
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def joined(
+    files: PemFiles, client_tls: bool, broker_tls: bool
+) -> AsyncIterator[tuple[Stage, AsyncClient, AsyncClient]]:
+    keys: dict[str, Any] = files.server_keys | (files.broker_keys if broker_tls else {})
+    async with staged(**keys) as stage, tls_broker(greet) if broker_tls else raw_broker(greet) as broker:
+        client = await (tls_client(stage) if client_tls else stage.client())
+        await client.connect(target=f"127.0.0.1:{broker.port}")
+        yield stage, client, broker.peers[-1]
+        broker.peers[-1].close()
+
+
+def relay_of(stage: Stage) -> Relay:
+    (relay,) = stage.proxy.sessions._addresses
+    assert isinstance(relay, Relay)
+    return relay
+
+
+sides = pytest.mark.parametrize(("client_tls", "broker_tls"), [(True, True), (True, False), (False, True)])
+
+
+@sides
+async def test_bytes_pass_unchanged_both_ways_at_once(files: PemFiles, client_tls: bool, broker_tls: bool) -> None:
+    up, down = os.urandom(3 * MIB), os.urandom(4 * MIB)
+    async with joined(files, client_tls, broker_tls) as (stage, client, broker):
+        received = asyncio.gather(broker.receive(len(up)), client.receive(len(down)))
+        await asyncio.gather(client.send(up), broker.send(down))
+        assert tuple(await received) == (up, down)
+        counters = stage.proxy.counters
+        client.close()
+        assert await broker.rest() == b""
+        broker.close()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert (counters.relay_bytes_to_broker, counters.relay_bytes_to_client) == (len(up), len(down))
+
+
+@sides
+async def test_one_that_does_not_read_stops_the_other(files: PemFiles, client_tls: bool, broker_tls: bool) -> None:
+    async with joined(files, client_tls, broker_tls) as (stage, client, broker):
+        relay, piece, sent = relay_of(stage), os.urandom(64 * KIB), bytearray()
+        while relay.broker.reading:
+            assert len(sent) < 64 * MIB
+            await broker.send(piece)
+            sent += piece
+            await asyncio.sleep(0)
+        transport = relay.client.transport
+        assert transport is not None
+        # One read of the other side, and what its records add.
+        assert 0 < transport.get_write_buffer_size() <= stage.proxy.config.relay_buffer_bytes + 32 * KIB
+        assert await client.receive(len(sent)) == bytes(sent)
+
+
+async def test_a_client_that_half_closes_ends_a_pair_whose_broker_cannot_be_told(files: PemFiles) -> None:
+    async with joined(files, client_tls=False, broker_tls=True) as (stage, client, broker):
+        await client.send(b"last words")
+        client.fin()
+        assert await broker.receive(10) == b"last words"
+        assert await broker.rest() == b""
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.caused("client_closed") == 1
+
+
+async def test_a_plain_side_is_told_of_close_notify_and_may_still_answer(files: PemFiles) -> None:
+    async with joined(files, client_tls=True, broker_tls=False) as (stage, client, broker):
+        assert isinstance(client, TlsClient)
+        await AsyncClient.send(client, client.sealer.seal(b"last words") + client.sealer.say_close_notify())
+        assert await broker.receive(10) == b"last words"
+        with pytest.raises(Closed):
+            await broker.receive(1)
+        await broker.send(b"an answer")
+        assert await client.receive(9) == b"an answer"
+        broker.close()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+def one_client(stage: Stage) -> ClientConnection:
+    (client,) = stage.proxy.sessions._addresses
+    assert isinstance(client, ClientConnection)
+    return client
+
+
+async def test_a_client_certificate_can_be_seen_behind_the_handshake(files: PemFiles) -> None:
+    async with staged(**files.server_keys, tlsTrustCertsFilePath=files.trust) as stage:
+        own = authority().issue_cert("somebody")
+        await connected(stage, client_context(own=own))
+        transport = one_client(stage).transport
+        assert isinstance(transport, TlsTransport)
+        expected = ssl.PEM_cert_to_DER_cert(own.cert_chain_pems[0].bytes().decode())
+        assert transport.get_extra_info("peer_certificate") == expected
+
+
+async def test_without_demand_a_client_may_come_without_a_certificate(files: PemFiles) -> None:
+    async with staged(**files.server_keys, tlsTrustCertsFilePath=files.trust) as stage:
+        await connected(stage)
+        transport = one_client(stage).transport
+        assert transport is not None
+        assert transport.get_extra_info("peer_certificate") is None
+
+
+@pytest.mark.parametrize("own", [None, "second"], ids=["none", "of another authority"])
+async def test_a_client_without_a_trusted_certificate_is_refused_where_one_is_demanded(
+    files: PemFiles, own: str | None
+) -> None:
+    demand: dict[str, Any] = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
+    async with staged(**files.server_keys, **demand) as stage:
+        leaf = authority(own).issue_cert("somebody") if own else None
+        client = await tls_client(stage, client_context(own=leaf))
+        with pytest.raises((Closed, ssl.SSLError)):
+            await client.connect()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.caused("tls_handshake_failed") == 1
+        assert stage.proxy.counters.tls.handshakes["client", "certificate"] == 1
+        await connected(stage, client_context(own=authority().issue_cert("somebody")))
+
+
+@pytest.mark.parametrize("verified", [True, False])
+async def test_a_broker_must_have_the_name_that_was_asked_for(files: PemFiles, verified: bool) -> None:
+    keys = {**files.broker_keys, "tlsHostnameVerificationEnabled": str(verified).lower()}
+    elsewhere = server_context(certificate("first", "elsewhere.example"))
+    async with staged(broker_tls=elsewhere, **keys) as stage:
+        client = await stage.connected()
+        if not verified:
+            assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+            return
+        answer = await client.lookup(TOPIC)
+        assert (answer.response, answer.error) == (pb.CommandLookupTopicResponse.Failed, ServerError.ServiceNotReady)
+        assert "TLS handshake: the certificate is refused" in answer.message
+        assert "127.0.0.1" in answer.message
+        assert stage.proxy.counters.tls.handshakes["broker", "certificate"] > 0
+        direct = await stage.client()
+        await direct.send(connect_frame(f"127.0.0.1:{stage.broker.port}"))
+        assert (await direct.command()).error.error == ServerError.ServiceNotReady
+
+
+async def test_a_broker_of_an_unknown_authority_is_refused(files: PemFiles) -> None:
+    async with staged(broker_tls=server_context(certificate("second")), **files.broker_keys) as stage:
+        client = await stage.connected()
+        assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Failed
+
+
+# --- handshakes -----------------------------------------------------------------------------------
+
+
+async def test_a_client_without_tls_on_the_tls_port_is_named(files: PemFiles) -> None:
+    async with staged(**files.server_keys) as stage:
+        client = await stage.client(port=stage.proxy.tls_port)
+        await client.send(connect_frame())
+        await client.rest()
+        await stage.until(lambda: stage.caused("not_tls") == 1, "its cause")
+        assert stage.proxy.counters.tls.handshakes["client", "not_tls"] == 1
+
+
+async def test_a_client_with_tls_on_the_plain_port_is_named(files: PemFiles) -> None:
+    async with staged() as stage:
+        client = await stage.client()
+        sealer = Sealer(client_context())
+        with pytest.raises((Closed, ssl.SSLError)):
+            await sealer.shake(client.sock)
+        await stage.until(lambda: stage.caused("tls_on_plain_port") == 1, "its cause")
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16"])
+async def test_a_handshake_that_stands_still_is_ended_by_the_clock(files: PemFiles, first: bytes) -> None:
+    async with staged(**files.server_keys, handshakeTimeoutMillis=200) as stage:
+        client = await stage.client(port=stage.proxy.tls_port)
+        await client.send(first)
+        await client.rest()
+        await stage.until(lambda: stage.caused("handshake_timeout") == 1, "its cause")
+        assert stage.proxy.counters.tls.handshakes["client", "timeout"] == 1
+
+
+async def test_a_client_that_drips_its_handshake_has_no_more_time_than_others(files: PemFiles) -> None:
+    async with staged(**files.server_keys, handshakeTimeoutMillis=300) as stage:
+        client = await stage.client(port=stage.proxy.tls_port)
+        sealer = Sealer(client_context())
+        with pytest.raises(ssl.SSLWantReadError):
+            sealer.tls.do_handshake()
+        hello = sealer.outgoing.read()
+        for byte in hello:
+            client.send_now(bytes((byte,)))
+            await asyncio.sleep(0.01)
+            if stage.caused("handshake_timeout"):
+                break
+        assert stage.caused("handshake_timeout") == 1
+
+
+async def test_silent_clients_hold_no_place_and_slow_ones_lose_it(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "PLACE_SECONDS", 0.05)
+    async with staged(**files.server_keys, maxConcurrentTlsHandshakes=1, handshakeTimeoutMillis=60_000) as stage:
+        for first in (b"", b"\x16", b"\x16\x03\x01"):
+            slow = await stage.client(port=stage.proxy.tls_port)
+            await slow.send(first)
+        await connected(stage)
+        assert len(stage.proxy.sessions) == 4
+
+
+async def test_500_handshakes_at_once_are_all_served_and_stall_nobody(files: PemFiles) -> None:
+    async with staged(**files.server_keys, maxConcurrentTlsHandshakes=8, acceptBacklog=1024) as stage:
+        before = await connected(stage)
+        most = 0
+
+        trusting = client_context()
+
+        async def one() -> None:
+            await connected(stage, trusting)
+
+        async def others() -> None:
+            nonlocal most
+            while not storm.done():
+                await before.ping()
+                most = max(most, stage.proxy.counters.tls.handshakes_in_flight)
+
+        storm = asyncio.gather(*(one() for _ in range(500)))
+        await asyncio.gather(storm, others())
+        assert 0 < most <= 8
+        assert stage.proxy.counters.tls.handshakes["client", "done"] == 501
+        assert len(stage.proxy.sessions) == 501
+
+
+async def test_clients_that_leave_before_their_turn_free_their_places(files: PemFiles) -> None:
+    async with staged(**files.server_keys, maxConcurrentTlsHandshakes=1) as stage:
+        for number in range(20):
+            client = await stage.client(port=stage.proxy.tls_port)
+            await client.send(b"\x16\x03\x01"[: number % 4])
+            (client.reset if number % 2 else client.close)()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        await connected(stage)
+
+
+async def test_a_drain_does_not_wait_for_handshakes(files: PemFiles) -> None:
+    async with staged(**files.server_keys, shutdownDrainMillis=20_000) as stage:
+        client = await stage.client(port=stage.proxy.tls_port)
+        await client.send(b"\x16\x03")
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "an arrival")
+        async with asyncio.timeout(10):
+            await stage.proxy.sessions.drain(20)
+        assert not len(stage.proxy.sessions)

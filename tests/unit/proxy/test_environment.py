@@ -1,0 +1,69 @@
+"""The environment against what Pulsar's image would have written into proxy.conf (its apply-config-from-env.py)."""
+
+import pytest
+
+from proxy.config import Config, ConfigError
+from proxy.environment import Variable, settings_of
+
+KEYS = {"clusterName", "brokerServiceURL", "statusFilePath"}
+
+
+def settings(**environ: str) -> list[tuple[str, str]]:
+    found: dict[str, Variable] = {}
+    for variable in settings_of(environ, KEYS.__contains__):
+        found[variable.key] = variable
+    assert not any(variable.fault for variable in found.values())
+    return [(variable.key, variable.value) for variable in found.values()]
+
+
+def test_a_bare_name_sets_a_key_that_the_file_has_set_or_commented() -> None:
+    assert settings(clusterName="blue", PATH="/bin", clustername="red") == [("clusterName", "blue")]
+
+
+def test_a_prefixed_name_sets_any_key_and_wins_over_the_bare_one() -> None:
+    assert settings(clusterName="bare", PULSAR_PREFIX_clusterName="prefixed", PULSAR_PREFIX_openIDx="1") == [
+        ("clusterName", "prefixed"),
+        ("openIDx", "1"),
+    ]
+
+
+def test_the_prefixed_pass_comes_second_whatever_the_names_sort_like() -> None:
+    # As a name "PULSAR_..." sorts before every key, so one pass alone would let the bare one win.
+    found = [v.name for v in settings_of({"clusterName": "a", "PULSAR_PREFIX_clusterName": "b"}, KEYS.__contains__)]
+    assert found == ["clusterName", "PULSAR_PREFIX_clusterName"]
+
+
+def test_blanks_are_cut_off_in_the_first_pass_only() -> None:
+    assert settings(clusterName=" blue\n") == [("clusterName", "blue")]
+    assert settings(PULSAR_PREFIX_clusterName=" blue ") == [("clusterName", " blue ")]
+    # Cut off again where the value is read, as Java does for the line of a file.
+    assert Config.load(None, {"PULSAR_PREFIX_servicePort": " 1 "}, {"brokerServiceURL": "pulsar://b"}).service_port == 1
+
+
+def test_a_reference_is_followed_once_and_is_nothing_without_its_variable() -> None:
+    assert settings(clusterName="${NAME}", NAME="${OTHER}", OTHER="far") == [("clusterName", "${OTHER}")]
+    assert settings(clusterName=" ${ABSENT} ") == [("clusterName", "")]
+    assert settings(PULSAR_PREFIX_clusterName="${NAME}", NAME="blue") == [("clusterName", "blue")]
+    assert settings(clusterName="a-${NAME}", NAME="blue") == [("clusterName", "a-${NAME}")]
+
+
+def test_a_value_is_read_as_the_line_of_a_properties_file() -> None:
+    assert settings(clusterName="a\\\\b\\tc") == [("clusterName", "a\\b\tc")]
+    (wrong,) = settings_of({"clusterName": "\\u12"}, KEYS.__contains__)
+    assert wrong.fault
+    with pytest.raises(ConfigError, match=r"environment: clusterName: got .*expected"):
+        Config.load(None, {"clusterName": "\\u12"}, {"brokerServiceURL": "pulsar://b"})
+
+
+def test_a_value_of_several_lines_sets_no_second_key() -> None:
+    environ = {"PULSAR_PREFIX_clusterName": "blue\nservicePort=1"}
+    with pytest.raises(ConfigError, match=r"clusterName: got .*without control characters"):
+        Config.load(None, environ, {"brokerServiceURL": "pulsar://b"})
+
+
+def test_each_value_says_where_it_stands() -> None:
+    environ = {"clusterName": "blue", "PULSAR_PREFIX_logLevel": "debug"}
+    config = Config.load(None, environ, {"brokerServiceURL": "pulsar://b"})
+    places = [config.place(key) for key in (Config.cluster_name, Config.log_level, Config.broker_service_url)]
+    assert places == ["environment", "environment (PULSAR_PREFIX_)", "command line"]
+    assert config.place(Config.service_port) == "default"

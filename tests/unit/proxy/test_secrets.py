@@ -1,0 +1,95 @@
+"""Secrets, wherever a value of the configuration is shown."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from proxy.config import Config, ConfigError
+from proxy.config_page import config_document, pending_values
+from proxy.secrets import masked, shown_of_unknown
+
+BROKER = {"brokerServiceURL": "pulsar://b"}
+
+
+def test_routes_of_the_reverse_proxy_are_shown_without_their_passwords() -> None:
+    environ = {
+        "PULSAR_PREFIX_httpReverseProxy.web.path": "/web",
+        "PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x",
+    }
+    document = config_document(Config.load(None, environ, BROKER), {})
+    assert document["http_reverse_proxies"] == [{"name": "web", "path": "/web", "proxyTo": "http://w:80/x"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("http://user:hush@host:8080/path", "http://(hidden)@host:8080/path"),
+        ("http://a:1,http://hush@b:2", "http://a:1,http://(hidden)@b:2"),
+        ("data:;base64,aHVzaA==", "data:(hidden)"),
+        ("token:hush.hush.hush", "token:(hidden)"),
+        ('{"Authorization": "hush", "X": "DENY"}', '{"Authorization": "(hidden)", "X": "DENY"}'),
+        ('{"x": "Bearer hush.hush"}', '{"x": "Bearer (hidden)"}'),
+        ('{"userId": "me", "password": "h\\"ush"}', '{"userId": "me", "password": "(hidden)"}'),
+        ("file:///pulsar/tokens/token", "file:///pulsar/tokens/token"),
+        ("pulsar+ssl://broker:6651,other:6651", "pulsar+ssl://broker:6651,other:6651"),
+        ("blue", "blue"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_credential_is_hidden(value: str, shown: str) -> None:
+    assert masked(value) == shown
+
+
+def test_a_key_that_nobody_declared_is_hidden_by_its_name() -> None:
+    assert shown_of_unknown("tlsKeyStorePassword", "hush") == "(hidden)"
+    assert shown_of_unknown("saslJaasServerRoleTokenSignerSecretPath", "hush") == "(hidden)"
+    assert shown_of_unknown("proxyExtensions", "mqtt") == "mqtt"
+    assert shown_of_unknown("tlsKeyStorePassword", "") == ""
+
+
+def test_each_secret_key_is_hidden_and_says_that_it_is_set() -> None:
+    secret = [key for key in Config.keys() if key.secret]  # noqa: SIM118
+    assert {"tokenSecretKey", "brokerClientAuthenticationParameters"} <= {key.name for key in secret}
+    config = Config.load(overrides=BROKER | {key.name: "hush" for key in secret})
+    document = config_document(config, {})
+    assert b"hush" not in orjson.dumps(document)
+    keys = document["keys"]
+    assert isinstance(keys, dict)
+    assert all(keys[key.name]["value"] == "(hidden)" for key in secret)
+
+
+def test_a_secret_that_waits_for_a_restart_is_hidden_too() -> None:
+    old = Config.load(overrides=BROKER)
+    newer = Config.load(overrides=BROKER | {"tokenSecretKey": "hush", "clusterName": "data:hush"})
+    pending = pending_values(old, newer)
+    assert pending == {"tokenSecretKey": "(hidden)", "clusterName": "data:(hidden)"}
+    keys = config_document(old, pending)["keys"]
+    assert isinstance(keys, dict)
+    assert keys["clusterName"]["pending_restart"] == "data:(hidden)"
+    assert config_document(old, pending)["restart_needed"] == ["clusterName", "tokenSecretKey"]
+
+
+def test_faults_and_warnings_hide_what_they_tell_of(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.conf"
+    path.write_text("brokerServiceURL=http://user:hush@b\ntlsEnabledWithKeyStore=token:hush\nservicePort=data:hush\n")
+    with pytest.raises(ConfigError) as caught:
+        Config.load(path, {"PULSAR_PREFIX_tlsKeyStorePassword": "hush\\u1"})
+    assert len(caught.value.problems) == 4
+    assert "hush" not in str(caught.value)
+    config = Config.load(None, {"PULSAR_PREFIX_tlsKeyStorePassword": "hush"}, BROKER)
+    assert config.warnings
+    assert not any("hush" in str(warning) for warning in config.warnings)
+
+
+def test_the_document_says_of_each_key_what_an_operator_asks(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.conf"
+    path.write_text("# a comment\nbrokerServiceURL=pulsar://b\nclusterName=blue\n")
+    config = Config.load(path, {"PULSAR_PREFIX_logFormat": "console"}, {"servicePort": "7"})
+    keys = config_document(config.replace({"logLevel": "debug"}), {})["keys"]
+    assert isinstance(keys, dict)
+    assert keys["clusterName"] == {"value": "blue", "origin": "file", "source": f"{path}:3", "dynamic": False}
+    assert keys["logFormat"]["source"] == "environment (PULSAR_PREFIX_)"
+    assert keys["servicePort"]["origin"] == "flag"
+    assert (keys["logLevel"]["origin"], keys["logLevel"]["dynamic"]) == ("live", True)
+    assert keys["acceptBacklog"]["origin"] == keys["acceptBacklog"]["source"] == "default"
+    assert set(keys) == {key.name for key in Config.keys()}  # noqa: SIM118

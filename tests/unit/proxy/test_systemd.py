@@ -1,0 +1,165 @@
+"""What the service manager is told, over a real datagram socket, and the unit file that asks for it."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.systemd import ServiceManager
+from tests.support.clock import ManualClock
+
+ROOT = Path(__file__).resolve().parents[3]
+UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
+
+
+class Timers:
+    """What an event loop has, in virtual time."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+
+    def call_later(self, delay: float, callback: object, /) -> object:
+        return self.clock.call_at(self.clock.time() + delay, callback)  # type: ignore[arg-type]
+
+
+class Listening:
+    """A service manager's end of the socket."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(address)
+
+    def heard(self) -> list[str]:
+        messages = []
+        while True:
+            try:
+                messages.append(self._socket.recv(4096).decode())
+            except BlockingIOError:
+                return messages
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def managed(address: str, setting: str, **variables: str) -> Iterator[tuple[Listening, ServiceManager]]:
+    listening = Listening(address)
+    manager = ServiceManager({"NOTIFY_SOCKET": setting, **variables}, 42)
+    try:
+        yield listening, manager
+    finally:
+        manager.close()
+        listening.close()
+
+
+def test_each_step_is_told_in_one_message(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with managed(path, path) as (listening, manager):
+        manager.ready("serving on port 6650")
+        manager.reloading(12.5)
+        manager.status("two\nlines")
+        manager.stopping("stopping", 20.0)
+        assert listening.heard() == [
+            "READY=1\nSTATUS=serving on port 6650",
+            "RELOADING=1\nMONOTONIC_USEC=12500000",
+            "STATUS=two lines",
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC=20000000\nSTATUS=stopping",
+        ]
+
+
+def test_an_abstract_address_begins_with_an_at_sign() -> None:
+    name = f"pulsar-proxy-test-{os.getpid()}"
+    with managed(f"\0{name}", f"@{name}") as (listening, manager):
+        manager.ready("here")
+        assert listening.heard() == ["READY=1\nSTATUS=here"]
+
+
+def test_the_watchdog_is_fed_twice_in_its_time_until_the_end(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with managed(path, path, WATCHDOG_USEC="30000000", WATCHDOG_PID="42") as (listening, manager):
+        timers = Timers()
+        manager.watch(timers)  # type: ignore[arg-type]
+        timers.clock.advance(60.0)
+        assert listening.heard() == ["WATCHDOG=1"] * 5
+        manager.close()
+        timers.clock.advance(60.0)
+        assert listening.heard() == []
+        assert not timers.clock.pending
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "43"}],
+)
+def test_nobody_else_s_watchdog_is_fed(tmp_path: Path, variables: dict[str, str]) -> None:
+    path = str(tmp_path / "notify")
+    with managed(path, path, **variables) as (listening, manager):
+        timers = Timers()
+        manager.watch(timers)  # type: ignore[arg-type]
+        assert not timers.clock.pending
+        assert listening.heard() == []
+
+
+@pytest.mark.parametrize("address", ["", "relative", "vsock:2:1"])
+def test_without_a_manager_nothing_happens(address: str) -> None:
+    manager = ServiceManager({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000"}, 42)
+    manager.ready("alone")
+    assert manager.watchdog_seconds == 0.0
+    manager.close()
+
+
+def test_a_manager_that_went_away_is_no_error_of_the_proxy_s(tmp_path: Path) -> None:
+    manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}, 42)
+    manager.ready("alone")
+    manager.close()
+    manager.ready("closed")
+
+
+# --- the unit -------------------------------------------------------------------------------------
+
+
+def unit() -> dict[str, list[str]]:
+    settings: dict[str, list[str]] = {}
+    for line in UNIT.read_text().splitlines():
+        name, separator, value = line.partition("=")
+        if separator and not line.startswith(("#", "[")):
+            settings.setdefault(name, []).append(value)
+    return settings
+
+
+def test_the_unit_asks_for_what_the_proxy_tells() -> None:
+    settings = unit()
+    assert settings["Type"] == ["notify"]
+    assert settings["NotifyAccess"] == ["main"]
+    assert settings["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert int(settings["WatchdogSec"][0]) >= 10
+    assert settings["Restart"] == ["on-failure"]
+
+
+def test_the_unit_gives_the_proxy_no_more_rights_than_it_needs() -> None:
+    settings = unit()
+    assert settings["DynamicUser"] == ["yes"]
+    assert settings["CapabilityBoundingSet"] == [""]
+    for name in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "MemoryDenyWriteExecute"):
+        assert settings[name] == ["yes"], name
+    assert settings["ProtectSystem"] == ["strict"]
+
+
+def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
+    tool = shutil.which("systemd-analyze")
+    if tool is None:
+        assert not os.environ.get("CI"), "systemd-analyze is needed where nobody else would see a wrong unit"
+        pytest.skip("no systemd-analyze here")
+    # The program need not be installed for its unit to be right.
+    copy = tmp_path / UNIT.name
+    copy.write_text(re.sub(r"(?m)^ExecStart(Pre)?=\S+", r"ExecStart\1=/bin/true", UNIT.read_text()))
+    found = subprocess.run([tool, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60, check=False)
+    said = [line for line in found.stderr.splitlines() if UNIT.name in line]
+    assert (found.returncode, said) == (0, [])

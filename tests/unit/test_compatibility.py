@@ -1,0 +1,158 @@
+"""docs/compatibility.md against what the Java proxy has, written down here once more, by hand: nothing may be missing.
+
+The lists are those of the Java proxy 4.x and of what 5.0 adds; the page is generated from this proxy's own tables.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proxy.config import Config, ConfigError
+from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| (.+?) \|(?: .+? \|)? (same|better|not supported)(.*) \|$", re.MULTILINE)
+BROKER = {"brokerServiceURL": "pulsar://b"}
+
+KEYS = re.findall(
+    r"\w+",
+    """
+metadataStoreUrl configurationMetadataStoreUrl metadataStoreSessionTimeoutMillis metadataStoreCacheExpirySeconds
+metadataStoreAllowReadOnlyOperations brokerServiceURL brokerServiceURLTLS brokerWebServiceURL brokerWebServiceURLTLS
+functionWorkerWebServiceURL functionWorkerWebServiceURLTLS zookeeperServers configurationStoreServers
+globalZookeeperServers zookeeperSessionTimeoutMs zooKeeperCacheExpirySeconds checkActiveBrokers
+brokerProxyConnectTimeoutMs brokerProxyReadTimeoutMs brokerProxyAllowedHostNames brokerProxyAllowedIPAddresses
+brokerProxyAllowedTargetPorts bindAddress advertisedAddress advertisedAddressAutoResolvedHostNameAsAbsoluteDnsName
+servicePort servicePortTls webServicePort webServicePortTls keepAliveIntervalSeconds maxMessageSize statusFilePath
+haProxyProtocolEnabled webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor webServiceLogDetailedAddresses
+proxyZeroCopyModeEnabled proxyLogLevel numIOThreads numAcceptorThreads narExtractionDirectory authenticationEnabled
+authenticationProviders authenticationRefreshCheckSeconds anonymousUserRole authenticationRoleLoggingAnonymizer
+authorizationEnabled authorizationProvider superUserRoles forwardAuthorizationCredentials tokenSecretKey
+tokenPublicKey tokenAuthClaim tokenAudienceClaim tokenAudience basicAuthConf saslJaasClientAllowedIds
+saslJaasServerSectionName saslJaasServerRoleTokenSignerSecretPath kinitCommand brokerClientAuthenticationPlugin
+brokerClientAuthenticationParameters tlsEnabledWithBroker brokerClientTrustCertsFilePath
+brokerClientCertificateFilePath brokerClientKeyFilePath brokerClientTlsEnabledWithKeyStore brokerClientTlsKeyStoreType
+brokerClientTlsKeyStore brokerClientTlsKeyStorePassword brokerClientTlsTrustStoreType brokerClientTlsTrustStore
+brokerClientTlsTrustStorePassword brokerClientTlsCiphers brokerClientTlsProtocols brokerClientSslProvider
+tlsCertificateFilePath tlsKeyFilePath tlsTrustCertsFilePath tlsProtocols tlsCiphers tlsProvider
+tlsAllowInsecureConnection tlsHostnameVerificationEnabled tlsRequireTrustedClientCertOnConnect
+tlsCertRefreshCheckDurationSec tlsEnabledWithKeyStore tlsKeyStoreType tlsKeyStore tlsKeyStorePassword
+tlsTrustStoreType tlsTrustStore tlsTrustStorePassword tlsEnabledInProxy webServiceTlsProvider webServiceTlsProtocols
+webServiceTlsCiphers sslFactoryPlugin sslFactoryPluginParams brokerClientSslFactoryPlugin
+brokerClientSslFactoryPluginParams tlsFactoryClassName tlsFactoryConfig brokerClientTlsFactoryClassName
+brokerClientTlsFactoryConfig maxConcurrentInboundConnections maxConcurrentInboundConnectionsPerIp
+maxConcurrentLookupRequests maxTopicListInFlightHeapMemSizeMB maxTopicListInFlightDirectMemSizeMB
+maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis
+maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize
+maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize enableProxyStatsEndpoints authenticateMetricsEndpoint
+metricsServletTimeoutMs httpOutputBufferSize httpMaxRequestHeaderSize httpInputMaxReplayBufferSize httpProxyTimeout
+httpNumThreads maxConcurrentHttpRequests httpServerThreadPoolQueueSize httpServerAcceptQueueSize
+maxHttpServerConnections httpRequestsLimitEnabled httpRequestsMaxPerSecond httpReverseProxyConfigs
+proxyHttpResponseHeadersJson additionalServlets additionalServletDirectory proxyExtensions proxyExtensionsDirectory
+useSeparateThreadPoolForProxyExtensions webSocketServiceEnabled webSocketPingDurationSeconds clusterName
+""",
+)
+FAMILIES = ["httpReverseProxy.<name>.path", "httpReverseProxy.<name>.proxyTo", "brokerClient_..."]
+
+CLASSIC = re.findall(
+    r"\w+",
+    """
+new_connections rejected_connections binary_ops binary_bytes lookup_requests partitions_metadata_requests
+get_topics_of_namespace_requests get_schema_requests rejected_lookup_requests rejected_partitions_metadata_requests
+rejected_get_topics_of_namespace_requests
+""",
+)
+LIMITERS = re.findall(
+    r"\w+",
+    """
+memory_used_bytes memory_limit_bytes queue_size queue_max_size wait_time_ms timeout_total
+""",
+)
+METRICS = [
+    "pulsar_proxy_active_connections",
+    *(f"pulsar_proxy_{name}_total" for name in CLASSIC),
+    *(f"pulsar_proxy_topic_list_{limiter}_{name}" for limiter in ("heap", "direct") for name in LIMITERS),
+    *("jvm_*", "process_*", "jvm_memory_direct_bytes_used", "jvm_memory_direct_bytes_max", "jetty_*"),
+    *(
+        "pulsar_authentication_success_total",
+        "pulsar_authentication_failures_total",
+        "caffeine_cache_*",
+        "OpenTelemetry topic.list.*",
+    ),
+]
+
+ENDPOINTS = [
+    "GET /status.html",
+    "GET /metrics",
+    "GET /proxy-stats/connections",
+    "GET /proxy-stats/topics",
+    "GET /proxy-stats/logging",
+    "POST /proxy-stats/logging/{level}",
+    "/admin/*",
+    "/lookup/*",
+    "/admin/v*/functions, sources, sinks, worker",
+    "httpReverseProxy.*",
+    "additional servlets",
+    "/ws",
+    "filters: concurrency (503) and rate (429)",
+    "filter: authentication",
+    "filter: extra headers",
+]
+
+
+def rows() -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for names, verdict, how in ROW.findall(PAGE):
+        for name in names.split(", ") if "`" in names else [names]:
+            bare = name.strip("`")
+            assert bare not in found, f"{bare} twice"
+            found[bare] = verdict, how.removeprefix(": ").removeprefix(", ")
+    return found
+
+
+FOUND = rows()
+
+
+@pytest.mark.parametrize("name", [*KEYS, *FAMILIES, *METRICS, *ENDPOINTS])
+def test_it_is_on_the_page_with_a_verdict(name: str) -> None:
+    verdict, how = FOUND[name]
+    assert bool(how) or verdict == "same", f"{name}: {verdict}, and no word how or why"
+
+
+def test_the_lists_are_whole() -> None:
+    assert len(KEYS) == len(set(KEYS)) == 138
+    assert len(METRICS) == len(set(METRICS)) == 33
+
+
+@pytest.mark.parametrize(("name", "key"), JAVA_ONLY.items())
+def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: str, key: JavaKey) -> None:
+    environ = {f"PULSAR_PREFIX_{name}": "changed"}
+    if name in METADATA_STORES:
+        with pytest.raises(ConfigError, match=f"{name}: got .*brokerServiceURL"):
+            Config.load(None, environ)
+        (unused,) = Config.load(None, environ, BROKER).warnings
+        assert unused.key == name
+        assert FOUND[name] == ("not supported", f"refused without a URL of brokers: {key.why}")
+        return
+    if key.refused:
+        with pytest.raises(ConfigError) as caught:
+            Config.load(None, environ, BROKER)
+        said = [str(problem) for problem in caught.value.problems if problem.key == name]
+    else:
+        said = [str(warning) for warning in Config.load(None, environ, BROKER).warnings if warning.key == name]
+    assert len(said) == 1
+    assert said[0].endswith(key.why)
+    assert FOUND[name] == ("not supported", f"{'refused' if key.refused else 'warned'}: {key.why}")
+
+
+@pytest.mark.parametrize(("prefix", "why"), JAVA_ONLY_PREFIXES.items())
+def test_so_it_does_of_families(prefix: str, why: str) -> None:
+    (warning,) = Config.load(None, {f"PULSAR_PREFIX_{prefix}x": "1"}, BROKER).warnings
+    assert warning.text.endswith(why)
+
+
+@pytest.mark.parametrize("key", [key for key in Config.keys() if key.since == "pulsar"], ids=lambda key: key.name)  # noqa: SIM118
+def test_no_key_of_the_java_proxy_is_on_both_lists(key: object) -> None:
+    assert getattr(key, "name") not in JAVA_ONLY  # noqa: B009
