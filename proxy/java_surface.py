@@ -56,7 +56,7 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
     Parity(
         "/lookup/*",
         "better",
-        "answers may name the proxy, which a client outside can reach (httpLookupPorts); upstream's name the broker",
+        "with `httpLookupPorts`, or on loopback, answers name a port of this proxy, which a client outside can reach",
     ),
     Parity("/admin/v*/functions, sources, sinks, worker", "same"),
     Parity("httpReverseProxy.*", "same"),
