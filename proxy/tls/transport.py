@@ -267,8 +267,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         try:
             if self._step():
                 self._open()
-            elif self._raw is not None:
-                self._raw.resume_reading()
+            else:
+                self._read_on()
         except Exception as error:
             self._refuse(TlsFailed.of(error))
 
@@ -323,7 +323,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._paused = False
         if self._has_rest or self._fin_waits:
             asyncio.get_running_loop().call_soon(self._go_on)
-        elif self._raw is not None:
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        # uvloop raises for a transport that was reset and has not said so yet.
+        if self._raw is not None and not self._raw.is_closing():
             self._raw.resume_reading()
 
     def _go_on(self) -> None:
@@ -333,8 +338,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._unseal(_NOTHING)
         elif self._fin_waits:
             self._after_unsealing()
-        if not self._paused and self._phase is _Phase.OPEN and self._raw is not None:
-            self._raw.resume_reading()
+        if not self._paused and self._phase is _Phase.OPEN:
+            self._read_on()
 
     def is_reading(self) -> bool:
         """Tell whether the endpoint reads."""

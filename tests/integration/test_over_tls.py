@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_members_leaving import *  # noqa: F403
 from tests.integration.test_memory_rules import *  # noqa: F403
 from tests.integration.test_output_order import *  # noqa: F403
 from tests.integration.test_shared_lists import *  # noqa: F403
