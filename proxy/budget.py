@@ -11,6 +11,7 @@ from protocol.command_walker import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config
 from proxy.relay_log import NAMES_BYTES
+from proxy.web.settings import WINDOW_BUFFERS, web_targets
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
@@ -27,6 +28,12 @@ QUEUED_WAITER_BYTES: Final = 600
 REQUEST_BYTES: Final = 8 * 1024
 # The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB.
 LARGEST_REQUEST_BYTES: Final = 24 * 1024
+# Measured at 8.8 KB: task and parser of an idle connection.
+WEB_CONNECTION_BYTES: Final = 16 * 1024
+# Objects of both connections and of the request, measured at 41 KB.
+WEB_REQUEST_BYTES: Final = 48 * 1024
+# What the kernel makes of the buffers that each connection of the web ports, and to web services, is given.
+WEB_KERNEL_BUFFERS: Final = 6
 # What the allocator and free slabs add to both limits: as docs/memory.md promises.
 SLACK_PERCENT: Final = 15
 # A share, and its key: a name that came in a frame of 4 KiB at most.
@@ -51,6 +58,18 @@ def worst_case(config: Config) -> Iterator[BudgetLine]:
     yield from _topic_lists(config)
     yield from _connections(config)
     yield from _requests(config)
+    yield from _web(config)
+
+
+def _web(config: Config) -> Iterator[BudgetLine]:
+    connections, buffer_bytes = config.max_http_server_connections, config.http_output_buffer_size
+    kernel_bytes = WEB_KERNEL_BUFFERS * buffer_bytes
+    at_rest = WEB_CONNECTION_BYTES + 2 * config.http_max_request_header_size
+    key = "maxHttpServerConnections"
+    yield BudgetLine("connections of the web ports", key, connections * (at_rest + kernel_bytes))
+    if web_targets(config).any:
+        each = WEB_REQUEST_BYTES + 2 * WINDOW_BUFFERS * buffer_bytes + kernel_bytes
+        yield BudgetLine("requests passed on", "maxConcurrentHttpRequests", config.max_concurrent_http_requests * each)
 
 
 def _topic_lists(config: Config) -> Iterator[BudgetLine]:

@@ -83,6 +83,7 @@ def open_client(
         made.setblocking(False)
         # Before connect(): the kernel doubles it, and what one read takes is never more than it holds.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.buffer_bytes)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * limits.buffer_bytes)
         return made
 
     connector = _Connector(
