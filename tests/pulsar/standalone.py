@@ -54,13 +54,15 @@ class MissingToolError(Exception):
 class Kind:
     """Say which broker to run: its release, where its jars come from, and keys besides those of standalone.conf.
 
-    `admin_token` is what the admin interface asks for; "" if it asks for nothing.
+    `admin_token` is what the admin interface asks for ("" if it asks for nothing), `files` the directory that the keys
+    speak of.
     """
 
     version: str = PULSAR_VERSION
     class_path: Callable[[], str] = lambda: class_path()
     keys: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = ""
+    files: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,16 @@ def _java_command(directory: Path, config: Path, jars: str) -> list[str]:
     return [*command, "--bookkeeper-dir", str(directory / "bookkeeper")]
 
 
-def _docker_command(config: Path, version: str) -> list[str]:
+def _docker_command(directory: Path, config: Path, kind: Kind) -> list[str]:
     inside = "/pulsar/conf/standalone-of-tests.conf"
-    # The host's network: a lookup answers with 127.0.0.1 and the port that the broker itself listens on.
-    command = ["docker", "run", "--rm", "--network", "host", "-v", f"{config}:{inside}:ro"]
+    # The host's network: a lookup answers with 127.0.0.1 and the port that the broker itself listens on. As root: the
+    # image's user may not read what is the tests' alone.
+    command = ["docker", "run", "--rm", "--network", "host", "--user", "0", "-v", f"{config}:{inside}:ro"]
+    command += ["-v", f"{directory / 'data'}:/pulsar/data"]
+    if kind.files is not None:
+        command += ["-v", f"{kind.files}:{kind.files}:ro"]
     command += ["-e", f"PULSAR_STANDALONE_CONF={inside}", "-e", f"PULSAR_MEM={_JAVA_OPTIONS[0]}"]
-    command += [f"apachepulsar/pulsar:{version}"]
-    return [*command, "bin/pulsar", "standalone", *_STANDALONE_OPTIONS]
+    return [*command, f"apachepulsar/pulsar:{kind.version}", "bin/pulsar", "standalone", *_STANDALONE_OPTIONS]
 
 
 class Standalone:
@@ -163,11 +168,11 @@ class Standalone:
         service_port, web_port, bookie_port = free_ports(3)
         config = _write_config(directory, service_port, web_port, kind.keys)
         if by_docker:
-            self._command = _docker_command(config, kind.version)
+            command = _docker_command(directory, config, kind)
         else:
-            # A bookie knows its data by its port.
-            bookie = ["--bookkeeper-port", str(bookie_port)]
-            self._command = [*_java_command(directory, config, kind.class_path()), *bookie]
+            command = _java_command(directory, config, kind.class_path())
+        # A bookie knows its data by its port.
+        self._command = [*command, "--bookkeeper-port", str(bookie_port)]
         origin = f"pulsar {kind.version} standalone ({'docker' if by_docker else 'maven'})"
         self.broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
         self._admin = Admin(self.broker.admin_url, kind.admin_token)

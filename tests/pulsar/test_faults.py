@@ -48,6 +48,8 @@ def clients_of(url: str) -> Iterator[pulsar.Client]:
         client.close()
 
 
+# A broker starts twice here, on a loaded machine in half a minute each.
+@pytest.mark.timeout(300)
 def test_a_broker_that_restarts_loses_no_message(own_broker: Standalone, tmp_path: Path) -> None:
     topic = "persistent://public/default/restarted"
     with (

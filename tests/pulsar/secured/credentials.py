@@ -42,6 +42,7 @@ class Credentials:
         for role in ROLES:
             # Java reads no certificate whose list of names is empty.
             self._write(role, self._ca.issue_cert(f"{role}.example", common_name=role))
+        self._write("stranger", trustme.CA().issue_cert("alice.example", common_name="alice"))
         self.write_server_certificate("broker")
         self.write_server_certificate("server")
 

@@ -74,7 +74,7 @@ def broker_kind(credentials: Credentials, tls_port: int, web_tls_port: int, *, w
         # Then forwarded credentials are a must, and are looked at; else a proxy's word for its clients is enough.
         "authenticateOriginalAuthData": str(wants_forwarded).lower(),
     }
-    return Kind(keys=keys, admin_token=credentials.token("admin"))
+    return Kind(keys=keys, admin_token=credentials.token("admin"), files=credentials.directory)
 
 
 def proxy_keys(credentials: Credentials, broker: SecuredBroker) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Connections that live longer than what they were made with: tokens that expire, certificates that are replaced."""
 
 import itertools
-import socket
 import ssl
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ from cryptography.x509 import load_der_x509_certificate
 
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.proxy_process import host_and_port
-from tests.pulsar.secured.clients import authentication, client
+from tests.pulsar.secured.clients import authentication, client, over_tls
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
 from tests.pulsar.traffic import traffic
@@ -59,13 +58,6 @@ def test_a_client_whose_token_expires_for_good_is_closed(
     with WireClient(*host_and_port(secured_proxy().url)) as wire:
         wire.connect(auth_method_name="token", auth_data=credentials.token("alice", TOKEN_SECONDS).encode(), **target)
         wire.wait_closed()
-
-
-def over_tls(proxy: SecuredProxy, credentials: Credentials) -> ssl.SSLSocket:
-    """Connect to the proxy by TLS."""
-    context = ssl.create_default_context(cafile=str(credentials.ca_file))
-    address = host_and_port(proxy.tls_url.replace("pulsar+ssl", "pulsar"))
-    return context.wrap_socket(socket.create_connection(address, timeout=30), server_hostname="127.0.0.1")
 
 
 def serial_number(secured: ssl.SSLSocket) -> int:

@@ -1,5 +1,6 @@
 """Who may not come in, or not do what it wants: the client learns it, at once and by the right error."""
 
+import ssl
 from collections.abc import Callable, Iterator
 
 import pulsar
@@ -8,10 +9,10 @@ import pytest
 from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
 from tests.pulsar.proxy_process import host_and_port
-from tests.pulsar.secured.clients import KINDS, authentication, client, exchange, refused, url_for
+from tests.pulsar.secured.clients import KINDS, authentication, client, exchange, over_tls, refused, url_for
 from tests.pulsar.secured.credentials import ROLES, Credentials, password
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
-from tests.support.wire import ServerRefusedError, WireClient
+from tests.support.wire import ServerRefusedError, WireClient, WireClosedError
 
 pytestmark = pytest.mark.pulsar
 
@@ -66,6 +67,14 @@ def test_credentials_that_prove_nothing_are_refused_at_the_door(
         assert refused.code == ServerError.AuthenticationError
         assert not data or data not in refused.message
     assert refusal(proxy.url, "token", credentials.token("alice").encode(), **target) is None
+
+
+def test_a_certificate_of_another_authority_lets_nobody_in(proxy: SecuredProxy, credentials: Credentials) -> None:
+    # Who trusts whom shows when the first bytes are read, not when the handshake is over for the client.
+    with pytest.raises((ssl.SSLError, WireClosedError)), over_tls(proxy, credentials, "stranger") as secured:
+        WireClient.over(secured).connect(auth_method_name="tls")
+    with over_tls(proxy, credentials, "alice") as secured:
+        WireClient.over(secured).connect(auth_method_name="tls")
 
 
 def test_a_real_client_with_an_expired_token_gets_nothing(
