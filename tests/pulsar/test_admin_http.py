@@ -1,6 +1,7 @@
 """The admin interface and HTTP lookups of a real broker, used through the proxy by real HTTP and Pulsar clients."""
 
 import asyncio
+import io
 import json
 import re
 import uuid
@@ -50,7 +51,8 @@ def test_tenants_namespaces_and_a_thousand_topics_are_made_and_listed(through: A
 
 async def _create(url: str, namespace: str, count: int) -> None:
     connector = aiohttp.TCPConnector(limit=16)
-    async with aiohttp.ClientSession(url, connector=connector) as client:
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(url, connector=connector, headers=headers) as client:
 
         async def one(number: int) -> None:
             async with client.put(f"/admin/v2/persistent/{namespace}/topic-{number:04}") as answer:
@@ -68,7 +70,7 @@ def test_a_body_of_the_size_of_a_package_reaches_the_broker(through: Admin, admi
 async def _upload(url: str, namespace: str) -> tuple[int, str]:
     form = aiohttp.FormData()
     form.add_field("metadata", json.dumps({"description": "a test"}), content_type="application/json")
-    form.add_field("file", b"x" * PACKAGE_BYTES, filename="package.nar")
+    form.add_field("file", io.BytesIO(b"x" * PACKAGE_BYTES), filename="package.nar")
     path = f"/admin/v3/packages/function/{namespace}/package/v1"
     async with aiohttp.ClientSession(url) as client, client.post(path, data=form) as answer:
         return answer.status, (await answer.text())[:200]
