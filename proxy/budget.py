@@ -10,8 +10,8 @@ from limiter.shares import MAX_IDLE_DEBTORS
 from protocol.command_walker import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config
-from proxy.web.settings import WINDOW_BUFFERS, web_targets
 from proxy.relay_log import NAMES_BYTES
+from proxy.web.settings import WINDOW_BUFFERS, web_targets
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
