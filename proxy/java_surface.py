@@ -33,7 +33,11 @@ JAVA_METRICS: Final[tuple[Parity, ...]] = (
         "memory is in `pulsar_proxy_memory_resident_bytes` and `pulsar_proxy_memory_peak_bytes`; CPU time and file "
         "descriptors are left to the container's own metrics",
     ),
-    Parity("jetty_*", "not supported", "there is no Jetty"),
+    Parity(
+        "jetty_*",
+        "not supported",
+        "there is no Jetty; `pulsar_proxy_http_answers_total` counts what passes the web ports",
+    ),
     Parity("caffeine_cache_*", "not supported", "the caches that they measure are not there"),
     Parity("pulsar_version_info", "not supported", "`pulsar-proxy top` and the log's first line name the version"),
     Parity(

@@ -122,7 +122,9 @@ async def test_a_look_that_fails_is_reported_and_costs_nobody_a_connection(monke
 @pytest.mark.parametrize("level", ["3", "-1", "x", "9" * 50, "%20"])
 async def test_what_is_no_level_changes_nothing(level: str) -> None:
     async with staged() as stage:
-        assert (await asked(stage, f"{STATS}/logging/{level}", "POST")).status == 412
+        # A path with a control character gets no further than the server.
+        expected = (400, 412) if level.startswith("%") else (412,)
+        assert (await asked(stage, f"{STATS}/logging/{level}", "POST")).status in expected
         assert stage.proxy.relay_log.level == 0
 
 

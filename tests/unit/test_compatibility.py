@@ -5,11 +5,14 @@ The lists are those of the Java proxy 4.x and of what 5.0 adds; the page is gene
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from proxy.config import Config, ConfigError
 from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
+from proxy.web.pages import Readiness, own_pages
+from proxy.web.stats import StatsSources, stats_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -156,3 +159,13 @@ def test_so_it_does_of_families(prefix: str, why: str) -> None:
 @pytest.mark.parametrize("key", [key for key in Config.keys() if key.since == "pulsar"], ids=lambda key: key.name)  # noqa: SIM118
 def test_no_key_of_the_java_proxy_is_on_both_lists(key: object) -> None:
     assert getattr(key, "name") not in JAVA_ONLY  # noqa: B009
+
+
+def test_each_page_of_the_java_proxy_that_is_served_here_is_on_the_list() -> None:
+    pages = own_pages("", bytes, Readiness())
+    assert {f"{page.method} {page.path}" for page in pages if page.origin == "pulsar"} == {
+        "GET /status.html",
+        "GET /metrics",
+    }
+    documents = stats_documents(cast(StatsSources, None))
+    assert {f"{document.method} {document.path}" for document in documents} <= set(FOUND)
