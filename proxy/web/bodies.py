@@ -100,7 +100,6 @@ class RequestBody:
 
     async def send(self, writer: "AbstractStreamWriter") -> None:
         """Write all of it; raises NotReplayable."""
-        await self.stop()
         self._sender = asyncio.current_task()
         if not self.replayable:
             raise NotReplayable("the connection to the broker broke, and the request cannot be sent again")

@@ -21,10 +21,12 @@ LONGEST_ADDRESS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class WebClient:
-    """One request's client: its name for logs, its address, and its role (None: nobody is authenticated here)."""
+    """One request's client: its name for logs, the address its connection came from, which may be a balancer's, and its
+    role (None: nobody is authenticated here).
+    """
 
     name: str
-    address: str
+    accepted_from: str
     role: str | None = None
 
     @property
@@ -76,7 +78,7 @@ def client_of(request: "BaseRequest", accepted_from: str, *, trust_forwarded_for
         address = said.partition(",")[0].strip()[:LONGEST_ADDRESS] or accepted_from
     peer: Any = request.transport.get_extra_info("peername") if request.transport is not None else None
     port = peer[1] if isinstance(peer, tuple) else 0
-    return WebClient(f"[{address}]:{port}" if ":" in address else f"{address}:{port}", address)
+    return WebClient(f"[{address}]:{port}" if ":" in address else f"{address}:{port}", accepted_from)
 
 
 def certificate_of(request: "BaseRequest") -> bytes | None:

@@ -133,7 +133,7 @@ class ReverseProxy:
         try:
             headers = to_broker(
                 request.headers.items(),
-                client_address=client.address,
+                client_address=client.accepted_from,
                 scheme="https" if request.secure else "http",
                 host=request.headers.get("Host", ""),
                 principal=client.role,

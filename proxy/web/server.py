@@ -218,7 +218,7 @@ class Site:
             raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
         header = authorization[0] if authorization else None
         role = await self._guard.role_of(client, header, certificate_of(request))
-        return WebClient(client.name, client.address, role)
+        return WebClient(client.name, client.accepted_from, role)
 
     async def _pass_on(
         self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, destination: Destination

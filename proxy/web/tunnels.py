@@ -113,8 +113,8 @@ class Tunnels:
     async def _opening(self, request: web.BaseRequest, client: WebClient, host: str) -> bytes:
         try:
             headers = to_broker(
-                request.headers.items(), client_address=client.address, scheme="https" if request.secure else "http",
-                host=request.headers.get("Host", ""), principal=client.role,
+                request.headers.items(), client_address=client.accepted_from,
+                scheme="https" if request.secure else "http", host=request.headers.get("Host", ""), principal=client.role,
             )  # fmt: skip
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
