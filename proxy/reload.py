@@ -8,6 +8,7 @@ no request sees half of it. Keys that need a restart keep the value in force unt
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
+from proxy import live_changes
 from proxy.app import Proxy
 from proxy.config import Config, ConfigError
 from proxy.config_key import Key
@@ -23,55 +24,62 @@ Part = Callable[[Proxy, Config], None]
 
 READ_SECONDS: Final = 10.0
 REFUSED: Final = "configuration refused, the old one stays in force"
-_LIMITER: Final[tuple[Part, ...]] = (Proxy.apply_limiter,)
+_LIMITER: Final[tuple[Part, ...]] = (live_changes.apply_limiter,)
 # The largest answer follows the smaller limit, half the heap limit may wait on one broker.
-_MEMORY: Final[tuple[Part, ...]] = (Proxy.apply_limiter, Proxy.apply_topic_lists, Proxy.apply_budget)
-_BROKERS: Final[tuple[Part, ...]] = (Proxy.apply_broker_pool,)
-_TARGETS: Final[tuple[Part, ...]] = (Proxy.apply_targets,)
-_WEB: Final[tuple[Part, ...]] = (Proxy.apply_web,)
+_MEMORY: Final[tuple[Part, ...]] = (
+    live_changes.apply_limiter,
+    live_changes.apply_topic_lists,
+    live_changes.apply_budget,
+)
+_BROKERS: Final[tuple[Part, ...]] = (live_changes.apply_broker_pool,)
+_TARGETS: Final[tuple[Part, ...]] = (live_changes.apply_targets,)
+_WEB: Final[tuple[Part, ...]] = (live_changes.apply_web,)
 
 # Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
 APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
-    "logLevel": (Proxy.apply_log_level,),
-    "proxyLogLevel": (Proxy.apply_relay_log, Proxy.apply_budget),
+    "logLevel": (live_changes.apply_log_level,),
+    "proxyLogLevel": (live_changes.apply_relay_log, live_changes.apply_budget),
     "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
     "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
-    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (Proxy.apply_limiter, Proxy.apply_topic_lists),
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+    ),
     "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": _LIMITER,
     "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (
-        Proxy.apply_limiter,
-        Proxy.apply_topic_lists,
-        Proxy.apply_budget,
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+        live_changes.apply_budget,
     ),
-    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (live_changes.apply_limiter, live_changes.apply_budget),
     "topicListRequestTimeoutMillis": (
-        Proxy.apply_topic_lists,
-        Proxy.apply_requests,
-        Proxy.apply_clients,
-        Proxy.apply_watches,
+        live_changes.apply_topic_lists,
+        live_changes.apply_requests,
+        live_changes.apply_clients,
+        live_changes.apply_watches,
     ),
-    "topicListInitialHeapPermitBytes": (Proxy.apply_topic_lists,),
-    "topicListMaxAnswerBytes": (Proxy.apply_topic_lists, Proxy.apply_budget),
-    "topicListMaxOutstandingPerBroker": (Proxy.apply_topic_lists,),
-    "topicListCoalescingEnabled": (Proxy.apply_topic_lists,),
-    "topicListFairness": (Proxy.apply_limiter, Proxy.apply_topic_lists),
-    "topicListMaxMemoryPercentPerKey": (Proxy.apply_limiter, Proxy.apply_topic_lists),
-    "topicListWriteStallTimeoutMillis": (Proxy.apply_writes,),
-    "topicListWriteMinBytesPerSecond": (Proxy.apply_writes,),
-    "watchTopicListLimitEnabled": (Proxy.apply_watches,),
-    "watchTopicListMaxPauseMillis": (Proxy.apply_watches,),
-    "maxConcurrentLookupRequests": (Proxy.apply_requests, Proxy.apply_budget),
-    "maxConcurrentInboundConnections": (Proxy.apply_clients, Proxy.apply_budget),
-    "maxConcurrentInboundConnectionsPerIp": (Proxy.apply_clients,),
-    "maxOutstandingRequestsPerConnection": (Proxy.apply_clients,),
-    "handshakeTimeoutMillis": (Proxy.apply_clients,),
-    "clientSocketSendBufferBytes": (Proxy.apply_clients, Proxy.apply_budget),
-    "keepAliveIntervalSeconds": (Proxy.apply_clients, Proxy.apply_broker_pool),
-    "brokerProxyReadTimeoutMs": (Proxy.apply_clients,),
+    "topicListInitialHeapPermitBytes": (live_changes.apply_topic_lists,),
+    "topicListMaxAnswerBytes": (live_changes.apply_topic_lists, live_changes.apply_budget),
+    "topicListMaxOutstandingPerBroker": (live_changes.apply_topic_lists,),
+    "topicListCoalescingEnabled": (live_changes.apply_topic_lists,),
+    "topicListFairness": (live_changes.apply_limiter, live_changes.apply_topic_lists),
+    "topicListMaxMemoryPercentPerKey": (live_changes.apply_limiter, live_changes.apply_topic_lists),
+    "topicListWriteStallTimeoutMillis": (live_changes.apply_writes,),
+    "topicListWriteMinBytesPerSecond": (live_changes.apply_writes,),
+    "watchTopicListLimitEnabled": (live_changes.apply_watches,),
+    "watchTopicListMaxPauseMillis": (live_changes.apply_watches,),
+    "maxConcurrentLookupRequests": (live_changes.apply_requests, live_changes.apply_budget),
+    "maxConcurrentInboundConnections": (live_changes.apply_clients, live_changes.apply_budget),
+    "maxConcurrentInboundConnectionsPerIp": (live_changes.apply_clients,),
+    "maxOutstandingRequestsPerConnection": (live_changes.apply_clients,),
+    "handshakeTimeoutMillis": (live_changes.apply_clients,),
+    "clientSocketSendBufferBytes": (live_changes.apply_clients, live_changes.apply_budget),
+    "keepAliveIntervalSeconds": (live_changes.apply_clients, live_changes.apply_broker_pool),
+    "brokerProxyReadTimeoutMs": (live_changes.apply_clients,),
     "brokerProxyConnectTimeoutMs": _BROKERS,
     "topicListBrokerAnswerTimeoutMillis": _BROKERS,
     "brokerConnectionsPerKey": _BROKERS,
-    "brokerConnectionsTotal": (Proxy.apply_broker_pool, Proxy.apply_budget),
+    "brokerConnectionsTotal": (live_changes.apply_broker_pool, live_changes.apply_budget),
     "brokerConnectionIdleMillis": _BROKERS,
     "brokerProxyAllowedHostNames": _TARGETS,
     "brokerProxyAllowedIPAddresses": _TARGETS,
@@ -80,7 +88,7 @@ APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "httpProxyTimeout": _WEB,
     "httpRequestsLimitEnabled": _WEB,
     "httpRequestsMaxPerSecond": _WEB,
-    "maxConcurrentHttpRequests": (*_WEB, Proxy.apply_budget),
+    "maxConcurrentHttpRequests": (*_WEB, live_changes.apply_budget),
     # Read when it is needed, from the configuration in force.
     "shutdownPreDrainMillis": (),
     "shutdownDrainMillis": (),

@@ -38,7 +38,7 @@ class Ways:
 
     def state(self, name: str) -> int:
         """Count the brokers in that state."""
-        return self.stage.proxy.brokers.states()[name]
+        return self.stage.proxy.broker_side.brokers.states()[name]
 
     async def used(self) -> FaultProxy:
         """Give the way that lists take."""
@@ -152,7 +152,7 @@ async def test_a_broker_that_says_it_is_not_ready_is_passed_over_and_other_refus
         for connection in list(ways.stage.broker.connections):
             connection.abort()
         ways.stage.broker.script.refuse_connect = Failure(ServerError.AuthorizationError, "not you")
-        await ways.stage.until(lambda: not ways.stage.proxy.pool.size, "no connection left")
+        await ways.stage.until(lambda: not ways.stage.proxy.broker_side.pool.size, "no connection left")
         assert (await client.lookup(TOPIC)).message == "not you"
         assert ways.state("down") == 0
 
@@ -241,8 +241,8 @@ async def test_brokers_are_shown_with_state_and_reason() -> None:
         client = await ways.stage.connected()
         for _ in range(2):
             await found(client)
-        bad, good = ways.stage.proxy.brokers.shown()
-        assert ways.stage.proxy._shown()["brokers"] == [bad, good]
+        bad, good = ways.stage.proxy.broker_side.brokers.shown()
+        assert ways.stage.proxy.shown()["brokers"] == [bad, good]
         assert (good["broker"], good["state"], good["error"]) == (ways.ways[1].address, "up", "")
         assert (bad["broker"], bad["state"]) == (ways.ways[0].address, "down")
         assert "connection refused" in str(bad["error"])
@@ -294,7 +294,7 @@ async def test_each_address_of_a_name_is_a_broker(monkeypatch: pytest.MonkeyPatc
         ways.ways[0].refuse()
         for _ in range(4):
             await found(client)
-        assert [row["broker"] for row in ways.stage.proxy.brokers.shown() if row["state"] == "down"] == [
+        assert [row["broker"] for row in ways.stage.proxy.broker_side.brokers.shown() if row["state"] == "down"] == [
             f"brokers.test:{ways.ways[0].port} (127.0.0.2)"
         ]
 
@@ -310,7 +310,7 @@ async def test_brokers_follow_their_name_and_a_resolver_that_fails_takes_none_aw
         await ways.stage.until(lambda: len(resolver.asked) > already, "a question without an answer")
         assert ways.state("up") == 2
         resolver.error, resolver.addresses = None, ["127.0.0.3", "127.0.0.4"]
-        shown = ways.stage.proxy.brokers.shown
+        shown = ways.stage.proxy.broker_side.brokers.shown
         await ways.stage.until(lambda: any("127.0.0.4" in str(row["broker"]) for row in shown()), "the new broker")
         assert not any("127.0.0.2" in str(row["broker"]) for row in shown())
         client = await ways.stage.connected()

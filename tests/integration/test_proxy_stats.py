@@ -80,7 +80,7 @@ async def test_rates_of_topics_need_level_2() -> None:
         await client.send(sent(payload=b"x" * 100))
         await stage.until(lambda: len(stage.proxy.relay_log.rates), "a message seen")
         assert stage.proxy.relay_log.names == 2
-        stage.proxy.relay_log.tick(stage.proxy._loop.time() + 10.0)
+        stage.proxy.relay_log.tick(stage.proxy.loop.time() + 10.0)
         rates = (await document(stage, f"{STATS}/topics"))[TOPIC]
         assert set(rates) == {"msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"}
         assert rates["msgRateIn"] > 0
@@ -132,10 +132,10 @@ async def test_the_name_of_a_log_level_changes_that_and_a_reload_brings_the_file
     async with staged() as stage:
         page = await asked(stage, f"{STATS}/logging/debug", "POST")
         assert (page.status, json.loads(page.text)) == (200, {"logLevel": "debug"})
-        assert stage.proxy._log.level == "debug"
+        assert stage.proxy.log.level == "debug"
         entry = (await document(stage, "/config"))["keys"]["logLevel"]
         assert (entry["value"], entry["origin"]) == ("debug", "live")
-        stage.proxy._log.set_level("error")
+        stage.proxy.log.set_level("error")
 
 
 async def test_the_configuration_is_shown_with_its_sources_and_without_secrets() -> None:

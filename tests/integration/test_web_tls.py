@@ -28,8 +28,8 @@ def web_keys(files: PemFiles) -> dict[str, str]:
 
 async def test_requests_over_tls_are_passed_on_and_say_so(files: PemFiles) -> None:
     async with web_staged(**web_keys(files)) as at:
-        assert at.stage.proxy._web is not None
-        url = f"https://localhost:{at.stage.proxy._web.tls_port}{ADMIN}"
+        assert at.stage.proxy.web is not None
+        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
         async with at.client.get(url, ssl=client_context()) as answer:
             assert await answer.read() == b'["ok"]'
         assert at.broker.asked[0].header("X-Forwarded-Proto") == "https"
@@ -46,8 +46,8 @@ async def test_a_client_s_certificate_is_its_credential(files: PemFiles) -> None
 
     keys = web_keys(files) | {"authenticationEnabled": "true"}
     async with web_staged(role_finder=Names(), **keys) as at:
-        assert at.stage.proxy._web is not None
-        url = f"https://localhost:{at.stage.proxy._web.tls_port}{ADMIN}"
+        assert at.stage.proxy.web is not None
+        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
         for own, status in ((None, 401), (certificate("first", "alice"), 200)):
             connector = aiohttp.TCPConnector(ssl=client_context(own=own))
             async with aiohttp.ClientSession(connector=connector) as client, client.get(url) as answer:
