@@ -114,7 +114,8 @@ class Tunnels:
         try:
             headers = to_broker(
                 request.headers.items(), client_address=client.accepted_from,
-                scheme="https" if request.secure else "http", host=request.headers.get("Host", ""), principal=client.role,
+                scheme="https" if request.secure else "http", host=request.headers.get("Host", ""),
+                principal=client.role,
             )  # fmt: skip
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
