@@ -11,10 +11,11 @@ from proxy.web.refused import HttpRefused, retry_after
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """Requests at once, and requests a second (0: no limit)."""
+    """Requests at once, and requests a second if their rate is limited."""
 
     max_requests: int
-    max_per_second: float = 0.0
+    max_per_second: float = 1.0
+    rate_limited: bool = False
 
 
 class Gate:
@@ -31,7 +32,7 @@ class Gate:
     def enter(self) -> None:
         """Let one in, whose end is `leave`; raises HttpRefused."""
         limits = self.limits
-        if limits.max_per_second and not self._take():
+        if limits.rate_limited and not self._take():
             reason = f"more than {limits.max_per_second:g} requests a second (httpRequestsMaxPerSecond)"
             raise HttpRefused(429, reason, "rate", retry_after(1 / limits.max_per_second))
         if self.in_work >= limits.max_requests:

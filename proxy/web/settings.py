@@ -55,7 +55,7 @@ class WebTargets:
 
 def web_limits(config: Config) -> WebLimits:
     """Read the limits."""
-    rate = config.http_requests_max_per_second if config.http_requests_limit_enabled else 0.0
+    rate, limited = config.http_requests_max_per_second, config.http_requests_limit_enabled
     return WebLimits(
         buffer_bytes=config.http_output_buffer_size,
         max_header_bytes=config.http_max_request_header_size,
@@ -64,7 +64,7 @@ def web_limits(config: Config) -> WebLimits:
         connect_seconds=config.broker_proxy_connect_timeout_ms / 1000,
         metrics_seconds=config.metrics_servlet_timeout_ms / 1000,
         max_connections=config.max_http_server_connections,
-        gate=GateLimits(config.max_concurrent_http_requests, rate),
+        gate=GateLimits(config.max_concurrent_http_requests, rate, limited),
     )
 
 

@@ -89,7 +89,17 @@ def _read_seconds(stage: Stage) -> object:
     return stage.proxy.services.direct_mode._read_timeout_seconds, relays
 
 
+def _web(stage: Stage) -> Any:
+    assert stage.proxy._web is not None
+    return stage.proxy._web
+
+
 EFFECTS: Final[dict[str, Effect]] = {
+    "brokerWebServiceAllowedTargetPorts": Effect("80", lambda s: s.proxy._web_validator._ports, {80}),
+    "httpProxyTimeout": Effect("1500", lambda s: _web(s)._limits.exchange_seconds, 1.5),
+    "httpRequestsLimitEnabled": Effect("true", lambda s: _web(s)._gate.limits.rate_limited, True),
+    "httpRequestsMaxPerSecond": Effect("7", lambda s: _web(s)._gate.limits.max_per_second, 7.0),
+    "maxConcurrentHttpRequests": Effect("7", lambda s: _web(s)._gate.limits.max_requests, 7),
     "brokerProxyConnectTimeoutMs": Effect("2500", _connect_seconds, (2.5, 2.5)),
     "brokerProxyReadTimeoutMs": Effect("90000", _read_seconds, (90.0, [90.0])),
     "brokerProxyAllowedHostNames": Effect(

@@ -115,7 +115,7 @@ def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
 
 def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
     clock = ManualClock()
-    gate = Gate(clock, GateLimits(100, 2.0))
+    gate = Gate(clock, GateLimits(100, 2.0, rate_limited=True))
     let_in = 0
     for _ in range(40):
         clock.advance(0.1)
