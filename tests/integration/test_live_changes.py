@@ -90,12 +90,12 @@ def _read_seconds(stage: Stage) -> object:
 
 
 def _web(stage: Stage) -> Any:
-    assert stage.proxy._web is not None
-    return stage.proxy._web
+    assert stage.proxy.web is not None
+    return stage.proxy.web
 
 
 EFFECTS: Final[dict[str, Effect]] = {
-    "brokerWebServiceAllowedTargetPorts": Effect("80", lambda s: s.proxy._web_validator._ports, {80}),
+    "brokerWebServiceAllowedTargetPorts": Effect("80", lambda s: s.proxy.broker_side.web_validator._ports, {80}),
     "httpProxyTimeout": Effect("1500", lambda s: _web(s)._limits.exchange_seconds, 1.5),
     "httpRequestsLimitEnabled": Effect("true", lambda s: _web(s)._gate.limits.rate_limited, True),
     "httpRequestsMaxPerSecond": Effect("7", lambda s: _web(s)._gate.limits.max_per_second, 7.0),
