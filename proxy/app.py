@@ -31,6 +31,7 @@ from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
 from proxy.tasks import TaskScope
+from proxy.tls.streams import TlsStreams
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES
@@ -287,6 +288,6 @@ class Proxy:
             ),
             guard=Guard(clients) if clients is not None else None,
             own=self.identities.own,
-            tls_server=tls_files.web,
+            tls_server=TlsStreams(self.sockets.tls, self.sockets.shared, tls_files.web),
             tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
         )

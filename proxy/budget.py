@@ -19,6 +19,8 @@ BROKER_CONNECTION_BYTES: Final = 20 * 1024
 # What TLS adds to a connection at most: OpenSSL's object (16 KiB at rest), a record that is not whole and a small read
 # behind it (22 KiB), and a record that the kernel has not taken (17 KiB).
 TLS_CONNECTION_BYTES: Final = 56 * 1024
+# The event loop's own TLS, of connections that aiohttp opens: its read buffer of 256 KiB, and what OpenSSL keeps.
+LOOP_TLS_BYTES: Final = 320 * 1024
 # Half a frame (4 KiB) and unread answers (4 KiB) of a client that makes use of both.
 UNFINISHED_BYTES: Final = 8 * 1024
 # Six marks of four numbers and what they are kept in, for a client that something waits for.
@@ -67,9 +69,14 @@ def _web(config: Config) -> Iterator[BudgetLine]:
     at_rest = WEB_CONNECTION_BYTES + 2 * config.http_max_request_header_size
     key = "maxHttpServerConnections"
     yield BudgetLine("connections of the web ports", key, connections * (at_rest + kernel_bytes))
+    if config.web_service_port_tls is not None:
+        yield BudgetLine("TLS of the web ports", key, connections * TLS_CONNECTION_BYTES)
     if web_targets(config).any:
         each = WEB_REQUEST_BYTES + 2 * WINDOW_BUFFERS * buffer_bytes + kernel_bytes
-        yield BudgetLine("requests passed on", "maxConcurrentHttpRequests", config.max_concurrent_http_requests * each)
+        requests = config.max_concurrent_http_requests
+        yield BudgetLine("requests passed on", "maxConcurrentHttpRequests", requests * each)
+        if config.tls_enabled_with_broker:
+            yield BudgetLine("TLS of requests passed on", "maxConcurrentHttpRequests", requests * LOOP_TLS_BYTES)
 
 
 def _topic_lists(config: Config) -> Iterator[BudgetLine]:

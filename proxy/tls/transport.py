@@ -395,9 +395,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # --- towards the endpoint: the rest -----------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Give what the plain transport knows, `ssl_object`, or `peer_certificate` (DER, None if it showed none)."""
+        """Give what the plain transport knows, `ssl_object`, `sslcontext` or `peer_certificate` (DER, None without)."""
         if name == "ssl_object":
             return self._sealer
+        if name == "sslcontext":
+            return self._sealer.context
         if name == "peer_certificate":
             return self._sealer.getpeercert(binary_form=True)
         return default if self._raw is None else self._raw.get_extra_info(name, default)

@@ -7,8 +7,6 @@ handshake) has a time and counts as a connection.
 import asyncio
 import errno
 import socket
-import ssl
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
@@ -16,6 +14,7 @@ from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.proxy_headers import read_proxy_header
 from proxy.tasks import TaskScope
+from proxy.tls.streams import TlsStreams
 
 if TYPE_CHECKING:
     from proxy.web.server import _Server
@@ -26,13 +25,11 @@ ACCEPT_PAUSE_SECONDS: Final = 0.5
 HANDSHAKE_SECONDS: Final = 10.0
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-CurrentContext = Callable[[], ssl.SSLContext]
-
 
 class HttpListener:
     """Accept on one address until closed.
 
-    `tls` gives the context for new connections; with `proxy_headers` a balancer may say whom it stands for.
+    `tls` shakes hands on each connection; with `proxy_headers` a balancer may say whom it stands for.
     """
 
     def __init__(
@@ -41,7 +38,7 @@ class HttpListener:
         counters: Counters,
         most_connections: int,
         *,
-        tls: CurrentContext | None = None,
+        tls: TlsStreams | None = None,
         proxy_headers: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -113,8 +110,10 @@ class HttpListener:
                     header = await read_proxy_header(self._loop, accepted)
                     if header is not None and header.source is not None:
                         address = header.source.host
-                tls = self._tls() if self._tls is not None else None
-                await self._loop.connect_accepted_socket(lambda: self._connection(address), accepted, ssl=tls)
+                if self._tls is not None:
+                    await self._tls.accept(accepted, lambda: self._connection(address))
+                else:
+                    await self._loop.connect_accepted_socket(lambda: self._connection(address), accepted)
         except (OSError, TimeoutError, MalformedFrame):
             # No TLS, no header, or gone before it was accepted: nothing to answer.
             accepted.close()

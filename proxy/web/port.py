@@ -6,6 +6,8 @@ rest of the start. A request here never costs Pulsar traffic more than a few mil
 
 import asyncio
 import importlib
+import ssl
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,6 +21,7 @@ from proxy.hangup import HangupWatcher
 from proxy.log import Logger
 from proxy.refusals import RefusalLog
 from proxy.target import TargetValidator
+from proxy.tls.streams import TlsStreams
 from proxy.usage import UsageBook
 from proxy.web.broker_ports import BrokerPorts
 from proxy.web.clients import Guard
@@ -32,7 +35,7 @@ from proxy.write_watch import WriteWatch
 if TYPE_CHECKING:
     import aiohttp
 
-    from proxy.web.accept import CurrentContext, HttpListener
+    from proxy.web.accept import HttpListener
     from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
     from proxy.web.server import Site, _Server
     from proxy.web.tunnels import Tunnels
@@ -42,6 +45,7 @@ _SLOW_IMPORTS: Final = (
     "proxy.web.tunnels", "proxy.web.accept",
 )  # fmt: skip
 SHUTDOWN_SECONDS: Final = 1.0
+CurrentContext = Callable[[], ssl.SSLContext]
 
 
 @dataclass(slots=True)
@@ -62,8 +66,8 @@ class WebParts:
     lookups: BrokerPorts
     guard: Guard | None = None
     own: BrokerCredentials | None = None
-    tls_server: "CurrentContext | None" = None
-    tls_client: "CurrentContext | None" = None
+    tls_server: TlsStreams | None = None
+    tls_client: CurrentContext | None = None
 
 
 class WebPort:
@@ -106,7 +110,7 @@ class WebPort:
             await self.close()
             raise
 
-    def _listen(self, server: "_Server", port: int, key: str, tls: "CurrentContext | None") -> int:
+    def _listen(self, server: "_Server", port: int, key: str, tls: TlsStreams | None) -> int:
         from proxy.web.accept import HttpListener
 
         parts, limits = self._parts, self._limits
