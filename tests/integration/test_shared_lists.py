@@ -139,7 +139,7 @@ async def test_answers_are_shared_among_equal_hashes_only() -> None:
                 request.topics_hash = known
             kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE
             await each.send_command(pb.BaseCommand(type=kind, getTopicsOfNamespace=request))
-        await stage.until(lambda: stage.lookups.held == 7, "all requests read")
+        await stage.until(lambda: stage.proxy.counters.lists_joined == 4, "two groups of three")
         let_go(stage)
         for number, each in enumerate(clients):
             answer = (await each.answer()).getTopicsOfNamespaceResponse
