@@ -29,10 +29,11 @@ _NOTHING: Final = memoryview(b"")
 class TlsShared:
     """What all TLS connections of a loop share: the BIOs, the place for ciphertext, and turns for handshakes.
 
-    `cipher_bytes` is the largest read: that of a busy relay.
+    `cipher_bytes` is the largest read: that of a busy relay. `place` is where the read goes that is under way now (a
+    loop asks for a place, reads and says so in one go), `window` as much ciphertext as is read for it.
     """
 
-    __slots__ = ("cipher", "incoming", "outgoing", "small", "turns")
+    __slots__ = ("_window_for", "cipher", "incoming", "outgoing", "place", "small", "turns", "window")
 
     def __init__(self, turns: Turns, cipher_bytes: int = LARGE_READ_BYTES) -> None:
         self.turns = turns
@@ -40,12 +41,29 @@ class TlsShared:
         self.outgoing = ssl.MemoryBIO()
         self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))
         self.small = self.cipher[:SMALL_READ_BYTES]
+        self.place = _NOTHING
+        self.window = self.small
+        self._window_for = 0
+
+    def window_for(self, place: memoryview) -> memoryview:
+        """Give a place for ciphertext: never more than `place` can hold decrypted, and little if that is little."""
+        self.place = place
+        room = len(place)
+        if room != self._window_for:
+            # Most reads are for a place as large as the last one's.
+            self._window_for = room
+            self.window = self.cipher[: room - RECORD_BYTES] if room - RECORD_BYTES > SMALL_READ_BYTES else self.small
+        return self.window
 
 
 class _Phase(Enum):
     HANDSHAKE = 1
     OPEN = 2
     CLOSING = 3
+
+
+# Asked for in every read and write: a global is found at once, a member of an enumeration is not.
+_OPEN: Final = _Phase.OPEN
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
@@ -66,11 +84,13 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         "_phase",
         "_protocol",
         "_raw",
+        "_seal",
         "_sealer",
         "_server_side",
         "_shared",
         "_stalled",
         "_unheard",
+        "_unseal",
     )
 
     def __init__(
@@ -87,6 +107,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._shared = shared
         self._server_side = server_side
         self._sealer = context.wrap_bio(shared.incoming, shared.outgoing, server_side, server_hostname)
+        self._unseal, self._seal = direct_calls(self._sealer)
         self._make_protocol = make_protocol
         self._on_failure = on_failure
         self._phase = _Phase.HANDSHAKE
@@ -147,71 +168,86 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Read little for an endpoint that reads little, and never more than its place can hold decrypted."""
-        if self._phase is not _Phase.OPEN or self._protocol is None:
+        protocol = self._protocol
+        if protocol is None or self._phase is not _OPEN:
             return self._shared.small
-        room = len(cast(memoryview, self._protocol.get_buffer(sizehint))) - RECORD_BYTES
-        return self._shared.cipher[:room] if room > SMALL_READ_BYTES else self._shared.small
+        return self._shared.window_for(protocol.get_buffer(sizehint))
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt what has come; in the handshake it waits for its turn, unread behind it."""
-        cipher = self._shared.cipher[:nbytes]
-        if self._phase is _Phase.OPEN:
-            if not self._ended:
-                self._unseal(cipher)
-        elif self._phase is _Phase.HANDSHAKE:
-            if self._unheard and not self._talks_tls(cipher):
-                return
-            self._held += bytes(cipher)
-            assert self._raw is not None
-            self._raw.pause_reading()
-            self._shared.turns.later_and_quick(self._shake)
+        shared = self._shared
+        cipher = shared.cipher[:nbytes]
+        if self._phase is not _OPEN:
+            self._keep_for_handshake(cipher)
+        elif not self._ended:
+            incoming = shared.incoming
+            if self._held:
+                incoming.write(self._held)
+                self._held = b""
+            incoming.write(cipher)
+            if self._paused:
+                self._held = incoming.read()
+            elif self._deliver(shared.place):
+                self._deliver_rest()
+
+    def _keep_for_handshake(self, cipher: memoryview) -> None:
+        if self._phase is not _Phase.HANDSHAKE or (self._unheard and not self._talks_tls(cipher)):
+            return
+        self._held += bytes(cipher)
+        assert self._raw is not None
+        self._raw.pause_reading()
+        self._shared.turns.later_and_quick(self._shake)
 
     @property
     def _has_rest(self) -> bool:
         return bool(self._held) or self._sealer.pending() > 0
 
-    def _unseal(self, cipher: memoryview) -> None:
-        """Decrypt into the endpoint's places, one after the other, until nothing is whole or it reads no more."""
-        incoming, protocol = self._shared.incoming, self._protocol
+    def _deliver(self, place: memoryview) -> bool:
+        """Decrypt into `place` and hand it over; True if there is more than it holds, with the ciphertext in `_held`."""
+        shared, protocol = self._shared, self._protocol
         assert protocol is not None
-        if self._held:
-            incoming.write(self._held)
-            self._held = b""
-        incoming.write(cipher)
-        while True:
-            if self._paused:
-                self._held = incoming.read()
-                return
-            count, more = self._fill(cast(memoryview, protocol.get_buffer(-1)))
-            # Whoever is called from here on may use the BIOs.
-            if incoming.pending:
-                self._held = incoming.read()
+        incoming = shared.incoming
+        count, more = self._fill(place, incoming)
+        # Whoever is called from here on may use the BIOs.
+        if incoming.pending:
+            self._held = incoming.read()
+        if shared.outgoing.pending:
             self._flush()
-            if count:
-                protocol.buffer_updated(count)
-            if not more or self._phase is not _Phase.OPEN:
-                break
+        if count:
+            protocol.buffer_updated(count)
+        if more:
+            return True
+        if (self._fin_waits or self._failure is not None) and self._phase is _OPEN:
+            self._after_unsealing()
+        return False
+
+    def _deliver_rest(self) -> None:
+        """Fill the endpoint's places, one after the other, until nothing is whole or it reads no more."""
+        while not self._paused and self._phase is _OPEN:
             # Another may be reading now: a client that became a relay.
             protocol = self._protocol
             assert protocol is not None
-            incoming.write(self._held)
+            self._shared.incoming.write(self._held)
             self._held = b""
-        if self._phase is _Phase.OPEN:
-            self._after_unsealing()
+            if not self._deliver(cast(memoryview, protocol.get_buffer(-1))):
+                return
 
-    def _fill(self, place: memoryview) -> tuple[int, bool]:
+    def _fill(self, place: memoryview, incoming: ssl.MemoryBIO) -> tuple[int, bool]:
         """Decrypt into `place`; gives the count of bytes, and whether there is more than it holds."""
-        incoming, sealer, filled, room = self._shared.incoming, self._sealer, 0, len(place)
+        unseal, room = self._unseal, len(place)
+        filled = 0
         try:
-            while filled < room:
-                # With a buffer it gives a count, whatever its declaration says.
-                count = cast(int, sealer.read(room - filled, cast(bytearray, place[filled:])))
+            while True:
+                count = unseal(room, place[filled:] if filled else place)
                 if not count:
                     self._fin_waits = True
                     return filled, False
                 filled += count
-                # Asking for what is not there would raise, which costs more than small records do.
-                if not incoming.pending and not sealer.pending():
+                if filled == room:
+                    return filled, bool(incoming.pending or self._sealer.pending())
+                # Asking for what is not there would raise, which costs as much as a record of 1 KiB. That a record
+                # is left in part cannot be: there was room.
+                if not incoming.pending:
                     return filled, False
         except ssl.SSLWantReadError:
             return filled, False
@@ -221,7 +257,6 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLError as error:
             self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
             return filled, False
-        return filled, True
 
     def _after_unsealing(self) -> None:
         if self._failure is not None:
@@ -232,7 +267,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._stream_ended()
 
     def _stream_ended(self) -> None:
-        if self._phase is _Phase.OPEN and not self._ended and self._protocol is not None:
+        if self._phase is _OPEN and not self._ended and self._protocol is not None:
             self._ended = True
             self._protocol.eof_received()
 
@@ -288,7 +323,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _open(self) -> None:
         assert self._raw is not None
-        self._phase = _Phase.OPEN
+        self._phase = _OPEN
         protocol = self._protocol = cast(asyncio.BufferedProtocol, self._make_protocol())
         # They know who waited for the handshake.
         self._make_protocol = self._on_failure = _over
@@ -327,13 +362,13 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.resume_reading()
 
     def _go_on(self) -> None:
-        if self._paused or self._phase is not _Phase.OPEN:
+        if self._paused or self._phase is not _OPEN:
             return
         if self._has_rest and not self._ended:
-            self._unseal(_NOTHING)
+            self._deliver_rest()
         elif self._fin_waits:
             self._after_unsealing()
-        if not self._paused and self._phase is _Phase.OPEN and self._raw is not None:
+        if not self._paused and self._phase is _OPEN and self._raw is not None:
             self._raw.resume_reading()
 
     def is_reading(self) -> bool:
@@ -344,28 +379,35 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt `data` and write it, or do nothing if the connection is closing."""
-        self.writelines((data,))
+        raw = self._raw
+        if len(data) > SEALED_AT_ONCE_BYTES or not data:
+            self.writelines((data,))
+        elif self._phase is _OPEN and raw is not None:
+            try:
+                self._seal(data)
+            except ssl.SSLError as error:
+                self._cannot_seal(error)
+                return
+            raw.write(self._shared.outgoing.read())
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         """Encrypt several pieces and write them with one call; none of them is kept."""
-        if self._phase is not _Phase.OPEN or self._raw is None:
+        if self._phase is not _OPEN or self._raw is None:
             return
-        outgoing, write, sealed = self._shared.outgoing, self._sealer.write, []
+        outgoing, seal, sealed = self._shared.outgoing, self._seal, []
         try:
             for piece in list_of_data:
                 if len(piece) > SEALED_AT_ONCE_BYTES:
                     view = memoryview(piece)
                     for start in range(0, len(view), SEALED_AT_ONCE_BYTES):
-                        write(cast(bytes, view[start : start + SEALED_AT_ONCE_BYTES]))
+                        seal(view[start : start + SEALED_AT_ONCE_BYTES])
                         sealed.append(outgoing.read())
                 elif piece:
-                    write(cast(bytes, piece))
+                    seal(piece)
                     if outgoing.pending >= SEALED_AT_ONCE_BYTES:
                         sealed.append(outgoing.read())
         except ssl.SSLError as error:
-            outgoing.read()
-            self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
-            self.abort()
+            self._cannot_seal(error)
             return
         if outgoing.pending:
             sealed.append(outgoing.read())
@@ -373,6 +415,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.write(sealed[0])
         elif sealed:
             self._raw.writelines(sealed)
+
+    def _cannot_seal(self, error: ssl.SSLError) -> None:
+        self._shared.outgoing.read()
+        self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
+        self.abort()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set the marks of the plain transport: they count ciphertext."""
@@ -411,7 +458,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def close(self) -> None:
         """Say close_notify and close, behind what was written."""
-        if self._phase is _Phase.OPEN:
+        if self._phase is _OPEN:
             # It complains that the peer has not said it yet; nobody waits for that.
             with suppress(ssl.SSLError):
                 self._sealer.unwrap()
@@ -425,6 +472,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._phase = _Phase.CLOSING
         if self._raw is not None:
             self._raw.abort()
+
+
+def direct_calls(
+    sealer: ssl.SSLObject,
+) -> tuple[Callable[[int, memoryview], int], Callable[[bytes | bytearray | memoryview], int]]:
+    """Give what decrypts into a place (its size or more, the place; gives a count) and what encrypts.
+
+    `ssl.SSLObject` only passes both calls on, at a tenth of a microsecond a record; below it there is an object of C.
+    """
+    direct: Any = getattr(sealer, "_sslobj", sealer)
+    return direct.read, direct.write
 
 
 def _over(*_: object) -> Any:
