@@ -11,10 +11,16 @@ from protocol.command_walker import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config
 from proxy.relay_log import NAMES_BYTES
+from proxy.web.settings import WINDOW_BUFFERS, web_targets
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
+# What TLS adds to a connection at most: OpenSSL's object (16 KiB at rest), a record that is not whole and a small read
+# behind it (22 KiB), and a record that the kernel has not taken (17 KiB).
+TLS_CONNECTION_BYTES: Final = 56 * 1024
+# The event loop's own TLS, of connections that aiohttp opens: its read buffer of 256 KiB, and what OpenSSL keeps.
+LOOP_TLS_BYTES: Final = 320 * 1024
 # Half a frame (4 KiB) and unread answers (4 KiB) of a client that makes use of both.
 UNFINISHED_BYTES: Final = 8 * 1024
 # Six marks of four numbers and what they are kept in, for a client that something waits for.
@@ -24,6 +30,12 @@ QUEUED_WAITER_BYTES: Final = 600
 REQUEST_BYTES: Final = 8 * 1024
 # The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB.
 LARGEST_REQUEST_BYTES: Final = 24 * 1024
+# Measured at 8.8 KB: task and parser of an idle connection.
+WEB_CONNECTION_BYTES: Final = 16 * 1024
+# Objects of both connections and of the request, measured at 41 KB.
+WEB_REQUEST_BYTES: Final = 48 * 1024
+# What the kernel makes of the buffers that each connection of the web ports, and to web services, is given.
+WEB_KERNEL_BUFFERS: Final = 6
 # What the allocator and free slabs add to both limits: as docs/memory.md promises.
 SLACK_PERCENT: Final = 15
 # A share, and its key: a name that came in a frame of 4 KiB at most.
@@ -48,6 +60,23 @@ def worst_case(config: Config) -> Iterator[BudgetLine]:
     yield from _topic_lists(config)
     yield from _connections(config)
     yield from _requests(config)
+    yield from _web(config)
+
+
+def _web(config: Config) -> Iterator[BudgetLine]:
+    connections, buffer_bytes = config.max_http_server_connections, config.http_output_buffer_size
+    kernel_bytes = WEB_KERNEL_BUFFERS * buffer_bytes
+    at_rest = WEB_CONNECTION_BYTES + 2 * config.http_max_request_header_size
+    key = "maxHttpServerConnections"
+    yield BudgetLine("connections of the web ports", key, connections * (at_rest + kernel_bytes))
+    if config.web_service_port_tls is not None:
+        yield BudgetLine("TLS of the web ports", key, connections * TLS_CONNECTION_BYTES)
+    if web_targets(config).any:
+        each = WEB_REQUEST_BYTES + 2 * WINDOW_BUFFERS * buffer_bytes + kernel_bytes
+        requests = config.max_concurrent_http_requests
+        yield BudgetLine("requests passed on", "maxConcurrentHttpRequests", requests * each)
+        if config.tls_enabled_with_broker:
+            yield BudgetLine("TLS of requests passed on", "maxConcurrentHttpRequests", requests * LOOP_TLS_BYTES)
 
 
 def _topic_lists(config: Config) -> Iterator[BudgetLine]:
@@ -65,6 +94,11 @@ def _connections(config: Config) -> Iterator[BudgetLine]:
     yield BudgetLine("connections at rest", key, clients * CONNECTION_AT_REST_BYTES)
     yield BudgetLine("unfinished frames, unread answers", key, clients * UNFINISHED_BYTES)
     yield BudgetLine("books of writers", key, clients * WRITER_BYTES)
+    ends = clients * ((config.service_port_tls is not None) + config.tls_enabled_with_broker)
+    if config.tls_enabled_with_broker:
+        ends += brokers
+    if ends:
+        yield BudgetLine("TLS connections", key, ends * TLS_CONNECTION_BYTES)
     yield BudgetLine("kernel send buffers", "clientSocketSendBufferBytes", clients * 2 * kernel_bytes)
     yield BudgetLine("relays, both directions stalled", "relayBufferBytes", clients * 2 * config.relay_buffer_bytes)
     if config.authentication_enabled and config.forward_authorization_credentials:

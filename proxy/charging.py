@@ -1,13 +1,24 @@
 """Decide who is charged for memory: the key under which the limiter books it and shares it (`topicListFairness`)."""
 
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, Protocol
 
 from proxy.auth.identity import Principal
-from proxy.requester import Requester
 
 # A key may outlive its request as a debtor; clients choose how long a namespace's name is.
 LONGEST_KEY: Final = 256
+
+
+class Charged(Protocol):
+    """Who can be charged: a client of either port."""
+
+    @property
+    def principal(self) -> Hashable:
+        """Give the authenticated client; None if nobody is authenticated."""
+
+    @property
+    def name(self) -> str:
+        """Name the connection."""
 
 
 class Charging:
@@ -16,7 +27,7 @@ class Charging:
     def __init__(self, fairness: str) -> None:
         self.fairness = fairness
 
-    def key(self, client: Requester, namespace: str | None) -> Hashable:
+    def key(self, client: Charged, namespace: str | None) -> Hashable:
         """Give the key for a request about `namespace`; None if it is about no namespace in particular."""
         if self.fairness == "principal":
             return role_of(client.principal)

@@ -56,9 +56,12 @@ class ClientConnection(Endpoint):
         "name",
         "output",
         "principal",
+        "target",
     )
 
-    def __init__(self, services: ClientServices, client_address: str, header: ProxyHeader | None = None) -> None:
+    def __init__(
+        self, services: ClientServices, client_address: str, header: ProxyHeader | None = None, target: str = ""
+    ) -> None:
         super().__init__(services.loop, services.shared, services.hangup)
         self._services = services
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
@@ -70,6 +73,8 @@ class ClientConnection(Endpoint):
         self._awaits_pong = False
         self._heard = False
         self._header = header if header is not None and header.source is not None else None
+        # On a port that belongs to one broker: clients that look up by HTTP name none in their CONNECT.
+        self.target = target
         self.output = Output(self, services.direct, services.writes)
         self.client_address = client_address
         self.name = client_address

@@ -63,6 +63,8 @@ class ClientHandshake:
             )
             return
         self._state.enter(State.CONNECTING)
+        if self._client.target and not connect.HasField("proxy_to_broker_url"):
+            connect.proxy_to_broker_url = self._client.target
         if self._services.authentication is not None:
             # What follows CONNECT must wait: it is nobody's yet.
             self._client.hold(Hold.AUTHENTICATING)

@@ -229,6 +229,25 @@ def ports() -> Kind[tuple[str, ...]]:
     )
 
 
+def port_numbers() -> Kind[tuple[int, ...]]:
+    """TCP ports and ranges of them, such as 6700-6709; blank is none."""
+    expected = "ports from 1 to 65535, or ranges such as 6700-6709, separated by commas"
+
+    def parse(value: str) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for item in filter(None, map(str.strip, value.split(","))):
+            first, _, last = item.partition("-")
+            last = last or first
+            if not (first.isascii() and last.isascii() and first.isdigit() and last.isdigit()):
+                raise BadValue(f"{expected} (wrong: {item})")
+            if not 1 <= int(first) <= int(last) <= 65535:
+                raise BadValue(f"{expected} (wrong: {item})")
+            found |= dict.fromkeys(range(int(first), int(last) + 1))
+        return tuple(found)
+
+    return Kind(expected, parse, write=lambda ports: ",".join(map(str, ports)))
+
+
 def words() -> Kind[tuple[str, ...]]:
     """Names separated by commas; blank is none."""
     return _listed("names separated by commas", str.isprintable)

@@ -40,6 +40,46 @@ class WatchCounters:
         self.unwalkable = 0
 
 
+class WebCounters:
+    """What was done on the web ports; change the attributes directly."""
+
+    __slots__ = (
+        "answers",
+        "bytes_to_brokers",
+        "bytes_to_clients",
+        "cut_answers",
+        "in_work",
+        "lists_refused",
+        "redirects",
+        "refused",
+        "server_failures",
+        "tunnels",
+    )
+
+    def __init__(self) -> None:
+        # By class of status, so that their number is bounded.
+        self.answers: dict[str, int] = dict.fromkeys(("2xx", "3xx", "4xx", "5xx"), 0)
+        self.refused: dict[str, int] = {}
+        self.bytes_to_brokers = 0
+        self.bytes_to_clients = 0
+        self.cut_answers = 0
+        self.in_work = 0
+        self.lists_refused = 0
+        self.redirects = 0
+        self.server_failures = 0
+        self.tunnels = 0
+
+    def answered(self, status: int) -> None:
+        """Count an answer that was passed on or made here."""
+        kind = f"{status // 100}xx"
+        if kind in self.answers:
+            self.answers[kind] += 1
+
+    def request_refused(self, kind: str) -> None:
+        """Count a request that ended here; `kind` is one of a few words."""
+        self.refused[kind] = self.refused.get(kind, 0) + 1
+
+
 class AuthenticationCounters:
     """Who proved a role and who did not (`proxy.auth.providers.AuthenticationObserver`).
 
@@ -100,6 +140,7 @@ class Counters:
         "accept_pauses",
         "active_connections",
         "authentication",
+        "awaited_headers",
         "binary_bytes",
         "binary_ops",
         "broker_connection_pauses",
@@ -138,6 +179,7 @@ class Counters:
         "tls",
         "unknown_broker_answers",
         "watch",
+        "web",
         "writers",
         "writers_kernel_bytes",
     )
@@ -150,6 +192,7 @@ class Counters:
     ) -> None:
         self._report = report
         self.active_connections = 0
+        self.awaited_headers = 0
         self.new_connections = 0
         self.rejected_connections = 0
         self.binary_ops = 0
@@ -183,6 +226,7 @@ class Counters:
         self.accept_pauses = 0
         self.budget_bytes = 0
         self.watch = WatchCounters()
+        self.web = WebCounters()
         self.authentication = AuthenticationCounters()
         self.tls = TlsCounters()
         self.client_send_buffer_bytes = 0

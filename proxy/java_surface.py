@@ -33,7 +33,11 @@ JAVA_METRICS: Final[tuple[Parity, ...]] = (
         "memory is in `pulsar_proxy_memory_resident_bytes` and `pulsar_proxy_memory_peak_bytes`; CPU time and file "
         "descriptors are left to the container's own metrics",
     ),
-    Parity("jetty_*", "not supported", "there is no Jetty"),
+    Parity(
+        "jetty_*",
+        "not supported",
+        "there is no Jetty; `pulsar_proxy_http_answers_total` counts what passes the web ports",
+    ),
     Parity("caffeine_cache_*", "not supported", "the caches that they measure are not there"),
     Parity("pulsar_version_info", "not supported", "`pulsar-proxy top` and the log's first line name the version"),
     Parity(
@@ -53,7 +57,11 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
         "better",
         "bodies are streamed both ways and topic lists wait for memory like those of the binary protocol",
     ),
-    Parity("/lookup/*", "better", "answers name the proxy's address, which a client outside can reach"),
+    Parity(
+        "/lookup/*",
+        "better",
+        "with `httpLookupPorts`, or on loopback, answers name a port of this proxy, which a client outside can reach",
+    ),
     Parity("/admin/v*/functions, sources, sinks, worker", "same"),
     Parity("httpReverseProxy.*", "same"),
     Parity("additional servlets", "not supported", "no code of Java can be loaded"),

@@ -98,14 +98,23 @@ def target_rules(config: Config) -> TargetRules:
 
 def watch_limits(config: Config, direct: AsyncSemaphore, counters: Counters) -> WatchLimits:
     """Make the limits of watch frames on relayed connections."""
-    return WatchLimits(
+    made = WatchLimits(
         direct,
         counters,
         window_bytes=config.relay_buffer_bytes,
-        enabled=config.watch_topic_list_limit_enabled,
-        max_pause_seconds=config.watch_topic_list_max_pause_millis / 1000,
-        longest_hold_seconds=config.topic_list_request_timeout_millis / 1000,
+        enabled=True,
+        max_pause_seconds=0,
+        longest_hold_seconds=0,
     )
+    apply_watches(made, config)
+    return made
+
+
+def apply_watches(watches: WatchLimits, config: Config) -> None:
+    """Change the limits of watch frames."""
+    watches.enabled = config.watch_topic_list_limit_enabled
+    watches.max_pause_seconds = config.watch_topic_list_max_pause_millis / 1000
+    watches.longest_hold_seconds = config.topic_list_request_timeout_millis / 1000
 
 
 def write_limits(config: Config) -> WriteLimits:

@@ -141,6 +141,10 @@ class LookupService:
             if found.response == pb.CommandLookupTopicResponse.Failed:
                 raise RequestFailed(found.error, found.message)
             url = found.brokerServiceUrlTls if self._tls else found.brokerServiceUrl
+            if not url:
+                kind = "with" if self._tls else "without"
+                text = f"the broker names no address {kind} TLS for this topic's owner (tlsEnabledWithBroker)"
+                raise RequestFailed(ServerError.MetadataError, text)
             if found.response == pb.CommandLookupTopicResponse.Connect:
                 return url
             broker = self._redirect_target(url)

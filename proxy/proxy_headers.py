@@ -78,6 +78,7 @@ class AwaitedHeaders:
     def begin(self, accepted: socket.socket, address: str) -> None:
         """Own `accepted`, which came from `address`, until its header is read."""
         self._sockets.add(accepted)
+        self._counters.awaited_headers += 1
         self._scope.start(self._read(accepted, address), partial(self._over, accepted))
 
     async def close(self) -> None:
@@ -100,6 +101,7 @@ class AwaitedHeaders:
             self._admit(accepted, address, header)
 
     def _over(self, accepted: socket.socket) -> None:
+        self._counters.awaited_headers -= 1
         if accepted in self._sockets:
             self._sockets.discard(accepted)
             with suppress(OSError):

@@ -5,11 +5,10 @@ key. Each dynamic key is in `APPLIED_BY` with the parts that take it; the whole 
 no request sees half of it. Keys that need a restart keep the value in force until then.
 """
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
+from proxy import live_changes
 from proxy.app import Proxy
 from proxy.config import Config, ConfigError
 from proxy.config_key import Key
@@ -18,64 +17,78 @@ from proxy.errors import ProxyError
 from proxy.log import Logger
 from proxy.shutdown import Phase
 from proxy.tasks import TaskScope
+from proxy.threads import in_thread
 
 LoadConfig = Callable[[], Config]
 Part = Callable[[Proxy, Config], None]
 
 READ_SECONDS: Final = 10.0
 REFUSED: Final = "configuration refused, the old one stays in force"
-_LIMITER: Final[tuple[Part, ...]] = (Proxy.apply_limiter,)
+_LIMITER: Final[tuple[Part, ...]] = (live_changes.apply_limiter,)
 # The largest answer follows the smaller limit, half the heap limit may wait on one broker.
-_MEMORY: Final[tuple[Part, ...]] = (Proxy.apply_limiter, Proxy.apply_topic_lists, Proxy.apply_budget)
-_BROKERS: Final[tuple[Part, ...]] = (Proxy.apply_broker_pool,)
-_TARGETS: Final[tuple[Part, ...]] = (Proxy.apply_targets,)
+_MEMORY: Final[tuple[Part, ...]] = (
+    live_changes.apply_limiter,
+    live_changes.apply_topic_lists,
+    live_changes.apply_budget,
+)
+_BROKERS: Final[tuple[Part, ...]] = (live_changes.apply_broker_pool,)
+_TARGETS: Final[tuple[Part, ...]] = (live_changes.apply_targets,)
+_WEB: Final[tuple[Part, ...]] = (live_changes.apply_web,)
 
 # Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
 APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
-    "logLevel": (Proxy.apply_log_level,),
-    "proxyLogLevel": (Proxy.apply_relay_log, Proxy.apply_budget),
+    "logLevel": (live_changes.apply_log_level,),
+    "proxyLogLevel": (live_changes.apply_relay_log, live_changes.apply_budget),
     "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
     "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
-    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (Proxy.apply_limiter, Proxy.apply_topic_lists),
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+    ),
     "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": _LIMITER,
     "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (
-        Proxy.apply_limiter,
-        Proxy.apply_topic_lists,
-        Proxy.apply_budget,
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+        live_changes.apply_budget,
     ),
-    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (Proxy.apply_limiter, Proxy.apply_budget),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (live_changes.apply_limiter, live_changes.apply_budget),
     "topicListRequestTimeoutMillis": (
-        Proxy.apply_topic_lists,
-        Proxy.apply_requests,
-        Proxy.apply_clients,
-        Proxy.apply_watches,
+        live_changes.apply_topic_lists,
+        live_changes.apply_requests,
+        live_changes.apply_clients,
+        live_changes.apply_watches,
     ),
-    "topicListInitialHeapPermitBytes": (Proxy.apply_topic_lists,),
-    "topicListMaxAnswerBytes": (Proxy.apply_topic_lists, Proxy.apply_budget),
-    "topicListMaxOutstandingPerBroker": (Proxy.apply_topic_lists,),
-    "topicListCoalescingEnabled": (Proxy.apply_topic_lists,),
-    "topicListFairness": (Proxy.apply_limiter, Proxy.apply_topic_lists),
-    "topicListMaxMemoryPercentPerKey": (Proxy.apply_limiter, Proxy.apply_topic_lists),
-    "topicListWriteStallTimeoutMillis": (Proxy.apply_writes,),
-    "topicListWriteMinBytesPerSecond": (Proxy.apply_writes,),
-    "watchTopicListLimitEnabled": (Proxy.apply_watches,),
-    "watchTopicListMaxPauseMillis": (Proxy.apply_watches,),
-    "maxConcurrentLookupRequests": (Proxy.apply_requests, Proxy.apply_budget),
-    "maxConcurrentInboundConnections": (Proxy.apply_clients, Proxy.apply_budget),
-    "maxConcurrentInboundConnectionsPerIp": (Proxy.apply_clients,),
-    "maxOutstandingRequestsPerConnection": (Proxy.apply_clients,),
-    "handshakeTimeoutMillis": (Proxy.apply_clients,),
-    "clientSocketSendBufferBytes": (Proxy.apply_clients, Proxy.apply_budget),
-    "keepAliveIntervalSeconds": (Proxy.apply_clients, Proxy.apply_broker_pool),
-    "brokerProxyReadTimeoutMs": (Proxy.apply_clients,),
+    "topicListInitialHeapPermitBytes": (live_changes.apply_topic_lists,),
+    "topicListMaxAnswerBytes": (live_changes.apply_topic_lists, live_changes.apply_budget),
+    "topicListMaxOutstandingPerBroker": (live_changes.apply_topic_lists,),
+    "topicListCoalescingEnabled": (live_changes.apply_topic_lists,),
+    "topicListFairness": (live_changes.apply_limiter, live_changes.apply_topic_lists),
+    "topicListMaxMemoryPercentPerKey": (live_changes.apply_limiter, live_changes.apply_topic_lists),
+    "topicListWriteStallTimeoutMillis": (live_changes.apply_writes,),
+    "topicListWriteMinBytesPerSecond": (live_changes.apply_writes,),
+    "watchTopicListLimitEnabled": (live_changes.apply_watches,),
+    "watchTopicListMaxPauseMillis": (live_changes.apply_watches,),
+    "maxConcurrentLookupRequests": (live_changes.apply_requests, live_changes.apply_budget),
+    "maxConcurrentInboundConnections": (live_changes.apply_clients, live_changes.apply_budget),
+    "maxConcurrentInboundConnectionsPerIp": (live_changes.apply_clients,),
+    "maxOutstandingRequestsPerConnection": (live_changes.apply_clients,),
+    "handshakeTimeoutMillis": (live_changes.apply_clients,),
+    "clientSocketSendBufferBytes": (live_changes.apply_clients, live_changes.apply_budget),
+    "keepAliveIntervalSeconds": (live_changes.apply_clients, live_changes.apply_broker_pool),
+    "brokerProxyReadTimeoutMs": (live_changes.apply_clients,),
     "brokerProxyConnectTimeoutMs": _BROKERS,
     "topicListBrokerAnswerTimeoutMillis": _BROKERS,
     "brokerConnectionsPerKey": _BROKERS,
-    "brokerConnectionsTotal": (Proxy.apply_broker_pool, Proxy.apply_budget),
+    "brokerConnectionsTotal": (live_changes.apply_broker_pool, live_changes.apply_budget),
     "brokerConnectionIdleMillis": _BROKERS,
     "brokerProxyAllowedHostNames": _TARGETS,
     "brokerProxyAllowedIPAddresses": _TARGETS,
     "brokerProxyAllowedTargetPorts": _TARGETS,
+    "brokerWebServiceAllowedTargetPorts": _TARGETS,
+    "httpProxyTimeout": _WEB,
+    "httpRequestsLimitEnabled": _WEB,
+    "httpRequestsMaxPerSecond": _WEB,
+    "maxConcurrentHttpRequests": (*_WEB, live_changes.apply_budget),
     # Read when it is needed, from the configuration in force.
     "shutdownPreDrainMillis": (),
     "shutdownDrainMillis": (),
@@ -210,29 +223,7 @@ class Reloader:
 
     async def _read(self) -> Config:
         """Read the sources off the loop, and not for ever: a file may be on a disk that hangs."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[Config] = loop.create_future()
-
-        def finish(config: Config | None, error: Exception | None) -> None:
-            if found.done():
-                return
-            if config is not None:
-                found.set_result(config)
-            elif error is not None:
-                found.set_exception(error)
-
-        def read() -> None:
-            try:
-                result: tuple[Config | None, Exception | None] = (self._load(), None)
-            except Exception as error:
-                result = (None, error)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(finish, *result)
-
-        # A thread of its own that nobody waits for: one of a pool would hold up the end of the process.
-        threading.Thread(target=read, name="reload", daemon=True).start()
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                return await found
+            return await in_thread(self._load, "reload", READ_SECONDS)
         except TimeoutError:
             raise ConfigUnreadable(f"not read within {READ_SECONDS:g} s") from None

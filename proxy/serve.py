@@ -39,7 +39,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
     proxy = Proxy(config, log)
     ending = _Ending(proxy, log, manager)
     loop = asyncio.get_running_loop()
-    reloader = Reloader(proxy, load, log, _Told(manager))
+    reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
     loop.add_signal_handler(signal.SIGTERM, ending.told, Told.TERMINATE)
     loop.add_signal_handler(signal.SIGINT, ending.told, Told.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
@@ -71,7 +71,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         ignore_hangup()
 
 
-class _Told:
+class _ReloadNotes:
     """Tell the service manager of reloads."""
 
     def __init__(self, manager: ServiceManager) -> None:

@@ -134,7 +134,7 @@ class Listener:
         if not self._proxy_headers:
             self._admit(accepted, address, None)
             return
-        reason = self._sessions.refusal(None, len(self._awaited))
+        reason = self._sessions.refusal(None, self._counters.awaited_headers)
         if reason is None:
             self._awaited.begin(accepted, address)
         else:

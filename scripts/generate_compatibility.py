@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from proxy.config import Config  # noqa: E402
 from proxy.config_key import Key  # noqa: E402
-from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, JavaKey  # noqa: E402
+from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey  # noqa: E402
 from proxy.java_surface import JAVA_ENDPOINTS, JAVA_METRICS, Parity  # noqa: E402
 from proxy.metrics import INSTRUMENTS, Instrument  # noqa: E402
 from proxy.web.stats import StatsSources, stats_documents  # noqa: E402
@@ -64,7 +64,8 @@ def key_row(key: Key[Any]) -> str:
 
 def java_key_row(name: str, key: JavaKey) -> str:
     default = "(depends on the machine)" if key.default is None else f"`{key.default}`" if key.default else "(empty)"
-    return f"| `{name}` | {default} | not supported, {'refused' if key.refused else 'warned'}: {key.why} |"
+    said = "refused" if key.refused else "refused without a URL of brokers" if name in METADATA_STORES else "warned"
+    return f"| `{name}` | {default} | not supported, {said}: {key.why} |"
 
 
 def keys() -> Iterator[str]:

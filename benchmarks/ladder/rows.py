@@ -10,7 +10,7 @@ Server = Literal["none", "ours", "java", "haproxy"]
 MIB = 1024 * 1024
 # What a connection at rest may cost, and what TLS adds to it (docs/memory.md).
 CONNECTION_BYTES = 8 * 1024
-TLS_CONNECTION_BYTES = 40 * 1024
+TLS_CONNECTION_BYTES = 56 * 1024
 
 
 @dataclass(frozen=True)

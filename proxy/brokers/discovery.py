@@ -162,7 +162,7 @@ class Brokers:
     def worked(self, broker: BrokerAddress) -> None:
         """Hear that a broker has accepted a connection."""
         if self._members.worked(broker):
-            self._log.info("broker can be used again", broker=_shown(broker))
+            self._log.info("broker can be used again", broker=str(broker))
             self._plan()
             self._tell()
 
@@ -170,7 +170,7 @@ class Brokers:
         """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
         was = self._members.failed(broker, self._loop.time(), error, answers_tcp=answers_tcp)
         if was is State.UP:
-            self._log.warning("broker is down", broker=_shown(broker), detail=error)
+            self._log.warning("broker is down", broker=str(broker), detail=error)
         if was is not None:
             self._plan()
 
@@ -192,7 +192,7 @@ class Brokers:
         now = self._loop.time()
         return [
             {
-                "broker": _shown(member.address),
+                "broker": str(member.address),
                 "state": str(member.state),
                 "seconds": 0.0 if member.state is State.UP else now - member.since,
                 "error": "" if member.state is State.UP else member.error,
@@ -240,7 +240,7 @@ class Brokers:
             error = str(failure)
         self._counters.broker_looks["reached" if error is None else "failed"] += 1
         if self._members.looked(broker, began, self._loop.time(), error) is State.UP:
-            self._log.info("broker can be reached again", broker=_shown(broker))
+            self._log.info("broker can be reached again", broker=str(broker))
         self._plan()
         self._tell()
 
@@ -265,11 +265,11 @@ class Brokers:
         while True:
             for host, port in self._settings.hosts:
                 await self._resolve_host(host, port)
+            await asyncio.sleep(LOOK_SECONDS)
             # With no broker left, new addresses are what may help.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.dns_ttl_seconds):
+                async with asyncio.timeout(max(0.0, self._settings.dns_ttl_seconds - LOOK_SECONDS)):
                     await self._none_up.wait()
-                    await asyncio.sleep(LOOK_SECONDS)
 
     async def _resolve_host(self, host: str, port: int) -> None:
         if _is_address(host):
@@ -306,10 +306,6 @@ def _flat(found: Mapping[tuple[str, int], Iterable[BrokerAddress]]) -> list[Brok
 
 def _is_address(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
-
-
-def _shown(broker: BrokerAddress) -> str:
-    return f"{broker} ({broker.address})" if broker.address else str(broker)
 
 
 def _complaint(member: Member, now: float) -> str:

@@ -19,6 +19,8 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 JITTER: Final = 0.25
 # A trial that nobody reported the end of (the request found an open connection, or was given up) is over after this.
 TRIAL_SECONDS: Final = 1.0
+# Keys whose broker is remembered: hashing all brokers for each request would cost more than the rest of it.
+MOST_HOMES: Final = 1024
 
 
 class State(StrEnum):
@@ -55,6 +57,7 @@ class Members:
         self.longest_pause_seconds = longest_pause_seconds
         self._jitter = jitter
         self._turn = 0
+        self._homes: dict[str, BrokerAddress] = {}
 
     def __len__(self) -> int:
         return len(self._members)
@@ -70,6 +73,7 @@ class Members:
         """Take over another set of members: who stays keeps what is known of it. Tells whether anything changed."""
         old = self._members
         self._members = {address: old.get(address) or Member(address) for address in addresses}
+        self._homes.clear()
         return list(old) != list(self._members)
 
     # --- whose turn -------------------------------------------------------------------------------
@@ -79,6 +83,9 @@ class Members:
 
         In turn; with a `key` always the same as long as that one can be used (rendezvous hashing).
         """
+        home = self._homes.get(key) if key is not None and avoid is None else None
+        if home is not None:
+            return home
         usable = [member for member in self._members.values() if self._usable(member, now)]
         if not usable:
             # Better a second request on trial than none at all.
@@ -91,9 +98,17 @@ class Members:
             chosen = usable[self._turn % len(usable)]
         else:
             chosen = _nearest(usable, key)
+            self._remember(key, chosen, avoid)
         if chosen.state is State.TRIAL:
             chosen.trial_until = now + TRIAL_SECONDS
         return chosen.address
+
+    def _remember(self, key: str, chosen: Member, avoid: BrokerAddress | None) -> None:
+        """Keep where a key belongs until anything changes; a trial is a change by itself."""
+        if avoid is None and not any(member.state is State.TRIAL for member in self._members.values()):
+            if len(self._homes) >= MOST_HOMES:
+                self._homes.clear()
+            self._homes[key] = chosen.address
 
     def home(self, key: str) -> BrokerAddress | None:
         """Give the member where `key` belongs if all are down: that its error may be told."""
@@ -120,6 +135,7 @@ class Members:
         if was is State.UP:
             member.since = now
         member.state, member.error, member.answers_tcp = State.DOWN, error, answers_tcp
+        self._homes.clear()
         self._pause(member, now, now)
         return was
 
@@ -129,6 +145,8 @@ class Members:
         if member is None:
             return False
         was, member.state, member.failures = member.state, State.UP, 0
+        if was is not State.UP:
+            self._homes.clear()
         return was is not State.UP
 
     # --- looks ------------------------------------------------------------------------------------
@@ -155,6 +173,7 @@ class Members:
             return None
         if error is None:
             member.state, member.trial_until = State.TRIAL if member.answers_tcp else State.UP, now
+            self._homes.clear()
             return member.state
         member.error, member.answers_tcp = error, False
         self._pause(member, began, now)
@@ -173,8 +192,8 @@ def _waits_for_a_look(member: Member) -> bool:
 
 
 def _nearest(members: list[Member], key: str) -> Member:
-    return max(members, key=lambda member: _weight(key, member.address))
+    return members[0] if len(members) == 1 else max(members, key=lambda member: _weight(key, member.address))
 
 
 def _weight(key: str, address: BrokerAddress) -> bytes:
-    return blake2b(f"{key}\n{address.address}\n{address}".encode(errors="replace"), digest_size=8).digest()
+    return blake2b(f"{key}\n{address}".encode(errors="replace"), digest_size=8).digest()

@@ -112,7 +112,7 @@ class Answers:
         response.request_id = request.request_id
         response.response = pb.CommandLookupTopicResponse.Connect
         response.authoritative = True
-        response.brokerServiceUrl = self.service_url
+        _name_broker(response, self.service_url)
         return commands.frame(command)
 
     def _partitions(self, request: pb.CommandPartitionedTopicMetadata) -> bytes:
@@ -161,10 +161,16 @@ def _redirected(request_id: int, redirect: Redirect) -> bytes:
     response = command.lookupTopicResponse
     response.request_id = request_id
     response.response = pb.CommandLookupTopicResponse.Redirect
-    response.brokerServiceUrl = redirect.url
+    _name_broker(response, redirect.url)
     response.authoritative = redirect.authoritative
     response.proxy_through_service_url = redirect.proxy_through_service_url
     return commands.frame(command)
+
+
+def _name_broker(response: pb.CommandLookupTopicResponse, url: str) -> None:
+    response.brokerServiceUrl = url
+    if url.startswith("pulsar+ssl:"):
+        response.brokerServiceUrlTls = url
 
 
 def _failed(kind: int, request_id: int, failure: Failure) -> bytes:

@@ -77,6 +77,11 @@ class BrokerKeys:
         "brokerProxyAllowedTargetPorts", ("6650", "6651"), ports(), since="pulsar", section=TARGETS,
         dynamic=True, doc="Ports that a client may be connected to.",
     )  # fmt: skip
+    broker_web_service_allowed_target_ports = Key(
+        "brokerWebServiceAllowedTargetPorts", ("8080", "8443"), ports(), section=TARGETS, dynamic=True,
+        doc="Ports that a broker may redirect an HTTP request to, beside those of the configured web services. Hosts "
+        "and addresses are those of brokerProxyAllowedHostNames and brokerProxyAllowedIPAddresses.",
+    )  # fmt: skip
 
     topic_list_max_outstanding_per_broker = Key(
         "topicListMaxOutstandingPerBroker", 64, whole(1, 100_000), section=BROKER_REQUESTS, unit="requests",

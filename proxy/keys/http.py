@@ -3,7 +3,7 @@
 `httpReverseProxy.<name>.path` and `.proxyTo` are no keys of this table but a family: `Config.http_reverse_proxies`.
 """
 
-from proxy.config_key import Key, boolean, decimal, json_object, whole
+from proxy.config_key import Key, boolean, decimal, json_object, port_numbers, whole
 from proxy.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
 
 HTTP = "Web ports"
@@ -26,10 +26,12 @@ class HttpKeys:
     )  # fmt: skip
     http_proxy_timeout = Key(
         "httpProxyTimeout", 300_000, whole(1, 24 * HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
+        dynamic=True,
         doc="Time for a request that is passed on.",
     )  # fmt: skip
     max_concurrent_http_requests = Key(
         "maxConcurrentHttpRequests", 1024, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="requests",
+        dynamic=True,
         doc="Requests in work at once.",
     )  # fmt: skip
     max_http_server_connections = Key(
@@ -38,10 +40,12 @@ class HttpKeys:
     )  # fmt: skip
     http_requests_limit_enabled = Key(
         "httpRequestsLimitEnabled", False, boolean(), since="pulsar", section=HTTP,
+        dynamic=True,
         doc="Limit the rate of requests.",
     )  # fmt: skip
     http_requests_max_per_second = Key(
         "httpRequestsMaxPerSecond", 100.0, decimal(0.01, 1_000_000), since="pulsar", section=HTTP, unit="requests/s",
+        dynamic=True,
         doc="That rate, if httpRequestsLimitEnabled; above it 429.",
     )  # fmt: skip
     proxy_http_response_headers_json = Key(
@@ -59,6 +63,12 @@ class HttpKeys:
     metrics_servlet_timeout_ms = Key(
         "metricsServletTimeoutMs", 30_000, whole(1, HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
         doc="Time for writing /metrics.",
+    )  # fmt: skip
+    http_lookup_ports = Key(
+        "httpLookupPorts", (), port_numbers(), section=HTTP,
+        doc="Ports for clients whose service URL is this web port: each broker gets one, which an HTTP lookup is "
+        "answered with. Empty: on a loopback bindAddress any free ports, elsewhere brokers' own addresses are passed "
+        "on.",
     )  # fmt: skip
     web_service_ha_proxy_protocol_enabled = Key(
         "webServiceHaProxyProtocolEnabled", False, boolean(), since="pulsar", section=HTTP,

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.counters import Counters
+from proxy.errors import DisconnectCause
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import TlsShared, TlsTransport
+from proxy.tls.shared import TlsShared
+from proxy.tls.transport import TlsTransport
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
@@ -46,7 +48,12 @@ class BrokerTls:
             if not made.done():
                 made.set_exception(failure)
 
-        transport = TlsTransport(self._shared, self._current(), make, fail, server_hostname=host)
+        try:
+            transport = TlsTransport(self._shared, self._current(), make, fail, server_hostname=host)
+        except ValueError as error:
+            # Names that resolve are not all names that a certificate may have.
+            detail = f"{host[:200]!r} cannot be asked for by name: {error}"
+            raise TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "other", detail) from error
         await self._loop.create_connection(lambda: transport, sock=sock)
         try:
             protocol = await made

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from proxy.auth.broker_credentials import PARAMETERS
 from proxy.auth.own_credentials import shown_certificate
 from proxy.config import Config
+from proxy.tls.expiry import expiry
 from proxy.tls.suites import BadTlsSetting, restrict
 
 Name = Literal["server", "web", "broker_client"]
@@ -205,10 +206,7 @@ def _no_password() -> str:
 
 
 def _expiry(pem: bytes, certificate: PemFile) -> float:
-    # Slow to import, and needed only where TLS is on.
-    from cryptography import x509
-
     try:
-        return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc.timestamp()
+        return expiry(pem)
     except ValueError as error:
         raise BadTlsSetting(certificate.key, repr(certificate.path), "a PEM file with a certificate") from error

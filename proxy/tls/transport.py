@@ -11,49 +11,27 @@ import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from proxy.errors import DisconnectCause
 from proxy.tls.failures import TlsFailed, describe
-from proxy.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
-from proxy.turns import Turns
+from proxy.tls.shared import TlsShared, direct_calls
 
-# The largest record: 16 KiB of plaintext, a header, and what encryption may add to it.
-RECORD_BYTES: Final = 16 * 1024 + 5 + 256
 # So much is encrypted before the ciphertext is taken out: the BIO keeps the size of its fullest moment for good.
 SEALED_AT_ONCE_BYTES: Final = 64 * 1024
 _HANDSHAKE_RECORD: Final = 0x16
-_NOTHING: Final = memoryview(b"")
 
 
-class TlsShared:
-    """What all TLS connections of a loop share: the BIOs, the place for ciphertext, and turns for handshakes.
+class _Above(Protocol):
+    """What is above: a protocol with buffers that gives views of them."""
 
-    `cipher_bytes` is the largest read: that of a busy relay. `place` is where the read goes that is under way now (a
-    loop asks for a place, reads and says so in one go), `window` as much ciphertext as is read for it.
-    """
-
-    __slots__ = ("_window_for", "cipher", "incoming", "outgoing", "place", "small", "turns", "window")
-
-    def __init__(self, turns: Turns, cipher_bytes: int = LARGE_READ_BYTES) -> None:
-        self.turns = turns
-        self.incoming = ssl.MemoryBIO()
-        self.outgoing = ssl.MemoryBIO()
-        self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))
-        self.small = self.cipher[:SMALL_READ_BYTES]
-        self.place = _NOTHING
-        self.window = self.small
-        self._window_for = 0
-
-    def window_for(self, place: memoryview) -> memoryview:
-        """Give a place for ciphertext: never more than `place` can hold decrypted, and little if that is little."""
-        self.place = place
-        room = len(place)
-        if room != self._window_for:
-            # Most reads are for a place as large as the last one's.
-            self._window_for = room
-            self.window = self.cipher[: room - RECORD_BYTES] if room - RECORD_BYTES > SMALL_READ_BYTES else self.small
-        return self.window
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, nbytes: int) -> None: ...
+    def eof_received(self) -> bool | None: ...
 
 
 class _Phase(Enum):
@@ -112,7 +90,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._on_failure = on_failure
         self._phase = _Phase.HANDSHAKE
         self._raw: asyncio.Transport | None = None
-        self._protocol: asyncio.BufferedProtocol | None = None
+        self._protocol: _Above | None = None
         # Ciphertext that was read and is not decrypted: at most one small read.
         self._held = b""
         self._paused = False
@@ -171,7 +149,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         protocol = self._protocol
         if protocol is None or self._phase is not _OPEN:
             return self._shared.small
-        return self._shared.window_for(protocol.get_buffer(sizehint))
+        return self._shared.window(len(protocol.get_buffer(sizehint)))
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt what has come; in the handshake it waits for its turn, unread behind it."""
@@ -188,7 +166,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if self._paused:
                 self._held = incoming.read()
             else:
-                self._deliver(shared.place)
+                self._deliver()
 
     def _keep_for_handshake(self, cipher: memoryview) -> None:
         if self._phase is not _Phase.HANDSHAKE or (self._unheard and not self._talks_tls(cipher)):
@@ -202,10 +180,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def _has_rest(self) -> bool:
         return bool(self._held) or self._sealer.pending() > 0
 
-    def _deliver(self, place: memoryview) -> None:
-        """Decrypt what has come into `place` and whatever the endpoint gives after it."""
+    def _deliver(self) -> None:
+        """Decrypt what has come into the endpoint's place, and whatever it gives after that."""
         shared, protocol = self._shared, self._protocol
         assert protocol is not None
+        # Asked for again rather than kept from `get_buffer`: what is kept stays alive with nobody to pay for it.
+        place = protocol.get_buffer(-1)
         try:
             count = self._unseal(len(place), place)
         except ssl.SSLError as error:
@@ -226,7 +206,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             assert protocol is not None
             self._shared.incoming.write(self._held)
             self._held = b""
-            if not self._hand_over(*self._fill(cast(memoryview, protocol.get_buffer(-1)), 0)):
+            if not self._hand_over(*self._fill(protocol.get_buffer(-1), 0)):
                 return
 
     def _fill(self, place: memoryview, filled: int) -> tuple[int, bool]:
@@ -312,8 +292,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         try:
             if self._step():
                 self._open()
-            elif self._raw is not None:
-                self._raw.resume_reading()
+            else:
+                self._read_on()
         except Exception as error:
             self._refuse(TlsFailed.of(error))
 
@@ -334,7 +314,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def _open(self) -> None:
         assert self._raw is not None
         self._phase = _OPEN
-        protocol = self._protocol = cast(asyncio.BufferedProtocol, self._make_protocol())
+        protocol = self._protocol = cast(_Above, self._make_protocol())
         # They know who waited for the handshake.
         self._make_protocol = self._on_failure = _over
         protocol.connection_made(self)
@@ -368,7 +348,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._paused = False
         if self._has_rest or self._fin_waits:
             asyncio.get_running_loop().call_soon(self._go_on)
-        elif self._raw is not None:
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        # uvloop raises for a transport that was reset and has not said so yet.
+        if self._raw is not None and not self._raw.is_closing():
             self._raw.resume_reading()
 
     def _go_on(self) -> None:
@@ -378,8 +363,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._deliver_rest()
         elif self._fin_waits:
             self._after_unsealing()
-        if not self._paused and self._phase is _OPEN and self._raw is not None:
-            self._raw.resume_reading()
+        if not self._paused and self._phase is _OPEN:
+            self._read_on()
 
     def is_reading(self) -> bool:
         """Tell whether the endpoint reads."""
@@ -447,16 +432,18 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # --- towards the endpoint: the rest -----------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Give what the plain transport knows, `ssl_object`, or `peer_certificate` (DER, None if it showed none)."""
+        """Give what the plain transport knows, `ssl_object`, `sslcontext` or `peer_certificate` (DER, None without)."""
         if name == "ssl_object":
             return self._sealer
+        if name == "sslcontext":
+            return self._sealer.context
         if name == "peer_certificate":
             return self._sealer.getpeercert(binary_form=True)
         return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Let another endpoint take over."""
-        self._protocol = cast(asyncio.BufferedProtocol, protocol)
+        self._protocol = cast(_Above, protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Give the endpoint; before the handshake is done there is none."""
@@ -482,17 +469,6 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._phase = _Phase.CLOSING
         if self._raw is not None:
             self._raw.abort()
-
-
-def direct_calls(
-    sealer: ssl.SSLObject,
-) -> tuple[Callable[[int, memoryview], int], Callable[[bytes | bytearray | memoryview], int]]:
-    """Give what decrypts into a place (its size or more, the place; gives a count) and what encrypts.
-
-    `ssl.SSLObject` only passes both calls on, at a tenth of a microsecond a record; below it there is an object of C.
-    """
-    direct: Any = getattr(sealer, "_sslobj", sealer)
-    return direct.read, direct.write
 
 
 def _over(*_: object) -> Any:

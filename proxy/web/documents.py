@@ -1,18 +1,12 @@
 """Documents of JSON that this proxy serves about itself, and who may see them.
 
-Rule: a page is a plain function, so that it can be tested without a server; `add_documents` alone knows aiohttp. With
-`authenticationEnabled` a page needs a role, with `authorizationEnabled` one of `superUserRoles`, as upstream's
-/proxy-stats do; who asks is found out by the callable that the web port's authentication supplies.
+Rule: a page is a plain function, so that it can be tested without a server. With `authenticationEnabled` a page needs a
+role, with `authorizationEnabled` one of `superUserRoles`, as upstream's /proxy-stats do; `proxy.web.pages` serves them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
-
-import orjson
-
-if TYPE_CHECKING:
-    from aiohttp import web
+from typing import Literal, NamedTuple, Protocol
 
 
 class Answer(NamedTuple):
@@ -24,7 +18,6 @@ class Answer(NamedTuple):
 
 # Gets the parts of the path that stand in braces.
 Handler = Callable[[Mapping[str, str]], Answer]
-RoleOf = Callable[["web.Request"], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +57,3 @@ def refusal(settings: GuardSettings, role: str | None) -> Answer | None:
     if settings.authorization_enabled and role not in settings.super_user_roles:
         return Answer(403, {"reason": "this role may not see it (superUserRoles)"})
     return None
-
-
-async def nobody(_: "web.Request") -> str | None:
-    """Recognise nobody."""
-    return None
-
-
-def add_documents(
-    app: "web.Application", documents: Sequence[Document], settings: GuardSettings, role_of: RoleOf
-) -> None:
-    """Put documents into a server."""
-    from aiohttp import web
-
-    def served(handler: Handler) -> "Callable[[web.Request], Awaitable[web.StreamResponse]]":
-        async def answer(request: web.Request) -> web.StreamResponse:
-            role = await role_of(request) if settings.authentication_enabled else None
-            status, body = refusal(settings, role) or handler(request.match_info)
-            headers = {"Cache-Control": "no-store"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
-            if status == 204:
-                return web.Response(status=status, headers=headers)
-            return web.Response(
-                body=orjson.dumps(body), status=status, headers=headers, content_type="application/json"
-            )
-
-        return answer
-
-    for page in documents:
-        app.router.add_route(page.method, page.path, served(page.handler))

@@ -1,170 +1,177 @@
-"""The web port: metrics for a scraper, health and readiness for an orchestrator.
+"""The web ports of a running proxy: put together, listening, and taken down.
 
-Rule: a request here never costs Pulsar traffic more than a few milliseconds, and no peer can hold memory or
-connections without bound. aiohttp and prometheus_client are imported by `start_web`, off the loop, because
-importing them takes longer than the rest of the start. It knows no Pulsar connection.
+Rule: everything that aiohttp is needed for is imported by `start_web`, off the loop, because that takes longer than the
+rest of the start. A request here never costs Pulsar traffic more than a few milliseconds.
 """
 
 import asyncio
 import importlib
-import os
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from proxy.web.documents import Document, GuardSettings, RoleOf, add_documents, nobody
+from limiter.semaphore import AsyncSemaphore
+from proxy.auth.broker_credentials import BrokerCredentials
+from proxy.charging import Charging
+from proxy.config import Config
+from proxy.counters import Counters
+from proxy.hangup import HangupWatcher
+from proxy.log import Logger
+from proxy.refusals import RefusalLog
+from proxy.target import TargetValidator
+from proxy.tls.streams import TlsStreams
+from proxy.usage import UsageBook
+from proxy.web.broker_ports import BrokerPorts
+from proxy.web.clients import Guard
+from proxy.web.gate import Gate
+from proxy.web.pages import PageTable
+from proxy.web.routes import RouteTable
+from proxy.web.settings import WebLimits, response_headers, web_limits, web_targets
+from proxy.web.topic_list_door import TopicListDoor
+from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    import aiohttp
 
-IDLE_SECONDS = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
-LONGEST_LINE_BYTES = 8190
-MOST_HEADERS = 64
-MOST_CONNECTIONS = 256
-_SLOW_IMPORTS = ("aiohttp.web", "prometheus_client")
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+    from proxy.web.accept import HttpListener
+    from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.server import Site, _Server
+    from proxy.web.tunnels import Tunnels
 
-
-class WebSettings(GuardSettings, Protocol):
-    """The part of the configuration that the web port reads (`proxy.config.Config` has it)."""
-
-    @property
-    def bind_address(self) -> str:
-        """Address to listen on."""
-
-    @property
-    def web_service_port(self) -> int:
-        """Port to listen on; 0 takes any free one."""
-
-    @property
-    def status_file_path(self) -> str:
-        """File that must exist for /status.html, or nothing."""
+_SLOW_IMPORTS: Final = (
+    "aiohttp.web", "prometheus_client", "proxy.web.server", "proxy.web.reverse_proxy", "proxy.web.broker_client",
+    "proxy.web.tunnels", "proxy.web.accept",
+)  # fmt: skip
+SHUTDOWN_SECONDS: Final = 1.0
+CurrentContext = Callable[[], ssl.SSLContext]
 
 
-class Readiness:
-    """Whether this proxy should get new clients; set by the server, read by the probes."""
+@dataclass(slots=True)
+class WebParts:
+    """What the web ports need of the rest of the proxy."""
 
-    __slots__ = ("draining", "listening")
-
-    def __init__(self) -> None:
-        self.listening = False
-        self.draining = False
-
-    @property
-    def obstacle(self) -> str | None:
-        """Why not, or None when ready."""
-        if self.draining:
-            return "draining"
-        return None if self.listening else "not listening yet"
+    config: Config
+    pages: PageTable
+    direct: AsyncSemaphore
+    charging: Charging
+    refusals: RefusalLog
+    usage: UsageBook
+    writes: WriteWatch
+    validator: TargetValidator
+    hangup: HangupWatcher
+    counters: Counters
+    log: Logger
+    lookups: BrokerPorts
+    guard: Guard | None = None
+    own: BrokerCredentials | None = None
+    tls_server: TlsStreams | None = None
+    tls_client: CurrentContext | None = None
 
 
 class WebPort:
-    """The running web server."""
+    """The running web server: `port`, and `tls_port` (None if there is none)."""
 
-    def __init__(self, server: asyncio.Server, runner: "web.AppRunner") -> None:
-        self._server = server
-        self._runner = runner
-        self.port: int = server.sockets[0].getsockname()[1]
+    def __init__(self, parts: WebParts) -> None:
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        self._limits = web_limits(parts.config)
+        self._gate = Gate(self._loop, self._limits.gate)
+        self._listeners: list[HttpListener] = []
+        self._server: _Server | None = None
+        self._client: aiohttp.ClientSession | None = None
+        self._services: ProxyServices | None = None
+        self._site: Site | None = None
+        self.port = 0
+        self.tls_port: int | None = None
+
+    async def start(self) -> None:
+        """Listen on `webServicePort`, and `webServicePortTls`; raises OSError if one cannot be had."""
+        from proxy.web.server import Site
+
+        parts, config = self._parts, self._parts.config
+        extra = response_headers(config)
+        reverse_proxy, tunnels = self._passing_on()
+        self._site = Site(
+            self._limits, parts.pages, RouteTable(web_targets(config).extra), self._gate, parts.counters, parts.log,
+            parts.hangup, guard=parts.guard, guard_metrics=config.authenticate_metrics_endpoint,
+            trust_forwarded_for=config.web_service_trust_x_forwarded_for, extra_headers=extra,
+            reverse_proxy=reverse_proxy, tunnels=tunnels,
+        )  # fmt: skip
+        self._server = self._site.server()
+        try:
+            self.port = self._listen(self._server, config.web_service_port, "webServicePort", None)
+            if config.web_service_port_tls is not None and parts.tls_server is not None:
+                port = config.web_service_port_tls
+                self.tls_port = self._listen(self._server, port, "webServicePortTls", parts.tls_server)
+            parts.lookups.web_ports = (self.port, self.tls_port)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _listen(self, server: "_Server", port: int, key: str, tls: TlsStreams | None) -> int:
+        from proxy.web.accept import HttpListener
+
+        parts, limits = self._parts, self._limits
+        listener = HttpListener(
+            server,
+            parts.counters,
+            limits.max_connections,
+            tls=tls,
+            proxy_headers=parts.config.web_service_ha_proxy_protocol_enabled,
+        )
+        listener.open(parts.config.bind_address, port, key, limits.buffer_bytes)
+        self._listeners.append(listener)
+        return listener.port
+
+    def _passing_on(self) -> "tuple[ReverseProxy | None, Tunnels | None]":
+        from proxy.web.broker_client import hosts_of, open_client
+        from proxy.web.redirects import RedirectRules
+        from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
+        from proxy.web.tunnels import Tunnels
+
+        parts, targets = self._parts, web_targets(self._parts.config)
+        if not targets.any:
+            return None, None
+        hosts = hosts_of(targets.urls)
+        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
+        door = TopicListDoor(parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop)
+        self._services = ProxyServices(
+            self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
+            parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,
+        )  # fmt: skip
+        rules = RedirectRules(targets.urls, parts.validator)
+        proxy = ReverseProxy(self._client, targets, rules, self._services)
+        return proxy, Tunnels(proxy, self._services)
+
+    def apply(self, limits: WebLimits) -> None:
+        """Take over changed limits; requests under way keep theirs."""
+        self._limits = limits
+        self._gate.limits = limits.gate
+        if self._services is not None:
+            self._services.limits = limits
+        if self._site is not None:
+            self._site.limits = limits
 
     async def close(self) -> None:
-        """Stop listening and end all its connections, at most two seconds later."""
-        self._server.close()
-        await self._runner.cleanup()
+        """Stop listening and end all connections, at most two seconds later."""
+        for listener in self._listeners:
+            await listener.close()
+        if self._server is not None:
+            await self._server.shutdown(SHUTDOWN_SECONDS)
+        if self._client is not None:
+            await self._client.close()
+        # Transports close their sockets in the next turn.
+        await asyncio.sleep(0)
 
 
-async def start_web(
-    settings: WebSettings,
-    render_metrics: Callable[[], bytes],
-    readiness: Readiness,
-    documents: Sequence[Document] = (),
-    role_of: RoleOf = nobody,
-) -> WebPort:
-    """Listen on `webServicePort`; raises OSError if the port cannot be had.
-
-    `documents` are shown to whom `role_of` a request says that they may be.
-    """
+async def start_web(parts: WebParts) -> WebPort:
+    """Start the web ports; raises OSError if one of them cannot be had."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as importer:
         for name in _SLOW_IMPORTS:
             await loop.run_in_executor(importer, importlib.import_module, name)
-    runner = _runner(
-        settings.status_file_path,
-        render_metrics,
-        readiness,
-        lambda app: add_documents(app, documents, settings, role_of),
-    )
-    await runner.setup()
-    try:
-        server = await loop.create_server(
-            _bounded(runner.server), settings.bind_address, settings.web_service_port, backlog=128
-        )
-    except BaseException:
-        await runner.cleanup()
-        raise
-    return WebPort(server, runner)
-
-
-def _runner(
-    status_file: str,
-    render_metrics: Callable[[], bytes],
-    readiness: Readiness,
-    add_more: "Callable[[web.Application], None]",
-) -> "web.AppRunner":
-    from aiohttp import web
-
-    def reply(text: str, status: int = 200) -> web.Response:
-        return web.Response(text=f"{text}\n", status=status)
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=render_metrics(), headers={"Content-Type": _METRICS_TYPE})
-
-    async def health(_: web.Request) -> web.Response:
-        return reply("OK")
-
-    async def ready(_: web.Request) -> web.Response:
-        obstacle = readiness.obstacle
-        return reply("OK") if obstacle is None else reply(obstacle, 503)
-
-    async def status(_: web.Request) -> web.Response:
-        # Upstream's proxy: 503 while it is not ready, 404 when the file is taken away to drain by hand.
-        if readiness.obstacle is not None:
-            return reply(readiness.obstacle, 503)
-        if not _stands(status_file):
-            return reply("statusFilePath: no such file", 404)
-        return reply("OK")
-
-    async def hide_versions(_: web.Request, response: web.StreamResponse) -> None:
-        response.headers["Server"] = "pulsar-proxy"
-
-    app = web.Application(client_max_size=LONGEST_LINE_BYTES)
-    app.on_response_prepare.append(hide_versions)
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/healthz", health)
-    app.router.add_get("/readyz", ready)
-    app.router.add_get("/status.html", status)
-    add_more(app)
-    return web.AppRunner(
-        app, access_log=None, handle_signals=False, keepalive_timeout=IDLE_SECONDS, lingering_time=1.0,
-        shutdown_timeout=1.0, max_line_size=LONGEST_LINE_BYTES, max_field_size=LONGEST_LINE_BYTES,
-        max_headers=MOST_HEADERS, read_bufsize=16_384,
-    )  # fmt: skip
-
-
-def _stands(status_file: str) -> bool:
-    return not status_file or os.path.isfile(status_file)
-
-
-class _Refusal(asyncio.Protocol):
-    """End a connection at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
-def _bounded(server: "web.Server | None") -> Callable[[], asyncio.Protocol]:
-    assert server is not None  # the runner is set up
-
-    def protocol() -> asyncio.Protocol:
-        return server() if len(server.connections) < MOST_CONNECTIONS else _Refusal()
-
-    return protocol
+    port = WebPort(parts)
+    await port.start()
+    return port

@@ -137,9 +137,9 @@ async def test_without_keep_alive_no_broker_is_pinged() -> None:
     async with staged(keepAliveIntervalSeconds=0) as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
-        connection = next(iter(stage.proxy.pool._keys))
+        connection = next(iter(stage.proxy.broker_side.pool._keys))
         for step in range(5):
-            connection.tick(connection.loop.time() + step, stage.proxy.pool._limits.clocks)
+            connection.tick(connection.loop.time() + step, stage.proxy.broker_side.pool._limits.clocks)
         await client.topics(namespace(1))
         assert stage.broker.record.received[CommandType.PING] == 0
 
@@ -168,7 +168,9 @@ async def test_a_connection_nobody_uses_is_closed() -> None:
     async with staged(brokerConnectionIdleMillis=50) as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
-        await stage.until(lambda: stage.caused("idle") >= 1 and not stage.proxy.pool.size, "no broker connection")
+        await stage.until(
+            lambda: stage.caused("idle") >= 1 and not stage.proxy.broker_side.pool.size, "no broker connection"
+        )
         await client.topics(namespace(0))
 
 

@@ -202,7 +202,7 @@ async def test_one_client_answers_for_all_connections_that_wait() -> None:
         for peer in broker.peers:
             await peer.send(challenge())
         asked = await one_of(clients)
-        pooled = held.stage.proxy.pool._keys
+        pooled = held.stage.proxy.broker_side.pool._keys
         await held.stage.until(lambda: all(connection._challenged for connection in pooled), "two questions")
         await asked.send(response("alice/2"))
         await held.stage.until(lambda: broker.heard() == [("token", b"alice/2")] * 2, "two answers")

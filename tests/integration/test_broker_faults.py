@@ -55,7 +55,7 @@ async def test_a_broker_that_refuses_connect_has_its_code_and_text_passed_on() -
         client = await stage.connected()
         error = await client.refused_topics(namespace(0))
         assert (error.error, error.message) == (ServerError.AuthenticationError, "no such user")
-        await stage.until(lambda: not stage.proxy.pool.size, "no connection kept")
+        await stage.until(lambda: not stage.proxy.broker_side.pool.size, "no connection kept")
         assert stage.broker.record.connections_accepted == 1
 
 

@@ -44,7 +44,7 @@ def connects(held: Court) -> list[pb.CommandConnect]:
 
 
 def pool_keys(held: Court) -> list[PoolKey]:
-    return list(held.stage.proxy.pool._keys.values())
+    return list(held.stage.proxy.broker_side.pool._keys.values())
 
 
 # --- the handshake --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ SURELY = AGE * (1 + AGE_JITTER) + 1
 
 def later(stage: Stage, seconds: float) -> None:
     """Let the clock of all clients show a later time for one look."""
-    stage.proxy.sessions.tick(stage.proxy._loop.time() + seconds)
+    stage.proxy.sessions.tick(stage.proxy.loop.time() + seconds)
 
 
 async def test_an_idle_client_is_closed_when_its_time_is_over_and_not_before() -> None:

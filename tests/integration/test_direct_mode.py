@@ -181,7 +181,7 @@ async def test_an_empty_target_is_the_configured_broker_whatever_targets_are_all
         # It is a relay: the broker sees the client's own CONNECT, and no request counts as one of the proxy's.
         assert stage.broker.record.received[CommandType.CONNECT] == 1
         assert stage.proxy.counters.get_topics_of_namespace_requests == 0
-        assert stage.proxy.pool.states()["paused"] == stage.outstanding == 0
+        assert stage.proxy.broker_side.pool.states()["paused"] == stage.outstanding == 0
 
 
 # --- half-close -----------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ async def test_a_reset_while_the_proxy_does_not_read_ends_the_pair_at_once(side:
         await pair.over("connection_reset")
         received = await reader.rest()
         assert sent.startswith(received)
-        assert len(pair.stage.proxy.hangup) == 0
+        assert len(pair.stage.proxy.sockets.hangup) == 0
 
 
 @sides
@@ -322,7 +322,7 @@ async def test_a_fin_and_then_a_reset_while_the_proxy_does_not_read_end_the_pair
             await asyncio.sleep(0)
         # There may be bytes left to pass on; the watch goes on for the end.
         assert len(pair.stage.proxy.sessions) == 1
-        assert len(pair.stage.proxy.hangup) == 1
+        assert len(pair.stage.proxy.sockets.hangup) == 1
         sender.reset()
         await pair.over("connection_reset")
         assert sent.startswith(await reader.rest())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, sch
 from tests.support.fault_proxy import FaultProxy, fault_proxies, service_url
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.raw_broker import free_port
+from tests.support.tls import PemFiles, server_context
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 TOPICS = 50
@@ -36,7 +38,7 @@ class Ways:
 
     def state(self, name: str) -> int:
         """Count the brokers in that state."""
-        return self.stage.proxy.brokers.states()[name]
+        return self.stage.proxy.broker_side.brokers.states()[name]
 
     async def used(self) -> FaultProxy:
         """Give the way that lists take."""
@@ -150,7 +152,7 @@ async def test_a_broker_that_says_it_is_not_ready_is_passed_over_and_other_refus
         for connection in list(ways.stage.broker.connections):
             connection.abort()
         ways.stage.broker.script.refuse_connect = Failure(ServerError.AuthorizationError, "not you")
-        await ways.stage.until(lambda: not ways.stage.proxy.pool.size, "no connection left")
+        await ways.stage.until(lambda: not ways.stage.proxy.broker_side.pool.size, "no connection left")
         assert (await client.lookup(TOPIC)).message == "not you"
         assert ways.state("down") == 0
 
@@ -239,8 +241,8 @@ async def test_brokers_are_shown_with_state_and_reason() -> None:
         client = await ways.stage.connected()
         for _ in range(2):
             await found(client)
-        bad, good = ways.stage.proxy.brokers.shown()
-        assert ways.stage.proxy._shown()["brokers"] == [bad, good]
+        bad, good = ways.stage.proxy.broker_side.brokers.shown()
+        assert ways.stage.proxy.shown()["brokers"] == [bad, good]
         assert (good["broker"], good["state"], good["error"]) == (ways.ways[1].address, "up", "")
         assert (bad["broker"], bad["state"]) == (ways.ways[0].address, "down")
         assert "connection refused" in str(bad["error"])
@@ -292,7 +294,7 @@ async def test_each_address_of_a_name_is_a_broker(monkeypatch: pytest.MonkeyPatc
         ways.ways[0].refuse()
         for _ in range(4):
             await found(client)
-        assert [row["broker"] for row in ways.stage.proxy.brokers.shown() if row["state"] == "down"] == [
+        assert [row["broker"] for row in ways.stage.proxy.broker_side.brokers.shown() if row["state"] == "down"] == [
             f"brokers.test:{ways.ways[0].port} (127.0.0.2)"
         ]
 
@@ -308,7 +310,7 @@ async def test_brokers_follow_their_name_and_a_resolver_that_fails_takes_none_aw
         await ways.stage.until(lambda: len(resolver.asked) > already, "a question without an answer")
         assert ways.state("up") == 2
         resolver.error, resolver.addresses = None, ["127.0.0.3", "127.0.0.4"]
-        shown = ways.stage.proxy.brokers.shown
+        shown = ways.stage.proxy.broker_side.brokers.shown
         await ways.stage.until(lambda: any("127.0.0.4" in str(row["broker"]) for row in shown()), "the new broker")
         assert not any("127.0.0.2" in str(row["broker"]) for row in shown())
         client = await ways.stage.connected()
@@ -354,3 +356,33 @@ async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monk
         assert ways.ways[1].accepted >= 2
         for target in (f"{LOOPBACK}:{ways.stage.broker.port}", f"127.0.0.4:{port}", f"127.0.0.3:{port + 1}"):
             assert await refused(ways, target) == "target broker isn't available (checkActiveBrokers)"
+
+
+# --- with TLS -------------------------------------------------------------------------------------
+
+
+async def test_brokers_with_tls_are_failed_over_and_redirects_take_the_address_for_tls(tmp_path: Path) -> None:
+    files = PemFiles.write(tmp_path)
+    async with fault_proxies(2) as ways:
+        urls = ",".join(f"pulsar+ssl://{way.address}" for way in ways)
+        keys = {**files.broker_keys, "brokerServiceURLTLS": urls}
+        async with staged(_store(), broker_tls=server_context(), **keys) as stage:
+            for way in ways:
+                way.target_port = stage.broker.port
+            client = await stage.connected()
+            stage.broker.script.redirects.append(Redirect(f"pulsar+ssl://{ways[0].address}"))
+            answer = await client.lookup(TOPIC)
+            assert answer.brokerServiceUrl == answer.brokerServiceUrlTls == stage.broker.service_url
+            ways[0].refuse()
+            for number in range(4):
+                await found(client)
+                await client.topics(namespace(number))
+            stage.broker.script.redirects.append(Redirect(f"pulsar://{ways[1].address}"))
+            assert (await client.lookup(TOPIC)).error == ServerError.MetadataError
+            relayed = await stage.client()
+            await relayed.connect(target=f"pulsar+ssl://{ways[1].address}")
+
+
+async def test_a_target_that_only_has_tls_is_refused_where_brokers_have_none() -> None:
+    async with several() as ways:
+        assert "tlsEnabledWithBroker" in await refused(ways, f"pulsar+ssl://{ways.ways[0].address}")

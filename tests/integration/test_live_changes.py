@@ -53,57 +53,70 @@ class Effect(NamedTuple):
 
 
 def _lanes(stage: Stage) -> Any:
-    (lanes,) = stage.proxy._services.requests.topic_lists._questions._lanes.values()
+    (lanes,) = stage.proxy.services.requests.topic_lists._questions._lanes.values()
     return lanes
 
 
 def _sharing(stage: Stage) -> object:
     lanes = _lanes(stage)
     shared = [each.share_by_key for each in (stage.heap, stage.direct, lanes.questions, lanes.estimates)]
-    return stage.proxy._charging.fairness, shared
+    return stage.proxy.memory.charging.fairness, shared
 
 
 def _pool(stage: Stage) -> Any:
-    return stage.proxy.pool._limits
+    return stage.proxy.broker_side.pool._limits
 
 
 def _connect_seconds(stage: Stage) -> object:
-    return stage.proxy.pool._dialer.timeout_seconds, stage.proxy._services.direct_mode._dialer.timeout_seconds
+    return (
+        stage.proxy.broker_side.pool._dialer.timeout_seconds,
+        stage.proxy.services.direct_mode._dialer.timeout_seconds,
+    )
 
 
 def _request_seconds(stage: Stage) -> object:
-    requests = stage.proxy._services.requests
+    requests = stage.proxy.services.requests
     return (
         requests.topic_lists._questions.limits.request_timeout_seconds,
         requests.lookups._timeout_seconds,
         requests.schemas._timeout_seconds,
-        stage.proxy._services.limits.frame_seconds,
+        stage.proxy.services.limits.frame_seconds,
     )
 
 
 def _read_seconds(stage: Stage) -> object:
     relays = [relay._read_timeout_seconds for relay in stage.proxy.sessions._relays._spoke_of]  # type: ignore[union-attr]
-    return stage.proxy._services.direct_mode._read_timeout_seconds, relays
+    return stage.proxy.services.direct_mode._read_timeout_seconds, relays
+
+
+def _web(stage: Stage) -> Any:
+    assert stage.proxy.web is not None
+    return stage.proxy.web
 
 
 EFFECTS: Final[dict[str, Effect]] = {
+    "brokerWebServiceAllowedTargetPorts": Effect("80", lambda s: s.proxy.broker_side.web_validator._ports, {80}),
+    "httpProxyTimeout": Effect("1500", lambda s: _web(s)._limits.exchange_seconds, 1.5),
+    "httpRequestsLimitEnabled": Effect("true", lambda s: _web(s)._gate.limits.rate_limited, True),
+    "httpRequestsMaxPerSecond": Effect("7", lambda s: _web(s)._gate.limits.max_per_second, 7.0),
+    "maxConcurrentHttpRequests": Effect("7", lambda s: _web(s)._gate.limits.max_requests, 7),
     "brokerProxyConnectTimeoutMs": Effect("2500", _connect_seconds, (2.5, 2.5)),
     "brokerProxyReadTimeoutMs": Effect("90000", _read_seconds, (90.0, [90.0])),
     "brokerProxyAllowedHostNames": Effect(
-        "a.example", lambda s: bool(s.proxy._validator._host_names[0].fullmatch("127.0.0.1")), False
+        "a.example", lambda s: bool(s.proxy.broker_side.validator._host_names[0].fullmatch("127.0.0.1")), False
     ),
-    "brokerProxyAllowedIPAddresses": Effect("10.0.0.0/8", lambda s: s.proxy._validator._any_address, False),
-    "brokerProxyAllowedTargetPorts": Effect("6650", lambda s: s.proxy._validator._any_port, False),
+    "brokerProxyAllowedIPAddresses": Effect("10.0.0.0/8", lambda s: s.proxy.broker_side.validator._any_address, False),
+    "brokerProxyAllowedTargetPorts": Effect("6650", lambda s: s.proxy.broker_side.validator._any_port, False),
     "maxConcurrentInboundConnections": Effect("1", lambda s: s.proxy.sessions.refusal("192.0.2.1") is None, False),
     "maxConcurrentInboundConnectionsPerIp": Effect("1", lambda s: s.proxy.sessions.refusal("127.0.0.1") is None, False),
     "maxConcurrentLookupRequests": Effect("7", lambda s: s.lookups.limit, 7),
-    "maxOutstandingRequestsPerConnection": Effect("7", lambda s: s.proxy._services.limits.max_outstanding, 7),
+    "maxOutstandingRequestsPerConnection": Effect("7", lambda s: s.proxy.services.limits.max_outstanding, 7),
     "handshakeTimeoutMillis": Effect("1500", lambda s: s.proxy.sessions._limits.handshake_seconds, 1.5),
     "keepAliveIntervalSeconds": Effect(
         "0",
         lambda s: (
             s.proxy.sessions._limits.keep_alive_seconds,
-            s.proxy._services.limits.keep_alive,
+            s.proxy.services.limits.keep_alive,
             _pool(s).clocks.keep_alive_seconds,
         ),
         (0, False, 0),
@@ -113,7 +126,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     ),
     "maxTopicListInFlightDirectMemSizeMB": Effect(
         "8",
-        lambda s: (s.direct.limit, s.proxy._services.requests.topic_lists._questions.limits.max_answer_bytes),
+        lambda s: (s.direct.limit, s.proxy.services.requests.topic_lists._questions.limits.max_answer_bytes),
         (8 * MIB, 8 * MIB),
     ),
     "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": Effect("5", lambda s: s.heap.timeout_seconds, 0.005),
@@ -124,17 +137,17 @@ EFFECTS: Final[dict[str, Effect]] = {
     "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": Effect("5", lambda s: s.direct.max_queue, 5),
     "topicListRequestTimeoutMillis": Effect("9000", _request_seconds, (9.0,) * 4),
     "topicListInitialHeapPermitBytes": Effect(
-        "5000", lambda s: s.proxy._services.requests.topic_lists._sizes.initial_bytes, 5000 + ANSWER_OVERHEAD_BYTES
+        "5000", lambda s: s.proxy.services.requests.topic_lists._sizes.initial_bytes, 5000 + ANSWER_OVERHEAD_BYTES
     ),
     "topicListMaxAnswerBytes": Effect(
-        "5000", lambda s: s.proxy._services.requests.topic_lists._questions.limits.max_answer_bytes, 5000
+        "5000", lambda s: s.proxy.services.requests.topic_lists._questions.limits.max_answer_bytes, 5000
     ),
     "topicListCoalescingEnabled": Effect(
-        "false", lambda s: s.proxy._services.requests.topic_lists._questions.limits.coalescing, False
+        "false", lambda s: s.proxy.services.requests.topic_lists._questions.limits.coalescing, False
     ),
     "topicListFairness": Effect("tenant", _sharing, ("tenant", [True] * 4)),
     "topicListMaxMemoryPercentPerKey": Effect(
-        "30", lambda s: s.proxy._services.requests.topic_lists._questions.limits.key_cap_percent, 30
+        "30", lambda s: s.proxy.services.requests.topic_lists._questions.limits.key_cap_percent, 30
     ),
     "topicListWriteStallTimeoutMillis": Effect("7000", lambda s: s.proxy.writes.limits.stall_seconds, 7.0),
     "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
@@ -145,11 +158,11 @@ EFFECTS: Final[dict[str, Effect]] = {
     "brokerConnectionsPerKey": Effect("5", lambda s: _pool(s).per_key, 5),
     "brokerConnectionsTotal": Effect("9", lambda s: _pool(s).total, 9),
     "brokerConnectionIdleMillis": Effect("900000", lambda s: _pool(s).clocks.idle_seconds, 900.0),
-    "clientSocketSendBufferBytes": Effect("32768", lambda s: s.proxy._services.limits.send_buffer_bytes, 32768),
+    "clientSocketSendBufferBytes": Effect("32768", lambda s: s.proxy.services.limits.send_buffer_bytes, 32768),
     "shutdownPreDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_pre_drain_millis, 100),
     "proxyLogLevel": Effect("2", lambda s: s.proxy.relay_log.level, 2),
     "shutdownDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_drain_millis, 100),
-    "logLevel": Effect("warning", lambda s: s.proxy._log.level, "warning"),
+    "logLevel": Effect("warning", lambda s: s.proxy.log.level, "warning"),
 }
 
 
@@ -286,8 +299,8 @@ async def test_a_broker_connection_too_many_gets_no_question_and_is_closed_when_
             await client.ask_topics(namespace(number))
             await stage.until(lambda: stage.outstanding == number + 1, "a question")  # noqa: B023
         # The second question opens the second connection.
-        await stage.until(lambda: len(stage.proxy.pool._keys) == 2, "two connections")
-        first, second = next(iter(stage.proxy.pool._connections.values()))
+        await stage.until(lambda: len(stage.proxy.broker_side.pool._keys) == 2, "two connections")
+        first, second = next(iter(stage.proxy.broker_side.pool._connections.values()))
         third = await stage.connected()
         await third.ask_topics(namespace(2))
         await stage.until(lambda: second.outstanding == 1, "a question on the second connection")
@@ -299,7 +312,7 @@ async def test_a_broker_connection_too_many_gets_no_question_and_is_closed_when_
         gate.set()
         for client in (*clients, third, fourth):
             assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
-        await stage.until(lambda: list(stage.proxy.pool._keys) == [first], "one connection left")
+        await stage.until(lambda: list(stage.proxy.broker_side.pool._keys) == [first], "one connection left")
 
 
 async def test_idle_broker_connections_above_a_lowered_total_are_closed_and_no_more_than_those() -> None:
@@ -307,12 +320,12 @@ async def test_idle_broker_connections_above_a_lowered_total_are_closed_and_no_m
         client = await stage.connected()
         await client.topics(namespace(0))
         await client.lookup(TOPIC)
-        assert len(stage.proxy.pool._keys) == 2
+        assert len(stage.proxy.broker_side.pool._keys) == 2
         change(stage, brokerConnectionsTotal=1, brokerConnectionsPerKey=1)
         await stage.until(lambda: stage.caused("idle") == 1, "one closed")
-        await stage.until(lambda: len(stage.proxy.pool._keys) == 1, "one left")
+        await stage.until(lambda: len(stage.proxy.broker_side.pool._keys) == 1, "one left")
         for _ in range(3):
-            stage.proxy.pool.tick(asyncio.get_running_loop().time())
+            stage.proxy.broker_side.pool.tick(asyncio.get_running_loop().time())
         assert stage.caused("idle") == 1
 
 

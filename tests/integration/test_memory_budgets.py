@@ -120,7 +120,10 @@ async def _pushed(client: AsyncClient, data: bytes) -> None:
 
 @asynccontextmanager
 async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys: object) -> AsyncIterator[Weighed]:
-    """Run broker and proxy; afterwards nothing of the clients is left in the proxy, and it ends at once."""
+    """Run broker and proxy; afterwards nothing of the clients is left in the proxy, and it ends at once.
+
+    With `servicePortTls` among the keys that is the port of the clients.
+    """
     crashes: list[BaseException] = []
     work = TaskScope(crashes.append)
     async with EmbeddedBroker(store or GeneratedTopics(20, 100, 100)) as broker:
@@ -139,7 +142,8 @@ async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys:
         config.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
         with Child("proxy", ["serve", "--config", str(config)], directory) as child:
             web_port = (await child.said("web_port"))["web_port"]
-            port = (await child.said("port"))["port"]
+            field = "tls_port" if "servicePortTls" in keys else "port"
+            port = (await child.said(field))[field]
             proxy = Weighed(child, broker, port, web_port, child.resident_bytes(), work)
             try:
                 yield proxy

@@ -50,14 +50,14 @@ def refused(error: pb.CommandError, text: str) -> None:
 async def test_a_growing_answer_pauses_its_own_broker_connection_only() -> None:
     async with staged(**TIGHT) as stage:
         jam = await jammed(stage)
-        assert stage.proxy.pool.states()["paused"] == 1
+        assert stage.proxy.broker_side.pool.states()["paused"] == 1
         assert stage.proxy.counters.broker_connection_pauses == 1
         other = await stage.connected()
         await other.ping()
         assert (await other.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
         for client in (jam.b, jam.c, jam.d):
             await client.ping()
-        assert stage.proxy.pool.states()["paused"] == 1
+        assert stage.proxy.broker_side.pool.states()["paused"] == 1
 
 
 async def test_everybody_in_a_jam_is_answered_once_the_reader_reads() -> None:
@@ -76,7 +76,7 @@ async def test_a_growth_that_times_out_is_refused_and_its_connection_goes_on() -
     async with staged(**TIGHT | {HEAP_TIMEOUT: 200}) as stage:
         jam = await jammed(stage)
         refused((await jam.d.answer()).error, HEAP_REFUSAL)
-        assert stage.proxy.pool.states()["paused"] == 0
+        assert stage.proxy.broker_side.pool.states()["paused"] == 0
         assert stage.outcome("refused_heap") == 1
         assert stage.heap.statistics().timed_out == 1
         for client in (jam.a, jam.b, jam.c):
@@ -97,7 +97,7 @@ async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
             await client.ask_topics(namespace(2 + number))
         await stage.until(lambda: stage.outstanding == 3, "three questions on one connection")
         gate.set()
-        await stage.until(lambda: stage.proxy.pool.states()["paused"] == 1, "a pause")
+        await stage.until(lambda: stage.proxy.broker_side.pool.states()["paused"] == 1, "a pause")
         for client in (a, b):
             await has_list(client)
         for client in behind:
@@ -113,12 +113,12 @@ async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
         for number, client in enumerate(behind):
             await client.ask_topics(namespace(2 + number))
         await stage.until(lambda: stage.outstanding == 6, "six questions on one connection")
-        began = stage.proxy._loop.time()
+        began = stage.proxy.loop.time()
         gate.set()
         for client in behind[1:]:
             refused((await client.answer()).error, HEAP_REFUSAL)
         # One of the six overshoots; each of the others alone would have waited 300 ms.
-        assert stage.proxy._loop.time() - began < 0.3 * 5
+        assert stage.proxy.loop.time() - began < 0.3 * 5
         assert stage.outcome("refused_heap") == 5
 
 

@@ -76,7 +76,7 @@ async def test_a_schema_that_comes_while_a_list_is_written_waits_behind_it() -> 
         await client.command()
         slow = await stage.connected(SLOW_READER_RCVBUF)
         await slow.ask_topics(namespace(0))
-        await stage.until(lambda: len(stage.proxy.pump) == 1, "a list being written")
+        await stage.until(lambda: len(stage.proxy.sockets.pump) == 1, "a list being written")
         list_alone = stage.direct.held
         await slow.send(schema_frame(77, TOPIC))
         await stage.until(lambda: stage.direct.held > list_alone and not stage.outstanding, "a schema that was read")

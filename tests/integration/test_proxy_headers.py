@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from tests.support.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
 from tests.support.proxy_under_test import TOPIC, Stage, staged
-from tests.support.raw_broker import CONNECTED, empty_list, raw_broker, request
+from tests.support.raw_broker import CONNECTED, empty_list, handshake, raw_broker, request
+from tests.support.tls import PemFiles, TlsClient, client_context, server_context
 
 CLIENT = HostPort("203.0.113.7", 40_000)
 SERVER = HostPort("198.51.100.1", 6650)
@@ -92,17 +94,17 @@ async def test_a_header_that_does_not_end_is_given_up_with_the_handshake(begun: 
 async def test_a_client_that_leaves_before_its_first_byte_leaves_nothing() -> None:
     async with staged(**ON) as stage:
         client = await stage.client()
-        await stage.until(lambda: len(stage.proxy._listener._awaited) == 1, "an arrival")
+        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
         client.close()
-        await stage.until(lambda: len(stage.proxy._listener._awaited) == 0, "no arrival")
+        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 0, "no arrival")
         assert stage.caused("client_closed") == 1
 
 
 async def test_arrivals_end_with_the_listener() -> None:
     async with staged(handshakeTimeoutMillis=60_000, **ON) as stage:
         client = await stage.client()
-        await stage.until(lambda: len(stage.proxy._listener._awaited) == 1, "an arrival")
-        await stage.proxy._listener.close()
+        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
+        await stage.proxy.doors._listeners[0].close()
         assert await client.rest() == b""
 
 
@@ -122,9 +124,58 @@ async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
     async with staged(maxConcurrentInboundConnections=2, **ON) as stage:
         await connected(await through_a_balancer(stage, encode(HEADER, 1)))
         await stage.client()
-        await stage.until(lambda: len(stage.proxy._listener._awaited) == 1, "an arrival")
+        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
         late = await stage.client()
         assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
+
+
+async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles) -> None:
+    async with staged(maxConcurrentInboundConnections=2, **files.server_keys, **ON) as stage:
+        await stage.client()
+        await stage.client(port=stage.proxy.tls_port)
+        await stage.until(lambda: stage.proxy.counters.awaited_headers == 2, "two arrivals")
+        late = await stage.client()
+        assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
+
+
+# --- with TLS behind it ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PemFiles:
+    return PemFiles.write(tmp_path)
+
+
+@pytest.mark.parametrize("header", [b"", encode(HEADER, 1), encode(HEADER, 2)], ids=["none", "v1", "v2"])
+async def test_a_header_stands_in_front_of_tls(files: PemFiles, header: bytes) -> None:
+    async with staged(**files.server_keys, **ON) as stage:
+        plain = await stage.client(port=stage.proxy.tls_port)
+        await plain.send(header)
+        client = await TlsClient(plain.sock, client_context()).shake()
+        await client.connect()
+        (session,) = stage.proxy.sessions._addresses
+        expected = str(CLIENT) if header else "{}:{}".format(*plain.sock.getsockname())
+        assert session.name == expected  # type: ignore[union-attr]
+
+
+async def test_brokers_are_told_in_front_of_tls(files: PemFiles) -> None:
+    told: list[bytes] = []
+
+    async def serve(peer: AsyncClient) -> None:
+        assert isinstance(peer, TlsClient)
+        told.append(await AsyncClient.receive(peer, len(encode(HEADER, 1))))
+        await peer.shake()
+        await handshake(peer)
+        await peer.rest()
+
+    context = server_context()
+    async with (
+        raw_broker(serve, lambda sock: TlsClient(sock, context, server_side=True)) as broker,
+        staged(broker_port=broker.port, **files.broker_keys, **BOTH) as stage,
+    ):
+        client = await through_a_balancer(stage, encode(HEADER, 2), connect_frame(f"{LOOPBACK}:{broker.port}"))
+        await connected(client)
+    assert told == [encode(HEADER, 1)]
 
 
 # --- towards brokers ------------------------------------------------------------------------------

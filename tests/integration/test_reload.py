@@ -45,7 +45,8 @@ class Sources:
         assert self.gate.wait(20)
         if self.error is not None:
             raise self.error
-        return config_for(self._stage.proxy.config.broker_service_url, **self.keys)
+        found = self._stage.proxy.config
+        return config_for(found.broker_service_url, brokerServiceURLTLS=found.broker_service_url_tls, **self.keys)
 
 
 class Reloading(NamedTuple):

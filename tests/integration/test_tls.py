@@ -58,7 +58,7 @@ async def test_every_kind_of_request_passes_with_tls_on_both_sides(files: PemFil
         await client.ping()
         handshakes = stage.proxy.counters.tls.handshakes
         assert handshakes["client", "done"] == 1
-        assert handshakes["broker", "done"] == len(stage.proxy.pool._keys) > 0
+        assert handshakes["broker", "done"] == len(stage.proxy.broker_side.pool._keys) > 0
 
 
 async def test_a_list_of_a_megabyte_is_shared_by_50_clients(files: PemFiles) -> None:
@@ -200,7 +200,7 @@ async def test_without_demand_a_client_may_come_without_a_certificate(files: Pem
 async def test_a_client_without_a_trusted_certificate_is_refused_where_one_is_demanded(
     files: PemFiles, own: str | None
 ) -> None:
-    demand = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
+    demand: dict[str, Any] = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
     async with staged(**files.server_keys, **demand) as stage:
         leaf = authority(own).issue_cert("somebody") if own else None
         client = await tls_client(stage, client_context(own=leaf))

@@ -58,7 +58,7 @@ async def test_upstream_weak_point_2_an_answer_is_not_read_before_its_memory_is_
     """Upstream's update comes after the answer was read and decoded: the memory is spent, whatever the permit says."""
     async with staged(**TIGHT) as stage:
         await jammed(stage)
-        (paused,) = [connection for connection in stage.proxy.pool._keys if connection.paused]
+        (paused,) = [connection for connection in stage.proxy.broker_side.pool._keys if connection.paused]
         assert not paused.reading
         # Of 700 KB no more has come than one read brings: the rest waits in the kernel, or at the broker.
         assert paused._decoder.stored_bytes <= SMALL_READ_BYTES
@@ -177,7 +177,7 @@ async def asked_before_the_modest(fairness: str) -> int:
 def waiting(stage: Stage) -> int:
     """Count the lists that wait for memory, or for the right to wait for it."""
     return stage.books()["heap waiting"] + sum(
-        lane.estimates.queue_size for lane in stage.proxy._services.requests.topic_lists._questions._lanes.values()
+        lane.estimates.queue_size for lane in stage.proxy.services.requests.topic_lists._questions._lanes.values()
     )
 
 

@@ -384,7 +384,7 @@ async def test_watch_frames_are_on_the_metrics_page() -> None:
         taken = exhaust(pair.stage)
         await pair.broker.send(LIST + UPDATE)
         assert len(await pair.client.receive(len(LIST + UPDATE))) == len(LIST + UPDATE)
-        page = ProxyMetrics("test", pair.stage.proxy._metric_sources).render().decode()
+        page = ProxyMetrics("test", pair.stage.proxy.metric_sources).render().decode()
         samples = {
             (sample.name.removeprefix("pulsar_proxy_watch_"), *sample.labels.values()): sample.value
             for family in text_string_to_metric_families(page)

@@ -21,10 +21,11 @@ class AdminError(Exception):
 
 
 class Admin:
-    """Call the admin interface at `url`, such as http://127.0.0.1:8080."""
+    """Call the admin interface at `url`, such as http://127.0.0.1:8080, with a bearer token if there is one."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
         self.url = url.rstrip("/")
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Return the decoded answer, None if it is empty; raises AdminError, or OSError if nobody answers."""
@@ -32,7 +33,7 @@ class Admin:
             f"{self.url}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
+            headers=self._headers,
         )
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:

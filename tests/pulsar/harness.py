@@ -16,12 +16,14 @@ from pathlib import Path
 
 from tests.pulsar import java_consumers
 from tests.pulsar.admin import Admin
+from tests.pulsar.distribution import distribution_class_path
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import run_proxy
 from tests.pulsar.standalone import (
     JAVA_VERSION,
     NAMESPACE,
     Broker,
+    Kind,
     MissingToolError,
     class_path,
     missing_for_docker,
@@ -46,6 +48,14 @@ def check(environ: Mapping[str, str]) -> str:
         f"tests on a real pulsar need java >= {JAVA_VERSION} and maven, or docker, or PULSAR_SERVICE_URL and "
         f"PULSAR_ADMIN_URL: {no_maven}, {no_docker}"
     )
+
+
+@contextmanager
+def run_other_broker(directory: Path, kind: Kind) -> Iterator[Broker]:
+    """Give a broker of another kind than the one under test; raises MissingToolError, ProcessFailedError."""
+    choice = check({})
+    with standalone(directory, by_docker=choice == "docker", kind=kind) as broker:
+        yield broker
 
 
 @contextmanager
@@ -84,6 +94,7 @@ def main() -> int:
         elif arguments.prepare:
             if check(os.environ) == "maven":
                 class_path()
+                distribution_class_path()
                 java_consumers.prepare()
         else:
             with tempfile.TemporaryDirectory(prefix="pulsar-harness-") as directory:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.pulsar.process import ChildProcess, ProcessFailedError, free_ports
 from tests.pulsar.standalone import Broker
-from tests.support.wire import WireClient, WireError
+from tests.support.wire import ServerRefusedError, WireClient, WireError
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 _READY_SECONDS: Final = 30.0
@@ -35,10 +35,13 @@ def host_and_port(service_url: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _answers(service_url: str) -> bool:
+def answers(service_url: str) -> bool:
+    """Tell whether a proxy at `service_url` answers CONNECT, be it with a refusal."""
     try:
         with WireClient(*host_and_port(service_url), timeout=5.0) as client:
             client.connect()
+    except ServerRefusedError:
+        return True
     except (OSError, WireError):
         return False
     return True
@@ -66,7 +69,7 @@ def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | No
     process = ChildProcess("proxy", command, config.with_suffix(".log"), {"PYTHONPATH": str(_ROOT)})
     proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process)
     try:
-        process.wait_ready(lambda: _answers(proxy.service_url), _READY_SECONDS)
+        process.wait_ready(lambda: answers(proxy.service_url), _READY_SECONDS)
         yield proxy
         process.ensure_running()
     finally:

@@ -10,9 +10,9 @@ import re
 import shutil
 import string
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -51,12 +51,30 @@ class MissingToolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """Say which broker to run: its release, where its jars come from, and keys besides those of standalone.conf.
+
+    `admin_token` is what the admin interface asks for ("" if it asks for nothing), `files` the directory that the keys
+    speak of.
+    """
+
+    version: str = PULSAR_VERSION
+    class_path: Callable[[], str] = lambda: class_path()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    admin_token: str = ""
+    files: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Broker:
     """Say where a broker listens."""
 
     service_url: str
     admin_url: str
     origin: str
+
+
+DEFAULT: Final = Kind()
 
 
 def missing_for_maven() -> str | None:
@@ -112,46 +130,78 @@ def _first_error(output: str) -> str:
     return errors[0]
 
 
-def _write_config(directory: Path, service_port: int, web_port: int) -> Path:
+def _write_config(directory: Path, service_port: int, web_port: int, keys: Mapping[str, str]) -> Path:
     template = string.Template((_BROKER / "standalone.conf").read_text())
     config = directory / "standalone.conf"
-    config.write_text(template.substitute(service_port=service_port, web_port=web_port))
+    more = "".join(f"{key}={value}\n" for key, value in keys.items())
+    config.write_text(template.substitute(service_port=service_port, web_port=web_port) + more)
     # The image's user is not ours.
     config.chmod(0o644)
     return config
 
 
-def _java_command(directory: Path, config: Path) -> list[str]:
+def _java_command(directory: Path, config: Path, jars: str) -> list[str]:
     command = ["java", *_JAVA_OPTIONS]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
-    command += [f"-Dlog4j2.configurationFile={_BROKER / 'log4j2.xml'}", "-cp", class_path()]
+    command += [f"-Dlog4j2.configurationFile={_BROKER / 'log4j2.xml'}", "-cp", jars]
     command += ["org.apache.pulsar.PulsarStandaloneStarter", "-c", str(config), *_STANDALONE_OPTIONS]
     command += ["--metadata-dir", str(directory / "metadata")]
     return [*command, "--bookkeeper-dir", str(directory / "bookkeeper")]
 
 
-def _docker_command(config: Path) -> list[str]:
+def _docker_command(directory: Path, config: Path, kind: Kind) -> list[str]:
     inside = "/pulsar/conf/standalone-of-tests.conf"
-    # The host's network: a lookup answers with 127.0.0.1 and the port that the broker itself listens on.
-    command = ["docker", "run", "--rm", "--network", "host", "-v", f"{config}:{inside}:ro"]
+    # The host's network: a lookup answers with 127.0.0.1 and the port that the broker itself listens on. As root: the
+    # image's user may not read what is the tests' alone.
+    command = ["docker", "run", "--rm", "--network", "host", "--user", "0", "-v", f"{config}:{inside}:ro"]
+    command += ["-v", f"{directory / 'data'}:/pulsar/data"]
+    if kind.files is not None:
+        command += ["-v", f"{kind.files}:{kind.files}:ro"]
     command += ["-e", f"PULSAR_STANDALONE_CONF={inside}", "-e", f"PULSAR_MEM={_JAVA_OPTIONS[0]}"]
-    command += [f"apachepulsar/pulsar:{PULSAR_VERSION}"]
-    return [*command, "bin/pulsar", "standalone", *_STANDALONE_OPTIONS]
+    return [*command, f"apachepulsar/pulsar:{kind.version}", "bin/pulsar", "standalone", *_STANDALONE_OPTIONS]
+
+
+class Standalone:
+    """A standalone whose ports and data are its own for good: it may be stopped and started again."""
+
+    def __init__(self, directory: Path, by_docker: bool, kind: Kind = DEFAULT) -> None:
+        service_port, web_port, bookie_port = free_ports(3)
+        config = _write_config(directory, service_port, web_port, kind.keys)
+        if by_docker:
+            command = _docker_command(directory, config, kind)
+        else:
+            command = _java_command(directory, config, kind.class_path())
+        # A bookie knows its data by its port.
+        self._command = [*command, "--bookkeeper-port", str(bookie_port)]
+        origin = f"pulsar {kind.version} standalone ({'docker' if by_docker else 'maven'})"
+        self.broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
+        self._admin = Admin(self.broker.admin_url, kind.admin_token)
+        self._log = directory / "broker.log"
+        self._process: ChildProcess | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it serves; raises ProcessFailedError."""
+        self._process = ChildProcess(self.broker.origin, self._command, self._log)
+        self._process.wait_ready(lambda: self._admin.is_serving(NAMESPACE), _READY_SECONDS)
+
+    def ensure_running(self) -> None:
+        """Raise ProcessFailedError if it has ended by itself."""
+        assert self._process is not None
+        self._process.ensure_running()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.stop(_STOP_SECONDS)
 
 
 @contextmanager
-def standalone(directory: Path, by_docker: bool) -> Iterator[Broker]:
+def standalone(directory: Path, by_docker: bool, kind: Kind = DEFAULT) -> Iterator[Broker]:
     """Run a standalone in `directory` until the block ends; raises MissingToolError, ProcessFailedError."""
-    service_port, web_port = free_ports(2)
-    config = _write_config(directory, service_port, web_port)
-    command = _docker_command(config) if by_docker else _java_command(directory, config)
-    origin = f"pulsar {PULSAR_VERSION} standalone ({'docker' if by_docker else 'maven'})"
-    broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
-    admin = Admin(broker.admin_url)
-    process = ChildProcess(origin, command, directory / "broker.log")
+    made = Standalone(directory, by_docker, kind)
     try:
-        process.wait_ready(lambda: admin.is_serving(NAMESPACE), _READY_SECONDS)
-        yield broker
-        process.ensure_running()
+        made.start()
+        yield made.broker
+        made.ensure_running()
     finally:
-        process.stop(_STOP_SECONDS)
+        made.stop()

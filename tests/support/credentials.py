@@ -58,7 +58,7 @@ class Court:
 
     @property
     def authentication(self) -> ClientAuthentication:
-        found = self.stage.proxy._services.authentication
+        found = self.stage.proxy.services.authentication
         assert found is not None
         return found
 

@@ -85,19 +85,19 @@ class Stage:
 
     @property
     def heap(self) -> AsyncSemaphore:
-        return self.proxy.limiter.heap
+        return self.proxy.memory.limiter.heap
 
     @property
     def direct(self) -> AsyncSemaphore:
-        return self.proxy.limiter.direct
+        return self.proxy.memory.limiter.direct
 
     @property
     def lookups(self) -> AsyncSemaphore:
-        return self.proxy._services.requests.lookups._concurrency
+        return self.proxy.services.requests.lookups._concurrency
 
     @property
     def outstanding(self) -> int:
-        return sum(connection.outstanding for connection in self.proxy.pool._keys)
+        return sum(connection.outstanding for connection in self.proxy.broker_side.pool._keys)
 
     def caused(self, cause: str) -> int:
         """Count the connections that ended for `cause`."""
@@ -125,7 +125,7 @@ class Stage:
     def books(self) -> dict[str, int]:
         """Give everything that must be zero when no client is there."""
         heap, direct = self.heap, self.direct
-        lanes = self.proxy._services.requests.topic_lists._questions._lanes.values()
+        lanes = self.proxy.services.requests.topic_lists._questions._lanes.values()
         return {
             "sessions": len(self.proxy.sessions),
             "heap held": heap.held,
@@ -136,12 +136,12 @@ class Stage:
             "questions to brokers": sum(lane.questions.held + lane.questions.queue_size for lane in lanes),
             "estimates on brokers": sum(lane.estimates.held + lane.estimates.queue_size for lane in lanes),
             "outstanding questions": self.outstanding,
-            "paused broker connections": self.proxy.pool.states()["paused"],
-            "waiting for a broker connection": sum(map(len, self.proxy.pool._waiters.values())),
-            "watched sockets": len(self.proxy.hangup),
-            "groups of lists": len(self.proxy._services.requests.topic_lists._groups),
-            "bodies being sent": len(self.proxy.pump),
-            "put off": len(self.proxy.turns),
+            "paused broker connections": self.proxy.broker_side.pool.states()["paused"],
+            "waiting for a broker connection": sum(map(len, self.proxy.broker_side.pool._waiters.values())),
+            "watched sockets": len(self.proxy.sockets.hangup),
+            "groups of lists": len(self.proxy.services.requests.topic_lists._groups),
+            "bodies being sent": len(self.proxy.sockets.pump),
+            "put off": len(self.proxy.sockets.turns),
         }
 
     def settled(self) -> bool:
@@ -174,8 +174,8 @@ async def staged(
         broker = EmbeddedBroker(topics, tls=broker_tls)
         await stack.enter_async_context(broker)
         port = broker.port if broker_port is None else broker_port
-        with_tls = {"brokerServiceURLTLS": f"pulsar+ssl://127.0.0.1:{port}"}
-        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **with_tls, **keys), _log(), role_finder)
+        with_tls = {"brokerServiceURLTLS": f"pulsar+ssl://127.0.0.1:{port}"} if "tlsEnabledWithBroker" in keys else {}
+        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **{**with_tls, **keys}), _log(), role_finder)
         await proxy.start()
         stage = Stage(proxy, broker)
         try:

@@ -14,14 +14,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
 
+import pytest
 import trustme
 
 from proxy.errors import DisconnectCause
 from proxy.tasks import TaskScope
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import TlsShared, TlsTransport
+from proxy.tls.shared import TlsShared
+from proxy.tls.transport import TlsTransport
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
+from tests.support import proxy_under_test
 from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.support.loops import eventually
@@ -238,8 +241,8 @@ class TlsClient(AsyncClient):
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_side: bool = False) -> None:
         super().__init__(sock)
         self.sealer = Sealer(context, server_side=server_side)
-        # What the kernel did not take of a record must go before anything else.
-        self._unsent = b""
+        # Sends what the kernel did not take of a record; nothing else may go before it.
+        self._rest = TaskScope(lambda error: None)
 
     async def shake(self) -> Self:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -247,24 +250,28 @@ class TlsClient(AsyncClient):
         return self
 
     async def send(self, data: bytes) -> None:
-        unsent, self._unsent = self._unsent, b""
-        await super().send(unsent + self.sealer.seal(data))
+        await self._rest.emptied()
+        await super().send(self.sealer.seal(data))
 
     def send_now(self, data: bytes) -> int:
         """Send all of it or none, as far as its records go."""
-        if self._unsent:
-            self._unsent = self._unsent[super().send_now(self._unsent) :]
-        if self._unsent:
+        if len(self._rest):
             return 0
         sealed = self.sealer.seal(data)
-        self._unsent = sealed[super().send_now(sealed) :]
+        taken = super().send_now(sealed)
+        if taken < len(sealed):
+            self._rest.start(AsyncClient.send(self, sealed[taken:]))
         return len(data)
+
+    def close(self) -> None:
+        self._rest.cancel()
+        super().close()
 
     async def receive(self, size: int) -> bytes:
         data = bytearray()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(data) < size:
-                data += await self._some(size - len(data))
+                data += await self.some(size - len(data))
         return bytes(data)
 
     async def rest(self) -> bytes:
@@ -272,11 +279,12 @@ class TlsClient(AsyncClient):
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
-                    data += await self._some(PIECE_BYTES)
+                    data += await self.some(PIECE_BYTES)
                 except Closed:
                     return bytes(data)
 
-    async def _some(self, count: int) -> bytes:
+    async def some(self, count: int) -> bytes:
+        """Read up to `count` bytes; raises Closed."""
         while (piece := self.sealer.opened(count)) is None:
             await self.sealer.more(self.sock)
         if not piece:
@@ -305,3 +313,16 @@ async def tls_client(stage: Stage, context: ssl.SSLContext | None = None, rcvbuf
     client = TlsClient(plain.sock, client_context() if context is None else context)
     stage.clients.append(client)
     return await client.shake()
+
+
+def serve_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every client of every stage shake hands first."""
+    trusting = client_context()
+
+    async def client(stage: Stage, rcvbuf: int | None = None, port: int | None = None) -> AsyncClient:
+        assert port is None
+        return await tls_client(stage, trusting, rcvbuf)
+
+    monkeypatch.setattr(Stage, "client", client)
+    for key, value in PemFiles.write(directory).server_keys.items():
+        monkeypatch.setitem(proxy_under_test._DEFAULTS, key, str(value))

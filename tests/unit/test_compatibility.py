@@ -5,11 +5,14 @@ The lists are those of the Java proxy 4.x and of what 5.0 adds; the page is gene
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from proxy.config import Config, ConfigError
-from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, JavaKey
+from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
+from proxy.web.pages import Readiness, own_pages
+from proxy.web.stats import StatsSources, stats_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -129,6 +132,13 @@ def test_the_lists_are_whole() -> None:
 @pytest.mark.parametrize(("name", "key"), JAVA_ONLY.items())
 def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: str, key: JavaKey) -> None:
     environ = {f"PULSAR_PREFIX_{name}": "changed"}
+    if name in METADATA_STORES:
+        with pytest.raises(ConfigError, match=f"{name}: got .*brokerServiceURL"):
+            Config.load(None, environ)
+        (unused,) = Config.load(None, environ, BROKER).warnings
+        assert unused.key == name
+        assert FOUND[name] == ("not supported", f"refused without a URL of brokers: {key.why}")
+        return
     if key.refused:
         with pytest.raises(ConfigError) as caught:
             Config.load(None, environ, BROKER)
@@ -149,3 +159,13 @@ def test_so_it_does_of_families(prefix: str, why: str) -> None:
 @pytest.mark.parametrize("key", [key for key in Config.keys() if key.since == "pulsar"], ids=lambda key: key.name)  # noqa: SIM118
 def test_no_key_of_the_java_proxy_is_on_both_lists(key: object) -> None:
     assert getattr(key, "name") not in JAVA_ONLY  # noqa: B009
+
+
+def test_each_page_of_the_java_proxy_that_is_served_here_is_on_the_list() -> None:
+    pages = own_pages("", bytes, Readiness())
+    assert {f"{page.method} {page.path}" for page in pages if page.origin == "pulsar"} == {
+        "GET /status.html",
+        "GET /metrics",
+    }
+    documents = stats_documents(cast(StatsSources, None))
+    assert {f"{document.method} {document.path}" for document in documents} <= set(FOUND)

@@ -12,10 +12,11 @@ from proxy.metrics import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-# Keys of brokers and of Kubernetes, and fields of /proxy-stats.
+# Keys of brokers and of Kubernetes, fields of /proxy-stats and of HTTP lookups.
 ELSEWHERE = {
     *("proxyRoles", "authenticateOriginalAuthData"),
     *("readOnlyRootFilesystem", "restartPolicy", "terminationGracePeriodSeconds"),
+    *("brokerUrl", "nativeUrl"),
     *("requestRate", "byteRate", "clientAddress", "brokerAddress"),
     *("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"),
 }

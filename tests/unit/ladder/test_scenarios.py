@@ -3,8 +3,9 @@
 import pytest
 
 from benchmarks.ladder import report, run
-from benchmarks.ladder.rows import ROWS, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, ROWS, TLS_CONNECTION_BYTES, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
+from proxy import budget
 from proxy.config_keys import ConfigKeys
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
@@ -61,3 +62,8 @@ def test_a_figure_that_a_run_lacks_is_a_dash() -> None:
     column = SCENARIOS["ping-storm"].columns[0]
     assert report._cell(column, [{"ping_p50_ms": 1.25}, {"ping_p50_ms": 3.0}, {"ping_p50_ms": 2.0}]) == "2.0"
     assert report._cell(column, [{"ping_p50_ms": 1.25}, {}]) == "-"
+
+
+def test_connections_may_cost_what_the_proxy_s_budget_says() -> None:
+    assert TLS_CONNECTION_BYTES == budget.TLS_CONNECTION_BYTES
+    assert CONNECTION_BYTES == budget.CONNECTION_AT_REST_BYTES

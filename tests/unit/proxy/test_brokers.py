@@ -196,3 +196,26 @@ def test_a_key_has_its_home_also_when_all_are_down() -> None:
         assert street.brokers.home("tenant/ns") == other
         street.fails(other)
         assert street.brokers.home("tenant/ns") == home
+
+
+def test_new_brokers_behind_a_name_are_found_soon_when_none_is_left() -> None:
+    @on_a_street("brokers")
+    async def _(street: Street) -> None:
+        street.resolved["brokers"] = ["192.0.2.1", "192.0.2.2"]
+        await asyncio.sleep(5)
+        old = [member.address for member in street.brokers._members.all()]
+        assert [broker.address for broker in old] == ["192.0.2.1", "192.0.2.2"]
+        street.down |= {"192.0.2.1", "192.0.2.2"}
+        for broker in old:
+            street.brokers.failed(broker, f"cannot connect to broker {broker}", answers_tcp=False)
+        assert "brokers:6650 (192.0.2.1)" in street.brokers._why()
+        street.resolved["brokers"] = ["192.0.2.3", "192.0.2.4"]
+        began = street.loop.time()
+        assert (await street.brokers.pick()).address in ("192.0.2.3", "192.0.2.4")
+        assert street.loop.time() - began <= LONGEST
+
+
+def test_who_is_being_resolved_is_asked_meanwhile() -> None:
+    @on_a_street("brokers")
+    async def _(street: Street) -> None:
+        assert await street.brokers.pick() == BrokerAddress("brokers", 6650)

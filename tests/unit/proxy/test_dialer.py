@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -6,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.dialer import Dialer, SocketOptions
+from proxy.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, interleaved
 from proxy.errors import BrokerUnavailable
 from proxy.target import BrokerAddress
 from tests.support.loops import LoopFactory, both_loops, run_on, run_virtual
@@ -180,3 +181,74 @@ def test_keep_alive_may_be_switched_off() -> None:
     with socket.socket() as sock:
         SocketOptions(0, 10, 3, 30_000).apply(sock)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+
+
+class Addresses:
+    """Attempts to connect that take their time: seconds until an address answers, or refuses if they are negative."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.seconds = seconds
+        self.begun: dict[str, float] = {}
+        self.sockets: dict[str, socket.socket] = {}
+        self.began = self.loop.time()
+
+    async def race(self) -> str:
+        """Give the address that won, and see that all others are closed."""
+        won = await _Race(self._attempt, 6650).run(list(self.seconds))
+        (address,) = (name for name, sock in self.sockets.items() if sock is won)
+        assert [name for name, sock in self.sockets.items() if sock.fileno() != -1] == [address]
+        won.close()
+        return address
+
+    async def _attempt(self, address: str, port: int) -> socket.socket:
+        self.begun[address] = round(self.loop.time() - self.began, 3)
+        seconds = self.seconds[address]
+        await asyncio.sleep(abs(seconds))
+        if seconds < 0:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        self.sockets[address] = socket.socket()
+        return self.sockets[address]
+
+
+class TestSeveralAddresses:
+    def test_the_next_is_tried_beside_one_that_does_not_answer_soon(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(a=60, b=60, c=0.1)
+            assert await addresses.race() == "c"
+            assert addresses.begun == {"a": 0, "b": HEAD_START_SECONDS, "c": 2 * HEAD_START_SECONDS}
+
+        run_virtual(main())
+
+    def test_one_that_is_late_may_still_win(self) -> None:
+        async def main() -> None:
+            assert await Addresses(a=0.3, b=60).race() == "a"
+
+        run_virtual(main())
+
+    def test_one_that_refuses_is_followed_by_the_next_at_once(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(a=-0.01, b=0.01)
+            assert await addresses.race() == "b"
+            assert addresses.begun == {"a": 0, "b": 0.01}
+
+        run_virtual(main())
+
+    def test_of_two_that_answer_in_one_turn_one_is_closed(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(a=HEAD_START_SECONDS + 0.1, b=0.1)
+            await addresses.race()
+            assert len(addresses.sockets) == 2
+
+        run_virtual(main())
+
+    def test_if_all_refuse_so_does_the_race(self) -> None:
+        async def main() -> None:
+            with pytest.raises(ConnectionRefusedError):
+                await Addresses(a=-0.01, b=-0.3, c=-0.01).race()
+
+        run_virtual(main())
+
+    def test_ipv6_and_ipv4_take_turns(self) -> None:
+        assert interleaved(["::1", "::2", "::3", "192.0.2.1"]) == ["::1", "192.0.2.1", "::2", "::3"]
+        assert interleaved(["192.0.2.1", "192.0.2.2", "::1"]) == ["192.0.2.1", "::1", "192.0.2.2"]

@@ -13,6 +13,7 @@ from proxy.config import Config, ConfigError
 from proxy.counters import Counters
 from proxy.log import open_log
 from proxy.tls.contexts import context_settings, load
+from proxy.tls.expiry import expiry
 from proxy.tls.files import TlsFiles, check
 from proxy.tls.suites import TLS_1_3_SUITES, BadTlsSetting, openssl_name, restrict
 from tests.support.tls import PemFiles, authority, certificate
@@ -194,6 +195,23 @@ def test_check_config_finds_them(files: PemFiles, tmp_path: Path, capsys: pytest
     )
     assert main(["check-config", "--config", str(conf)]) == 2
     assert f"{conf}:4: tlsCertificateFilePath: got '/no/such'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("year", [1999, 2030, 2049, 2050, 2999])
+@pytest.mark.parametrize("kind", list(trustme.KeyType))
+def test_an_expiry_is_read_in_both_of_its_forms(year: int, kind: trustme.KeyType) -> None:
+    end = datetime(year, 2, 28, 23, 59, 58, tzinfo=UTC)
+    leaf = authority().issue_cert(
+        "localhost", not_before=datetime(1990, 1, 1, tzinfo=UTC), not_after=end, key_type=kind
+    )
+    assert expiry(b"# a comment\n" + leaf.cert_chain_pems[0].bytes()) == end.timestamp()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 100, 300])
+def test_a_certificate_that_is_none_has_no_expiry(cut: int) -> None:
+    der = ssl.PEM_cert_to_DER_cert(certificate().cert_chain_pems[0].bytes().decode())[:cut]
+    with pytest.raises(ValueError, match=r"certificate|X\.509"):
+        expiry(ssl.DER_cert_to_PEM_cert(der).encode())
 
 
 # --- versions and suites --------------------------------------------------------------------------

@@ -3,15 +3,22 @@
 import asyncio
 import os
 import ssl
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from time import perf_counter
+from typing import cast
 
 import pytest
 
-from proxy.errors import DisconnectCause
+from protocol.slabs import SLAB_BYTES
+from protocol.topic_list import TopicListAnswer
+from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
+from proxy.list_bodies import LeavingBody, PagedBody, SlabBody
+from proxy.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import RECORD_BYTES, TlsShared, TlsTransport
+from proxy.tls.shared import RECORD_BYTES, TlsShared
+from proxy.tls.transport import TlsTransport
 from proxy.transport import SMALL_READ_BYTES, SharedReadBuffer
 from proxy.turns import Turns
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
@@ -371,7 +378,7 @@ class TestHandshakes:
 
         run_on(loop_factory, main())
 
-    def test_renegotiation_is_refused(self, loop_factory: LoopFactory) -> None:
+    def test_a_second_handshake_is_refused(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:
             context = server_context()
             context.options |= ssl.OP_NO_RENEGOTIATION
@@ -389,3 +396,88 @@ class TestHandshakes:
                 lone.client.close()
 
         run_on(loop_factory, main())
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+PREFIX = b"request 7:"
+Made = Callable[[bytes], Body]
+
+
+class Slabs:
+    """An answer as far as bodies go: slabs, given once or any number of times."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._slabs = [memoryview(data)[at : at + SLAB_BYTES] for at in range(0, len(data), SLAB_BYTES)]
+
+    def slices(self) -> list[memoryview]:
+        return self._slabs
+
+    def consume(self) -> Iterator[memoryview]:
+        return iter(self._slabs)
+
+
+def paged(data: bytes) -> Body:
+    body = PagedBody()
+    body.append(memoryview(data))
+    return body
+
+
+def slabs(data: bytes) -> Body:
+    return SlabBody(cast(TopicListAnswer, Slabs(data)))
+
+
+def leaving(data: bytes) -> Body:
+    return LeavingBody(cast(TopicListAnswer, Slabs(data)), lambda count: None)
+
+
+@both_loops
+@pytest.mark.parametrize("make", [paged, slabs, leaving])
+@pytest.mark.parametrize("size", [0, 1, SEALED_STEP_BYTES, SLAB_BYTES, 3 * SLAB_BYTES + 7])
+class TestBodies:
+    def test_a_body_arrives_whole_and_is_done_when_it_has_left(
+        self, loop_factory: LoopFactory, make: Made, size: int
+    ) -> None:
+        async def main() -> None:
+            loop, data = asyncio.get_running_loop(), os.urandom(size)
+            body, pump = make(data), Pump(loop, perf_counter)
+            async with tls_link(kernel_buffer_bytes=4096) as (slow, late), tls_link() as (fast, eager):
+                moved: list[int] = []
+                writes = [loop.create_task(pump.send(fast, PREFIX, body, moved.append))]
+                if not isinstance(body, LeavingBody):
+                    # One that is for many; its slow reader keeps one record in user space at most.
+                    writes.append(loop.create_task(pump.send(slow, PREFIX, body, lambda count: None)))
+                assert await eager.read(len(PREFIX) + size) == PREFIX + data
+                await writes[0]
+                assert sum(moved) == len(PREFIX) + size
+                assert below(slow).get_write_buffer_size() <= SMALL_SEALED_STEP_BYTES + len(PREFIX) + 64
+                if len(writes) > 1:
+                    assert await late.read(len(PREFIX) + size) == PREFIX + data
+                    await writes[1]
+                assert len(pump) == 0
+            pump.close()
+            if isinstance(body, PagedBody):
+                body.close()
+
+        run_on(loop_factory, main())
+
+
+@both_loops
+def test_a_client_that_leaves_in_the_middle_of_a_body_ends_its_own_write_only(loop_factory: LoopFactory) -> None:
+    async def main() -> None:
+        loop, data = asyncio.get_running_loop(), os.urandom(1 << 20)
+        body, pump = slabs(data), Pump(loop, perf_counter)
+        async with tls_link(kernel_buffer_bytes=4096) as (slow, leaver), tls_link() as (fast, eager):
+            lost = loop.create_task(pump.send(slow, PREFIX, body, lambda count: None))
+            await eventually(lambda: slow.write_pending)
+            leaver.reset()
+            with pytest.raises(ConnectionClosed):
+                await lost
+            kept = loop.create_task(pump.send(fast, PREFIX, body, lambda count: None))
+            assert await eager.read(len(PREFIX) + len(data)) == PREFIX + data
+            await kept
+            assert len(pump) == 0
+        pump.close()
+
+    run_on(loop_factory, main())

@@ -1,59 +1,16 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from proxy.config import Config
-from proxy.web import port as web
-from proxy.web.port import Readiness, WebPort, WebSettings, start_web
+from proxy.web import server as web_server
+from proxy.web.pages import Readiness
+from proxy.web.port import start_web
+from tests.support.web_parts import config, running, web_parts
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@dataclass
-class Running:
-    port: WebPort
-    readiness: Readiness
-
-    async def raw(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port.port)
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        return answer
-
-    async def get(self, path: str, method: str = "GET") -> tuple[int, str, str]:
-        answer = await self.raw(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        head, _, body = answer.decode().partition("\r\n\r\n")
-        return int(head.split()[1]), head, body
-
-
-def settings(**overrides: str) -> WebSettings:
-    return Config.load(
-        overrides={
-            "brokerServiceURL": "pulsar://broker",
-            "bindAddress": "127.0.0.1",
-            "webServicePort": "0",
-            **overrides,
-        }
-    )
-
-
-@asynccontextmanager
-async def running(**overrides: str) -> AsyncIterator[Running]:
-    readiness = Readiness()
-    readiness.listening = True
-    port = await start_web(settings(**overrides), lambda: b"a_metric 1.0\n", readiness)
-    try:
-        yield Running(port, readiness)
-    finally:
-        await port.close()
 
 
 async def test_metrics_come_in_the_text_format() -> None:
@@ -107,19 +64,24 @@ async def test_nothing_else_is_served(method: str, path: str, status: int) -> No
 
 
 @pytest.mark.parametrize(
-    "request_head",
+    ("request_head", "status"),
     [
-        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % n for n in range(200)) + b"\r\n",
-        b"\x00\x00\x00\x10\x00\x00\x00\x0c\x08\x12\x92\x01\x00\r\n\r\n",
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: %s\r\n" % (n, b"y" * 200) for n in range(100)), 431),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X%d: %s\r\n" % (n, b"y" * 200) for n in range(60)) + b"\r\n",
+            431,
+        ),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % n for n in range(200)) + b"\r\n", 400),
+        (b"\x00\x00\x00\x10\x00\x00\x00\x0c\x08\x12\x92\x01\x00\r\n\r\n", 400),
     ],
 )
 async def test_a_request_too_large_or_not_http_is_refused_and_the_connection_ends(
-    request_head: bytes,
+    request_head: bytes, status: int
 ) -> None:
     async with running() as server:
-        assert (await server.raw(request_head)).startswith(b"HTTP/1.0 400 ")
+        assert (await server.raw(request_head)).split()[1] == str(status).encode()
         assert (await server.get("/healthz"))[0] == 200
 
 
@@ -127,16 +89,13 @@ async def test_a_request_too_large_or_not_http_is_refused_and_the_connection_end
 async def test_a_peer_that_does_not_finish_its_request_is_closed(
     first_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(web_server, "IDLE_SECONDS", 0.01)
     async with running() as server:
         assert await server.raw(first_bytes) == b""
 
 
-async def test_connections_beyond_the_bound_are_closed_and_those_within_are_served(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(web, "MOST_CONNECTIONS", 1)
-    async with running() as server:
+async def test_connections_beyond_the_bound_are_closed_and_those_within_are_served() -> None:
+    async with running(maxHttpServerConnections="1") as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await reader.readuntil(b"OK\n")).startswith(b"HTTP/1.1 200")
@@ -162,8 +121,9 @@ async def test_closing_ends_idle_connections_too() -> None:
 
 async def test_a_port_in_use_is_reported_and_leaves_nothing_behind() -> None:
     async with running() as server:
+        parts = web_parts(config(webServicePort=str(server.port.port)), Readiness(), server.parts.hangup)
         with pytest.raises(OSError, match="in use"):
-            await start_web(settings(webServicePort=str(server.port.port)), bytes, Readiness())
+            await start_web(parts)
 
 
 def test_importing_the_module_does_not_load_aiohttp() -> None:

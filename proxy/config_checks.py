@@ -1,0 +1,128 @@
+"""What keys mean together: contradictions are faults, what cannot have an effect is a warning."""
+
+from typing import TYPE_CHECKING
+
+from proxy import java_keys
+from proxy.config_keys import ConfigKeys
+from proxy.config_sources import Loader
+
+if TYPE_CHECKING:
+    from proxy.config import Config
+
+
+def cross_check(loader: Loader, config: "Config") -> None:
+    """Check what no key can know alone; what was refused already is not complained about a second time."""
+    loader.refused = {problem.key for problem in loader.problems}
+    key = ConfigKeys.broker_service_url_tls if config.tls_enabled_with_broker else ConfigKeys.broker_service_url
+    _check_discovery(loader, key.name, given=bool(getattr(config, key.attribute)))
+    if not getattr(config, key.attribute):
+        loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
+    _check_ports(loader, config)
+    _check_memory(loader, config)
+    if config.broker_connections_per_key > config.broker_connections_total:
+        loader.fault(
+            ConfigKeys.broker_connections_per_key, str(config.broker_connections_per_key),
+            f"at most brokerConnectionsTotal ({config.broker_connections_total})",
+        )  # fmt: skip
+    _check_times(loader, config)
+    _check_broker_client(loader, config)
+
+
+def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
+    """Refuse a file in which brokers are only to be found in a metadata store; beside a list of them it is unused."""
+    for name in java_keys.METADATA_STORES:
+        found = loader.unknown.get(name)
+        if found is None or not found.text.strip():
+            continue
+        if given:
+            loader.warn(found, f"not used: this proxy finds brokers by {urls}")
+        else:
+            expected = f"{urls} with the brokers or a name that leads to them: this proxy asks no metadata store"
+            loader.problem(found.file, found.line, name, repr(found.text), expected)
+
+
+def _check_ports(loader: Loader, config: "Config") -> None:
+    taken: dict[int, str] = {}
+    for key in (
+        ConfigKeys.service_port,
+        ConfigKeys.service_port_tls,
+        ConfigKeys.web_service_port,
+        ConfigKeys.web_service_port_tls,
+    ):
+        port = getattr(config, key.attribute)
+        if port and port in taken:
+            loader.fault(key, str(port), f"a port other than {taken[port]}")
+        elif port:
+            taken[port] = key.name
+
+
+def _check_broker_client(loader: Loader, config: "Config") -> None:
+    plugin = ConfigKeys.broker_client_authentication_plugin
+    if config.broker_client_authentication_plugin:
+        _check_credentials(loader, config)
+    elif config.authentication_enabled:
+        loader.doubt(plugin, "nothing: brokers take an original principal only from a role in their proxyRoles")
+    if config.forward_authorization_credentials and not config.authentication_enabled:
+        loader.doubt(ConfigKeys.forward_authorization_credentials, "has no effect without authenticationEnabled")
+
+
+def _check_credentials(loader: Loader, config: "Config") -> None:
+    # They bring asyncio with them: only for those who have such credentials.
+    from proxy.auth.broker_credentials import BadParameters
+    from proxy.auth.own_credentials import check_credentials, shown_certificate
+
+    plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
+    plugin, parameters = (
+        ConfigKeys.broker_client_authentication_plugin,
+        ConfigKeys.broker_client_authentication_parameters,
+    )
+    try:
+        check_credentials(plugin_name, given)
+    except BadParameters as error:
+        if error.key == plugin.name:
+            loader.fault(plugin, repr(plugin_name), error.expected)
+        else:
+            loader.fault(parameters, "something else (hidden)", error.expected)
+        return
+    shown = shown_certificate(plugin_name, given)
+    if shown is not None and not config.tls_enabled_with_broker:
+        loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
+
+
+def _check_memory(loader: Loader, config: "Config") -> None:
+    limits = (
+        (ConfigKeys.max_topic_list_in_flight_heap_mem_size_mb, config.heap_limit_bytes),
+        (ConfigKeys.max_topic_list_in_flight_direct_mem_size_mb, config.direct_limit_bytes),
+    )
+    largest = config.topic_list_answer_limit_bytes
+    first = config.topic_list_initial_heap_permit_bytes
+    for key, limit in limits:
+        if not limit:
+            loader.doubt(key, "0 means no limit: the memory of topic lists is not bounded")
+        elif largest > limit:
+            expected = f"at most {key.name} ({limit} bytes)"
+            loader.fault(ConfigKeys.topic_list_max_answer_bytes, str(largest), expected)
+    heap_key, heap_limit = limits[0]
+    if heap_limit and first > heap_limit:
+        expected = f"at most {heap_key.name} ({heap_limit} bytes)"
+        loader.fault(ConfigKeys.topic_list_initial_heap_permit_bytes, str(first), expected)
+
+
+def _check_times(loader: Loader, config: "Config") -> None:
+    whole_time = config.topic_list_request_timeout_millis
+    for key, wait in (
+        (
+            ConfigKeys.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis,
+            config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis,
+        ),
+        (
+            ConfigKeys.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis,
+            config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis,
+        ),
+    ):
+        if wait > whole_time:
+            loader.doubt(key, f"{wait} is never reached: topicListRequestTimeoutMillis is {whole_time}")
+    silence = config.broker_proxy_read_timeout_ms
+    if silence and config.keep_alive_interval_seconds * 1000 >= silence:
+        text = f"{silence} is not above keepAliveIntervalSeconds: idle connections end before their PING"
+        loader.doubt(ConfigKeys.broker_proxy_read_timeout_ms, text)

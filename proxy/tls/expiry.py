@@ -1,0 +1,57 @@
+"""When a certificate expires: the one date that is needed of X.509 (RFC 5280, section 4.1), read by hand.
+
+A library for certificates costs 10 MiB and a twentieth of a second at the start; Python's `ssl` tells only of peers.
+"""
+
+import ssl
+from datetime import UTC, datetime
+from typing import Final
+
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_END: Final = "-----END CERTIFICATE-----"
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+_GENERALIZED_TIME: Final = 0x18
+
+
+def expiry(pem: bytes) -> float:
+    """Give the Unix seconds at which the first certificate of `pem` expires; raises ValueError if there is none."""
+    text = pem.decode("ascii", "replace")
+    start = text.find(_BEGIN)
+    end = text.find(_END, start)
+    if start < 0 or end < 0:
+        raise ValueError("no certificate")
+    certificate, _ = _element(ssl.PEM_cert_to_DER_cert(text[start : end + len(_END)]), _SEQUENCE)
+    rest, _ = _element(certificate, _SEQUENCE)
+    if rest[:1] == bytes((_VERSION,)):
+        _, rest = _element(rest)
+    for _ in ("serial number", "signature", "issuer"):
+        _, rest = _element(rest)
+    validity, _ = _element(rest, _SEQUENCE)
+    _, after = _element(validity)
+    return _time(after)
+
+
+def _element(data: bytes, tag: int | None = None) -> tuple[bytes, bytes]:
+    """Take one DER element apart into its contents and what follows it."""
+    if len(data) < 2 or (tag is not None and data[0] != tag):
+        raise ValueError("no X.509 certificate")
+    size, start = data[1], 2
+    if size >= 0x80:
+        start += size & 0x7F
+        size = int.from_bytes(data[2:start], "big")
+    if start + size > len(data):
+        raise ValueError("a certificate that is cut short")
+    return data[start : start + size], data[start + size :]
+
+
+def _time(data: bytes) -> float:
+    contents, _ = _element(data)
+    text = contents.decode("ascii", "replace")
+    if data[0] == _UTC_TIME:
+        # Two digits of the year: 50 is 1950.
+        text = ("19" if text[:2] >= "50" else "20") + text
+    elif data[0] != _GENERALIZED_TIME:
+        raise ValueError("a certificate without dates")
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()

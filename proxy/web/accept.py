@@ -1,0 +1,137 @@
+"""Accept connections of one web port: bounded in number, paced, and their buffers in the kernel kept small.
+
+Rule: a connection beyond `maxHttpServerConnections` is closed at once; what comes before HTTP (PROXY protocol, TLS
+handshake) has a time and counts as a connection.
+"""
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import MalformedFrame
+from proxy.counters import Counters
+from proxy.errors import DisconnectCause
+from proxy.proxy_headers import read_proxy_header
+from proxy.tasks import TaskScope
+from proxy.tls.streams import TlsStreams
+
+if TYPE_CHECKING:
+    from proxy.web.server import _Server
+
+BACKLOG: Final = 128
+ACCEPTS_A_TURN: Final = 16
+ACCEPT_PAUSE_SECONDS: Final = 0.5
+HANDSHAKE_SECONDS: Final = 10.0
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class HttpListener:
+    """Accept on one address until closed.
+
+    `tls` shakes hands on each connection; with `proxy_headers` a balancer may say whom it stands for.
+    """
+
+    def __init__(
+        self,
+        server: "_Server",
+        counters: Counters,
+        most_connections: int,
+        *,
+        tls: TlsStreams | None = None,
+        proxy_headers: bool = False,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._server = server
+        self._counters = counters
+        self._most_connections = most_connections
+        self._tls = tls
+        self._proxy_headers = proxy_headers
+        self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
+        self._socket: socket.socket | None = None
+        self._resume: asyncio.TimerHandle | None = None
+        self.port = 0
+
+    def open(self, host: str, port: int, key: str, buffer_bytes: int) -> None:
+        """Listen; raises OSError that names address and key."""
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Inherited by what is accepted: a read takes no more than the receive buffer has, which the kernel doubles.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * buffer_bytes)
+            listening.setblocking(False)
+            listening.bind((host, port))
+            listening.listen(BACKLOG)
+        except OSError as error:
+            listening.close()
+            text = (error.strerror or "").lower()
+            raise OSError(error.errno, f"cannot listen on {host}:{port} ({key}): {text}") from error
+        self._socket = listening
+        self.port = int(listening.getsockname()[1])
+        self._loop.add_reader(listening.fileno(), self._accept_some)
+
+    async def close(self) -> None:
+        """Stop accepting, and end what is not HTTP yet."""
+        if self._resume is not None:
+            self._resume.cancel()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+        self._scope.cancel()
+        await self._scope.emptied()
+
+    def _accept_some(self) -> None:
+        assert self._socket is not None
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                accepted, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._pause()
+                    return
+                continue
+            accepted.setblocking(False)
+            if len(self._server.connections) + len(self._scope) >= self._most_connections:
+                self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
+                accepted.close()
+                continue
+            self._scope.start(self._serve(accepted, str(address[0])))
+
+    async def _serve(self, accepted: socket.socket, address: str) -> None:
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                if self._proxy_headers:
+                    header = await read_proxy_header(self._loop, accepted)
+                    if header is not None and header.source is not None:
+                        address = header.source.host
+                if self._tls is not None:
+                    await self._tls.accept(accepted, lambda: self._connection(address))
+                else:
+                    await self._loop.connect_accepted_socket(lambda: self._connection(address), accepted)
+        except (OSError, TimeoutError, MalformedFrame):
+            # No TLS, no header, or gone before it was accepted: nothing to answer.
+            accepted.close()
+        except BaseException:
+            accepted.close()
+            raise
+
+    def _connection(self, address: str) -> asyncio.Protocol:
+        connection = self._server()
+        connection.accepted_from = address
+        return connection
+
+    def _pause(self) -> None:
+        assert self._socket is not None
+        self._counters.accept_pauses += 1
+        self._loop.remove_reader(self._socket.fileno())
+        self._resume = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._continue)
+
+    def _continue(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._accept_some)

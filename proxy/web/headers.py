@@ -1,0 +1,114 @@
+"""Decide which headers pass this proxy, in both directions; no I/O, and no library of HTTP.
+
+Rules: a header that belongs to one connection ends here (RFC 9110, 7.6.1), those named by `Connection` included; who a
+client is, is said by this proxy alone; cookies of one client must not reach another through a shared connection.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Final
+
+Headers = list[tuple[str, str]]
+
+ORIGINAL_PRINCIPAL: Final = "X-Original-Principal"
+_OF_ONE_CONNECTION: Final = frozenset(
+    {
+        "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+        "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+# `expect` is answered here, `content-length` and `host` are written anew, and only a proxy may name principals.
+_NOT_TO_BROKERS: Final = frozenset({"host", "content-length", "cookie", "expect", "forwarded", "x-forwarded-server"})
+_NOT_TO_CLIENTS: Final = frozenset({"content-length", "set-cookie", "server", "date"})
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# What ends a line for somebody: a header's text must not (header injection). Bytes above 0x7f come as surrogates.
+_UNSAFE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class UnsafeHeader(ValueError):
+    """A header that must not be passed on; the text names it and shows nothing of its value."""
+
+
+def to_broker(
+    headers: Iterable[tuple[str, str]],
+    *,
+    client_address: str,
+    scheme: str,
+    host: str,
+    principal: str | None,
+) -> Headers:
+    """Give the headers of a request as a broker gets them, but for `Host` and `Content-Length`.
+
+    `principal` is the authenticated role, None where nobody is authenticated. Raises UnsafeHeader.
+    """
+    given = list(headers)
+    dropped = _OF_ONE_CONNECTION | _NOT_TO_BROKERS | _named_by_connection(given)
+    passed = [(name, value) for name, value in given if name.lower() not in dropped and not _ours(name)]
+    forwarded_for = [value for name, value in given if name.lower() == "x-forwarded-for"]
+    passed.append(("X-Forwarded-For", ", ".join([*forwarded_for, client_address])))
+    passed.append(("X-Forwarded-Proto", scheme))
+    if host:
+        passed.append(("X-Forwarded-Host", host))
+    passed.append(("Via", "1.1 pulsar-proxy"))
+    if principal is not None:
+        passed.append((ORIGINAL_PRINCIPAL, principal))
+    for name, value in passed:
+        check(name, value)
+    return passed
+
+
+def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
+    """Give the headers of a broker's answer as the client gets them; raises UnsafeHeader."""
+    given = list(headers)
+    dropped = _OF_ONE_CONNECTION | _NOT_TO_CLIENTS | _named_by_connection(given)
+    passed = [(name, value) for name, value in given if name.lower() not in dropped]
+    for name, value in passed:
+        check(name, value)
+    return passed
+
+
+def check(name: str, value: str) -> None:
+    """Raise UnsafeHeader for what would be more than one header line, or none."""
+    if not _NAME.fullmatch(name) or _UNSAFE.search(value):
+        raise UnsafeHeader(f"header {name[:64]!r} has characters that no header may have")
+
+
+def extra_headers(text: str) -> Headers:
+    """Read `proxyHttpResponseHeadersJson`: an object of texts; raises ValueError naming the key."""
+    if not text.strip():
+        return []
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"proxyHttpResponseHeadersJson: expected a json object, got {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"proxyHttpResponseHeadersJson: expected a json object, got {type(found).__name__}")
+    headers = [(name, str(value)) for name, value in found.items()]
+    for name, value in headers:
+        check(name, value)
+        if name.lower() in _OF_ONE_CONNECTION | {"content-length"}:
+            raise ValueError(f"proxyHttpResponseHeadersJson: {name} is not for configurations to set")
+    return headers
+
+
+def size_of(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Count the bytes of header lines, separators included."""
+    return sum(len(name) + len(value) + 4 for name, value in headers)
+
+
+def _ours(name: str) -> bool:
+    # An underscore passes for a hyphen in some servers.
+    known = name.lower().replace("_", "-")
+    return known in ("x-original-principal", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host")
+
+
+def _named_by_connection(headers: Headers) -> frozenset[str]:
+    return frozenset(
+        option.strip().lower()
+        for name, value in headers
+        if name.lower() == "connection"
+        for option in value.split(",")
+        # A client could otherwise take away what authenticates or limits it.
+        if option.strip().lower() not in ("authorization", "content-type", "content-encoding", "")
+    )

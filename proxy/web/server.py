@@ -1,0 +1,284 @@
+"""The HTTP server: its requests are judged here, then answered by a page of this proxy or passed on.
+
+Rules: a request's header is bounded before it is whole; a request that two servers could understand differently is
+refused; a client that leaves ends what was done for it; no exception of one request reaches another.
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web_protocol import RequestHandler
+from multidict import CIMultiDict
+
+from proxy.errors import ProxyError
+from proxy.hangup import HangupWatcher
+from proxy.log import Logger
+from proxy.web.clients import Guard, WebClient, certificate_of, client_of
+from proxy.web.gate import Gate
+from proxy.web.headers import Headers, size_of
+from proxy.web.pages import Access, Page, PageRequest, PageTable
+from proxy.web.refused import JSON, HttpRefused
+from proxy.web.routes import BadPath, Destination, RouteTable, checked_segments
+from proxy.web.settings import WebLimits
+
+if TYPE_CHECKING:
+    from proxy.counters import Counters
+    from proxy.web.reverse_proxy import ReverseProxy
+    from proxy.web.tunnels import Tunnels
+
+IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
+MOST_HEADERS: Final = 100
+LINGERING_SECONDS: Final = 1.0
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
+
+
+class _Connection(RequestHandler):
+    """One client connection, whose unfinished header is bounded as a whole."""
+
+    __slots__ = ("_body", "_header_bytes", "accepted_from", "longest_header")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._header_bytes = 0
+        self._body: StreamReader | None = None
+        self.longest_header = 0
+        self.accepted_from = "?"
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a header that goes on without an end is refused before it is whole."""
+        before, in_header = self._request_count, self._body is None or self._body.is_eof()
+        super().data_received(data)
+        if self._request_count != before:
+            self._header_bytes = 0
+            self._body = self._messages[-1][1] if self._messages else None
+        elif in_header and not self._upgraded:
+            self._header_bytes += len(data)
+        if self._header_bytes > self.longest_header and self.transport is not None and not self._close:
+            self.transport.write(_raw(431, "Request Header Fields Too Large", _HEADER_REFUSAL))
+            self.close()
+            self.transport.close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no request; unlike its parent without a line in the log, which anybody could fill."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer is under way already")
+        if isinstance(exc, LineTooLong):
+            refused = HttpRefused(431, _HEADER_REFUSAL, "header")
+        else:
+            refused = HttpRefused(status, "not a request of http/1.1", "bad_request")
+        response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
+        response.headers["Server"] = "pulsar-proxy"
+        response.force_close()
+        return response
+
+
+class _Server(web.Server):
+    """Make connections of our kind."""
+
+    longest_header = 0
+
+    def __call__(self) -> _Connection:
+        connection = _Connection(self, loop=self._loop, **self._kwargs)
+        connection.longest_header = self.longest_header
+        return connection
+
+
+class Site:
+    """Answer requests: `limits` may be replaced at any time."""
+
+    def __init__(
+        self,
+        limits: WebLimits,
+        pages: PageTable,
+        routes: RouteTable,
+        gate: Gate,
+        counters: "Counters",
+        log: Logger,
+        hangup: HangupWatcher,
+        *,
+        guard: Guard | None,
+        guard_metrics: bool,
+        trust_forwarded_for: bool,
+        extra_headers: Headers,
+        reverse_proxy: "ReverseProxy | None",
+        tunnels: "Tunnels | None",
+    ) -> None:
+        self.limits = limits
+        self.pages = pages
+        self._routes = routes
+        self._gate = gate
+        self._counters = counters
+        self._log = log
+        self._hangup = hangup
+        self._guard = guard
+        self._guard_metrics = guard_metrics
+        self._trust_forwarded_for = trust_forwarded_for
+        self._extra_headers = extra_headers
+        self._reverse_proxy = reverse_proxy
+        self._tunnels = tunnels
+
+    def server(self) -> _Server:
+        """Make the server whose connections this site serves."""
+        limits = self.limits
+        server = _Server(
+            self.answer, handler_cancellation=True, access_log=None, keepalive_timeout=IDLE_SECONDS,
+            lingering_time=LINGERING_SECONDS, auto_decompress=False, max_headers=MOST_HEADERS,
+            max_line_size=limits.max_header_bytes, max_field_size=limits.max_header_bytes,
+            read_bufsize=limits.buffer_bytes // 2, tcp_keepalive=False,
+        )  # fmt: skip
+        server.longest_header = limits.max_header_bytes
+        return server
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, whatever happens."""
+        try:
+            return await self._answer(request)
+        except HttpRefused as refused:
+            return self._refusal(request, refused)
+        except ConnectionError:
+            raise
+        except ProxyError as error:
+            return self._refusal(request, HttpRefused(502, str(error), "failed"))
+        except Exception as error:
+            self._counters.internal_error(error, "web")
+            return self._refusal(request, HttpRefused(500, "internal error of the proxy, see its log", "internal"))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        segments = self._checked(request)
+        page, found = self.pages.find(request.method, segments)
+        if page is not None:
+            assert isinstance(found, dict)
+            return await self._show(request, page, found)
+        if found:
+            allowed = ", ".join(sorted(found))
+            raise HttpRefused(405, f"this page has {allowed} only", "method", (("Allow", allowed),))
+        try:
+            destination = self._routes.find(request.method, request.raw_path.partition("?")[0])
+        except BadPath as error:
+            raise HttpRefused(400, str(error), "bad_request") from error
+        if destination is None or self._reverse_proxy is None:
+            raise HttpRefused(404, "no such page, and nothing that is passed on (brokerWebServiceURL)", "no_route")
+        return await self._pass_on(self._reverse_proxy, request, destination)
+
+    def _checked(self, request: web.BaseRequest) -> list[str]:
+        """Give the segments of the path; raises HttpRefused for what is no plain request to a server."""
+        if request.method not in _METHODS:
+            raise HttpRefused(405, "this method is not served", "method", close=True)
+        headers = request.headers
+        if "Transfer-Encoding" in headers and "Content-Length" in headers:
+            raise HttpRefused(400, "got both transfer-encoding and content-length", "bad_request", close=True)
+        coding = headers.getall("Transfer-Encoding", [])
+        if coding and [value.strip().lower() for value in coding] != ["chunked"]:
+            raise HttpRefused(501, "expected transfer-encoding chunked and no other", "bad_request", close=True)
+        if len(headers.getall("Host", [])) != 1 and request.version >= (1, 1):
+            raise HttpRefused(400, "expected one host header", "bad_request", close=True)
+        if size_of(request.raw_headers) + len(request.raw_path) > self.limits.max_header_bytes:
+            raise HttpRefused(431, _HEADER_REFUSAL, "header", close=True)
+        expectation = headers.get("Expect")
+        if expectation is not None and expectation.lower() != "100-continue":
+            raise HttpRefused(417, "expected 100-continue or no expectation", "bad_request", close=True)
+        path, _, query = request.raw_path.partition("?")
+        if not query.isascii() or not query.isprintable() or " " in query or "#" in query:
+            raise HttpRefused(400, "expected a query of printable ascii", "bad_request")
+        try:
+            return checked_segments(path)
+        except BadPath as error:
+            raise HttpRefused(400, str(error), "bad_request") from error
+
+    async def _show(self, request: web.BaseRequest, page: Page, values: dict[str, str]) -> web.StreamResponse:
+        open_to_all = page.access is Access.ANYBODY or (page.access is Access.METRICS and not self._guard_metrics)
+        client = await self._client(request, judge=not open_to_all)
+        try:
+            async with asyncio.timeout(self.limits.metrics_seconds):
+                answer = await page.serve(PageRequest(client, values))
+        except TimeoutError as error:
+            raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
+        headers = [*answer.headers, ("Content-Type", answer.content_type)]
+        body = answer.body if answer.status != 204 else None
+        return self._finished(web.Response(status=answer.status, body=body, headers=CIMultiDict(headers)))
+
+    async def _client(self, request: web.BaseRequest, *, judge: bool) -> WebClient:
+        connection = request.protocol
+        accepted_from = connection.accepted_from if isinstance(connection, _Connection) else "?"
+        client = client_of(request, accepted_from, trust_forwarded_for=self._trust_forwarded_for)
+        if self._guard is None or not judge:
+            return client
+        authorization = request.headers.getall("Authorization", [])
+        if len(authorization) > 1:
+            raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
+        header = authorization[0] if authorization else None
+        role = await self._guard.role_of(client, header, certificate_of(request))
+        return WebClient(client.name, client.accepted_from, role)
+
+    async def _pass_on(
+        self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, destination: Destination
+    ) -> web.StreamResponse:
+        self._gate.enter()
+        self._counters.web.in_work = self._gate.in_work
+        try:
+            with _Watched(self._hangup, request):
+                client = await self._client(request, judge=True)
+                if self._tunnels is not None and self._tunnels.asked_for(request):
+                    return await self._tunnels.serve(request, client, destination)
+                return await reverse_proxy.serve(request, client, destination)
+        finally:
+            self._gate.leave()
+            self._counters.web.in_work = self._gate.in_work
+
+    def _refusal(self, request: web.BaseRequest, refused: HttpRefused) -> web.StreamResponse:
+        self._counters.web.request_refused(refused.kind)
+        self._counters.web.answered(refused.status)
+        self._log.debug("http request refused", status=refused.status, reason=refused.reason)
+        response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
+        for name, value in refused.headers:
+            response.headers.add(name, value)
+        if refused.close or request.body_exists:
+            # What is left of a body nobody wants would have to be read to find the next request.
+            response.force_close()
+        return self._finished(response)
+
+    def _finished(self, response: web.Response) -> web.Response:
+        response.headers["Server"] = "pulsar-proxy"
+        for name, value in self._extra_headers:
+            response.headers[name] = value
+        return response
+
+
+class _Watched:
+    """Notice a client's hang-up while it is not being read, as during an upload that the broker does not take."""
+
+    def __init__(self, hangup: HangupWatcher, request: web.BaseRequest) -> None:
+        self._hangup = hangup
+        self._transport = request.transport
+        own = self._transport.get_extra_info("socket") if self._transport is not None else None
+        self._fd = own.fileno() if own is not None else -1
+
+    def __enter__(self) -> None:
+        if self._fd >= 0:
+            self._hangup.watch(self._fd, self._gone)
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            self._hangup.unwatch(self._fd)
+
+    def _gone(self, _: bool) -> None:
+        self._fd = -1
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _raw(status: int, phrase: str, reason: str) -> bytes:
+    body = HttpRefused(status, reason, "header").body
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Date: {date}\r\nServer: pulsar-proxy\r\nConnection: close\r\n\r\n".encode() + body

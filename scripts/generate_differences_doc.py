@@ -1,0 +1,70 @@
+"""Write docs/reference/java-differences.md from the table of differences that the transcript tests check.
+
+`--check` writes nothing and fails if the file differs, so that the table stays the only source.
+"""
+
+import argparse
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.transcripts.differences import REASONS  # noqa: E402
+from tests.transcripts.rules import Rule  # noqa: E402
+from tests.transcripts.scripts import SCRIPTS  # noqa: E402
+from tests.transcripts.token_differences import TOKEN_REASONS  # noqa: E402
+
+PAGE = ROOT / "docs/reference/java-differences.md"
+INTRODUCTION = f"""\
+<!-- Written by scripts/generate_differences_doc.py from tests/transcripts/differences.py; do not edit here. -->
+
+# Differences from the Java proxy on the wire
+
+{len(SCRIPTS)} short scripts (handshakes, requests and their failures, targets, credentials, what is no protocol at all)
+were played before the Java proxy 4.0.8 with a stand-in for the broker behind it. What client and broker got is kept in
+`tests/transcripts/recorded/`, and each test run plays the same scripts before this proxy. Here is every place where it
+does otherwise, and why; a difference that is not listed fails the tests, as does one that is listed and not there.
+
+"…" stands for any text, "&lt;last word>" for the last word of the script's name. *Where* names who got something, the
+number of what it got, and the field.
+"""
+
+
+def cell(text: str | None) -> str:
+    if text is None:
+        return "nothing"
+    # Not as code: these are words of the wire, no keys or metrics of ours.
+    return text.replace("|", "\\|").replace("<", "&lt;") or "(empty)"
+
+
+def row(rule: Rule) -> str:
+    return f"| {cell(rule.scripts)} | {rule.where} | {cell(rule.java)} | {cell(rule.ours)} | {rule.times} |"
+
+
+def page() -> str:
+    lines = [INTRODUCTION]
+    for title, reasons in (("Without authentication", REASONS), ("With tokens", TOKEN_REASONS)):
+        lines += [f"## {title}", ""]
+        for reason in reasons:
+            lines += [f"### {reason.title}", "", *textwrap.wrap(reason.why, 120), ""]
+            lines += ["| scripts | where | Java proxy | this proxy | times |", "|---|---|---|---|---|"]
+            lines += [*map(row, reason.rules), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
+    check: bool = parser.parse_args().check
+    if not check:
+        PAGE.write_text(page(), encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
+        print(f"{PAGE.relative_to(ROOT)} is not what its table says: run scripts/generate_differences_doc.py")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Who may use the web ports when clients are authenticated, and as whom they reach a broker."""
+
+import base64
+
+import pytest
+
+from proxy.auth.identity import Authenticated, AuthenticationFailed
+from tests.support.web_stage import ADMIN, web_staged
+
+KEYS = {"authenticationEnabled": "true"}
+TOKEN = {"Authorization": "Bearer alice-token"}
+
+
+class Roles:
+    """Know two clients: a token of alice's, and anybody without credentials."""
+
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+        if (method, data) == ("token", b"alice-token"):
+            return Authenticated("alice")
+        if (method, data) == ("basic", b"bob:pass"):
+            return Authenticated("bob")
+        if method == "none":
+            return Authenticated("anonymous")
+        raise AuthenticationFailed("unknown")
+
+
+class Strict(Roles):
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+        if method == "none":
+            raise AuthenticationFailed("credentials are required")
+        return await super().authenticate(method, data, certificate)
+
+
+async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credentials() -> None:
+    async with web_staged(role_finder=Strict(), **KEYS) as at:
+        for headers in (TOKEN, {"Authorization": "Basic " + base64.b64encode(b"bob:pass").decode()}):
+            claimed = {**headers, "X-Original-Principal": "admin"}
+            async with at.client.get(at.url + ADMIN, headers=claimed) as answer:
+                assert answer.status == 200
+        found = [(asked.header("X-Original-Principal"), asked.header("Authorization")) for asked in at.broker.asked]
+        assert [role for role, _ in found] == ["alice", "bob"]
+        assert found[0][1] == TOKEN["Authorization"]
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Negotiate x", "Bearer", "Basic !!!"])
+async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str | None) -> None:
+    async with web_staged(role_finder=Strict(), **KEYS) as at:
+        headers = {} if header is None else {"Authorization": header}
+        for path in (ADMIN, "/metrics", "/config"):
+            async with at.client.get(at.url + path, headers=headers) as answer:
+                assert answer.status == 401
+                assert answer.headers.getall("WWW-Authenticate") == ["Bearer", "Basic"]
+                text = await answer.text()
+                assert text.startswith('{"reason": "failed to authenticate: ')
+                assert "wrong" not in text
+        for path in ("/healthz", "/readyz", "/status.html"):
+            async with at.client.get(at.url + path, headers=headers) as answer:
+                assert answer.status == 200
+        assert at.broker.asked == []
+
+
+async def test_metrics_may_be_open_to_all() -> None:
+    async with (
+        web_staged(role_finder=Strict(), authenticateMetricsEndpoint="false", **KEYS) as at,
+        at.client.get(at.url + "/metrics") as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_the_proxy_shows_its_own_credentials_only_for_a_role_without_a_header() -> None:
+    own = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+    async with web_staged(role_finder=Roles(), **KEYS, **own) as at:
+        for headers in ({}, TOKEN):
+            async with at.client.get(at.url + ADMIN, headers=headers) as answer:
+                assert answer.status == 200
+        found = [(asked.header("X-Original-Principal"), asked.header("Authorization")) for asked in at.broker.asked]
+        assert found == [("anonymous", "Bearer own"), ("alice", "Bearer alice-token")]
+    async with web_staged(**own) as at:
+        # Nobody is authenticated: a broker would take anybody for the proxy.
+        async with at.client.get(at.url + ADMIN) as answer:
+            assert answer.status == 200
+        assert at.broker.asked[0].header("Authorization") is None
+
+
+async def test_lists_are_charged_to_the_role() -> None:
+    async with web_staged(role_finder=Roles(), **KEYS, topicListFairness="principal") as at:
+        async with at.client.get(at.url + "/admin/v2/persistent/demo/ns", headers=TOKEN) as answer:
+            assert answer.status == 200
+        assert [usage.name for usage in at.stage.proxy.usage.top(5).principals] == ["alice"]

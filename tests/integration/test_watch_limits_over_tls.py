@@ -1,0 +1,16 @@
+"""The limits of watchers once more, every client with TLS."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_watch_limits import *  # noqa: F403
+from tests.support.tls import serve_with_tls
+
+# Reads plaintext past its client.
+del test_a_frame_is_streamed_and_never_stored  # noqa: F821
+
+
+@pytest.fixture(autouse=True)
+def with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve_with_tls(tmp_path, monkeypatch)

@@ -1,0 +1,104 @@
+"""The web port with TLS, towards clients and towards brokers, and behind a balancer that says whom it stands for."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from proxy.auth.identity import Authenticated, AuthenticationFailed
+from tests.support.fake_web_broker import FakeWebBroker, fake_web_broker
+from tests.support.tls import PemFiles, certificate, client_context, server_context
+from tests.support.web_stage import ADMIN, web_staged
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PemFiles:
+    return PemFiles.write(tmp_path)
+
+
+def web_keys(files: PemFiles) -> dict[str, str]:
+    return {
+        "webServicePortTls": "0", "tlsCertificateFilePath": str(files.certificate), "tlsKeyFilePath": str(files.key),
+        "tlsTrustCertsFilePath": str(files.trust),
+    }  # fmt: skip
+
+
+async def test_requests_over_tls_are_passed_on_and_say_so(files: PemFiles) -> None:
+    async with web_staged(**web_keys(files)) as at:
+        assert at.stage.proxy.web is not None
+        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
+        async with at.client.get(url, ssl=client_context()) as answer:
+            assert await answer.read() == b'["ok"]'
+        assert at.broker.asked[0].header("X-Forwarded-Proto") == "https"
+        with pytest.raises(aiohttp.ClientError):
+            await at.client.get(url.replace("https", "http"))
+
+
+async def test_a_client_s_certificate_is_its_credential(files: PemFiles) -> None:
+    class Names:
+        async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+            if method != "tls" or certificate is None:
+                raise AuthenticationFailed("a certificate is required")
+            return Authenticated("from-certificate")
+
+    keys = web_keys(files) | {"authenticationEnabled": "true"}
+    async with web_staged(role_finder=Names(), **keys) as at:
+        assert at.stage.proxy.web is not None
+        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
+        for own, status in ((None, 401), (certificate("first", "alice"), 200)):
+            connector = aiohttp.TCPConnector(ssl=client_context(own=own))
+            async with aiohttp.ClientSession(connector=connector) as client, client.get(url) as answer:
+                assert answer.status == status
+        assert [asked.header("X-Original-Principal") for asked in at.broker.asked] == ["from-certificate"]
+
+
+async def tls_broker(broker: FakeWebBroker, context: ssl.SSLContext) -> asyncio.Server:
+    server = web.Server(broker.handle, access_log=None)
+    return await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0, ssl=context)
+
+
+@pytest.mark.parametrize(("names", "status"), [((), 200), (("elsewhere.example",), 503)])
+async def test_brokers_are_asked_over_tls_and_must_be_who_they_say(
+    files: PemFiles, names: tuple[str, ...], status: int
+) -> None:
+    async with fake_web_broker() as broker:
+        listening = await tls_broker(broker, server_context(certificate("first", *names)))
+        port = listening.sockets[0].getsockname()[1]
+        keys = {
+            "tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://localhost:1",
+            "brokerWebServiceURLTLS": f"https://localhost:{port}", "brokerClientTrustCertsFilePath": str(files.trust),
+        }  # fmt: skip
+        async with web_staged(**keys) as at, at.client.get(at.url + ADMIN) as answer:
+            assert answer.status == status
+        listening.close()
+        await listening.wait_closed()
+
+
+async def test_a_balancer_s_word_on_the_client_is_taken_where_it_is_asked_for() -> None:
+    request = f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n".encode()
+    async with web_staged(webServiceHaProxyProtocolEnabled="true") as at:
+        answer = await at.raw(b"PROXY TCP4 192.0.2.7 192.0.2.1 5555 80\r\n" + request)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert (await at.raw(request)).startswith(b"HTTP/1.1 200 ")
+        with pytest.raises(ConnectionResetError):
+            await at.raw(b"PROXY nonsense\r\n" + request)
+        found = [asked.header("X-Forwarded-For") for asked in at.broker.asked]
+        assert found == ["192.0.2.7", "127.0.0.1"]
+    async with web_staged(webServiceTrustXForwardedFor="true", topicListFairness="connection") as at:
+        headers = {"X-Forwarded-For": "198.51.100.9, 10.0.0.1"}
+        path = "/admin/v2/persistent/demo/ns"
+        taken = await at.stage.direct.acquire(at.stage.direct.limit)
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(_get(at.client, at.url + path, headers))
+            await at.stage.until(lambda: at.stage.direct.queue_size, "a list that waits")
+            taken.release()
+        assert asking.result() == 200
+        assert at.broker.asked[0].header("X-Forwarded-For") == "198.51.100.9, 10.0.0.1, 127.0.0.1"
+
+
+async def _get(client: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
+    async with client.get(url, headers=headers) as answer:
+        return answer.status

@@ -1,0 +1,131 @@
+"""WebSockets passed through: frames both ways, ends, refusals, and who pays for a side that does not read."""
+
+import asyncio
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.support.async_client import AsyncClient
+from tests.support.web_stage import web_staged
+
+PATH = "/ws/v2/producer/persistent/t/n/topic"
+
+
+async def echo(request: web.BaseRequest) -> web.StreamResponse:
+    socket = web.WebSocketResponse(max_msg_size=0)
+    await socket.prepare(request)
+    async for message in socket:
+        if message.type is aiohttp.WSMsgType.TEXT and message.data == "bye":
+            await socket.close(code=4321, message=b"as asked")
+        else:
+            await socket.send_bytes(message.data)
+    return socket
+
+
+async def test_messages_pings_and_close_codes_pass_in_both_directions() -> None:
+    async with web_staged() as at:
+        at.broker.answer = echo
+        headers = {"Authorization": "Bearer t", "X-Original-Principal": "admin"}
+        async with at.client.ws_connect(at.url + PATH, headers=headers, max_msg_size=0) as socket:
+            for size in (1, 1000, 1_000_000):
+                await socket.send_bytes(b"x" * size)
+                assert await socket.receive_bytes() == b"x" * size
+            assert at.stage.proxy.counters.web.tunnels == 1
+            await socket.send_str("bye")
+            assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+            assert socket.close_code == 4321
+        asked = at.broker.asked[0]
+        assert (asked.path, asked.header("Authorization")) == (PATH, "Bearer t")
+        assert asked.header("X-Original-Principal") is None
+        assert asked.header("Host") == f"127.0.0.1:{at.broker.port}"
+        await at.stage.until(lambda: not at.stage.proxy.counters.web.tunnels, "no tunnel left")
+
+
+async def test_a_client_that_is_gone_ends_its_tunnel() -> None:
+    ended = asyncio.Event()
+
+    async def watched(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await echo(request)
+        finally:
+            ended.set()
+
+    async with web_staged() as at:
+        at.broker.answer = watched
+        socket = await at.client.ws_connect(at.url + PATH)
+        assert socket._response.connection is not None
+        assert socket._response.connection.transport is not None
+        socket._response.connection.transport.abort()
+        async with asyncio.timeout(20):
+            await ended.wait()
+
+
+async def test_a_broker_that_is_gone_ends_the_tunnel() -> None:
+    async def cut(request: web.BaseRequest) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        assert request.transport is not None
+        request.transport.abort()
+        return socket
+
+    async with web_staged() as at:
+        at.broker.answer = cut
+        async with at.client.ws_connect(at.url + PATH) as socket:
+            await socket.send_bytes(b"x")
+            assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+
+
+async def test_a_silent_tunnel_ends() -> None:
+    async with web_staged(httpProxyTimeout=100) as at:
+        at.broker.answer = echo
+        async with at.client.ws_connect(at.url + PATH) as socket:
+            await socket.send_bytes(b"x")
+            assert (await socket.receive()).data == b"x"
+            assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+
+
+async def test_a_broker_that_refuses_is_passed_on_as_its_status() -> None:
+    async def refuse(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=403, text="no")
+
+    async with web_staged() as at:
+        at.broker.answer = refuse
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+            await at.client.ws_connect(at.url + PATH)
+
+
+async def test_a_client_that_does_not_read_stops_the_broker() -> None:
+    sent = 0
+
+    async def flood(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
+        socket = web.WebSocketResponse(compress=False)
+        await socket.prepare(request)
+        while True:
+            await socket.send_bytes(b"x" * 100_000)
+            sent += 100_000
+
+    async with web_staged() as at:
+        at.broker.answer = flood
+        client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096)
+        at.stage.clients.append(client)
+        head = f"GET {PATH} HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        await client.send((head + key).encode())
+        assert (await client.receive(12)) == b"HTTP/1.1 101"
+        await stands_still(lambda: sent)
+        # What the kernel's buffers of both connections may hold, and the windows.
+        assert 0 < sent < 20_000_000
+
+
+async def stands_still(reading: Callable[[], int]) -> None:
+    """Wait until `reading` gives the same number for a while."""
+    last, same = -1, 0
+    async with asyncio.timeout(20):
+        while same < 50:
+            await asyncio.sleep(0.005)
+            now = reading()
+            last, same = now, same + 1 if now == last else 0

@@ -1,0 +1,73 @@
+"""Own a web service that answers as a test says, and remembers what it was asked.
+
+Rule: what is answered is a coroutine of the test; the server adds nothing, decodes nothing and knows no proxy.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Asked:
+    """One request as it came."""
+
+    method: str
+    path: str
+    headers: list[tuple[str, str]]
+
+    def header(self, name: str) -> str | None:
+        """Give the only header of a name."""
+        found = [value for known, value in self.headers if known.lower() == name.lower()]
+        assert len(found) < 2, found
+        return found[0] if found else None
+
+
+@dataclass
+class FakeWebBroker:
+    """A running server; `answer` may be replaced at any time."""
+
+    answer: Answer
+    port: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    connections: int = 0
+
+    @property
+    def url(self) -> str:
+        """Give its base URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        self.asked.append(Asked(request.method, request.raw_path, list(request.headers.items())))
+        return await self.answer(request)
+
+
+async def fine(_: web.BaseRequest) -> web.StreamResponse:
+    """Answer with a small document."""
+    return web.Response(body=b'["ok"]', content_type="application/json")
+
+
+@asynccontextmanager
+async def fake_web_broker(answer: Answer = fine, port: int = 0) -> AsyncIterator[FakeWebBroker]:
+    """Serve until the block ends."""
+    broker = FakeWebBroker(answer)
+    server = web.Server(broker.handle, handler_cancellation=True, access_log=None, auto_decompress=False)
+
+    def connection() -> asyncio.Protocol:
+        broker.connections += 1
+        return server()
+
+    listening = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", port)
+    broker.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield broker
+    finally:
+        listening.close()
+        await server.shutdown(0.1)
+        await listening.wait_closed()
