@@ -21,7 +21,8 @@ import trustme
 import uvloop
 
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import TlsShared, TlsTransport
+from proxy.tls.shared import TlsShared
+from proxy.tls.transport import TlsTransport
 from proxy.turns import Turns
 
 KINDS: Final = ("ours", "uvloop")

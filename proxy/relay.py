@@ -63,10 +63,13 @@ class RelayEnd(Endpoint):
         self._bulk = nbytes >= self.busy_bytes
         peer.transport.write(place[:nbytes])
         if peer._writable is not True:
-            self._bulk = False
-            if not peer.sealed:
-                self._shared.surrender(place)
-            self.pause_reading()
+            self._wait_for_peer(place)
+
+    def _wait_for_peer(self, place: memoryview) -> None:
+        self._bulk = False
+        if not self.peer.sealed:
+            self._shared.surrender(place)
+        self.pause_reading()
 
     def pass_first(self, data: bytes) -> None:
         """Pass on what came behind this side's handshake."""

@@ -10,7 +10,7 @@ from proxy.hangup import HangupWatcher
 from proxy.log import Logger
 from proxy.pump import Pump
 from proxy.tls.files import TlsFiles
-from proxy.tls.transport import TlsShared
+from proxy.tls.shared import TlsShared
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 

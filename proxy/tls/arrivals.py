@@ -19,7 +19,8 @@ from proxy.errors import DisconnectCause
 from proxy.log import LinePace, Logger
 from proxy.tasks import TaskScope
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import TlsShared, TlsTransport
+from proxy.tls.shared import TlsShared
+from proxy.tls.transport import TlsTransport
 
 # More than a handshake takes over a slow line.
 PLACE_SECONDS: Final = 1.0

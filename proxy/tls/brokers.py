@@ -9,7 +9,8 @@ from typing import TypeVar
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import TlsShared, TlsTransport
+from proxy.tls.shared import TlsShared
+from proxy.tls.transport import TlsTransport
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 

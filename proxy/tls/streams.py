@@ -6,7 +6,8 @@ import ssl
 from collections.abc import Callable
 
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import TlsShared, TlsTransport
+from proxy.tls.shared import TlsShared
+from proxy.tls.transport import TlsTransport
 from proxy.transport import SharedReadBuffer
 
 

@@ -20,7 +20,8 @@ import trustme
 from proxy.errors import DisconnectCause
 from proxy.tasks import TaskScope
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import TlsShared, TlsTransport
+from proxy.tls.shared import TlsShared
+from proxy.tls.transport import TlsTransport
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from tests.support import proxy_under_test

@@ -15,7 +15,7 @@ from proxy.errors import BrokerUnavailable, DisconnectCause
 from proxy.target import BrokerAddress
 from proxy.tasks import TaskScope
 from proxy.tls.brokers import BrokerTls
-from proxy.tls.transport import TlsShared
+from proxy.tls.shared import TlsShared
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from tests.support.async_client import LOOPBACK

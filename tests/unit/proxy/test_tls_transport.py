@@ -17,7 +17,8 @@ from proxy.hangup import HangupWatcher
 from proxy.list_bodies import LeavingBody, PagedBody, SlabBody
 from proxy.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
 from proxy.tls.failures import TlsFailed
-from proxy.tls.transport import RECORD_BYTES, TlsShared, TlsTransport
+from proxy.tls.shared import RECORD_BYTES, TlsShared
+from proxy.tls.transport import TlsTransport
 from proxy.transport import SMALL_READ_BYTES, SharedReadBuffer
 from proxy.turns import Turns
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
