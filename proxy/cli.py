@@ -163,11 +163,11 @@ def _check_config(options: argparse.Namespace) -> int:
     from proxy.start_checks import start_faults
     from proxy.tls.files import check
 
-    faults, expired = start_faults(config), list[str]()
+    faults, expired = list(map(str, start_faults(config))), list[str]()
     try:
         expired = check(config)
     except ConfigError as error:
-        faults = [*error.problems, *faults]
+        faults = [*map(str, error.problems), *faults]
     for warning in (*config.warnings, *expired):
         print(f"warning: {warning}", file=sys.stderr)
     for fault in faults:

@@ -26,6 +26,7 @@ def cross_check(loader: Loader, config: "Config") -> None:
         )  # fmt: skip
     _check_times(loader, config)
     _check_authorization(loader, config)
+    _check_broker_tls(loader, config)
     _check_broker_client(loader, config)
 
 
@@ -68,6 +69,17 @@ def _check_authorization(loader: Loader, config: "Config") -> None:
     if config.authorization_enabled and not config.authentication_enabled:
         expected = f"false, or {ConfigKeys.authentication_enabled.name}=true: who is not authenticated has no role"
         loader.fault(ConfigKeys.authorization_enabled, "true", expected)
+
+
+def _check_broker_tls(loader: Loader, config: "Config") -> None:
+    if not config.tls_enabled_with_broker:
+        return
+    if config.tls_allow_insecure_connection:
+        text = "true: certificates of brokers are not checked, anybody on the way to them may be one"
+        loader.doubt(ConfigKeys.tls_allow_insecure_connection, text)
+    elif not config.tls_hostname_verification_enabled:
+        text = "false: any certificate of a trusted authority passes for any broker's"
+        loader.doubt(ConfigKeys.tls_hostname_verification_enabled, text)
 
 
 def _check_broker_client(loader: Loader, config: "Config") -> None:

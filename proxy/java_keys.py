@@ -131,8 +131,8 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
             "metadataStoreAllowReadOnlyOperations": "false",
             "metadataStoreCacheExpirySeconds": "300",
             "metadataStoreSessionTimeoutMillis": "30000",
-            "zooKeeperCacheExpirySeconds": "300",
-            "zookeeperSessionTimeoutMs": "30000",
+            "zooKeeperCacheExpirySeconds": "-1",
+            "zookeeperSessionTimeoutMs": "-1",
         },
     ),
     **_keys(

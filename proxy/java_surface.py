@@ -43,13 +43,20 @@ JAVA_METRICS: Final[tuple[Parity, ...]] = (
     Parity(
         "OpenTelemetry topic.list.*", "not supported", "scrape /metrics; a collector's Prometheus receiver has the same"
     ),
+    Parity(
+        "OpenTelemetry pulsar.tls.reload",
+        "not supported",
+        "new in 5.0; scrape `pulsar_proxy_tls_reloads_total` by result and `pulsar_proxy_tls_cert_expiry_seconds`",
+    ),
 )
 
 JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
     Parity(
         "GET /status.html",
         "better",
-        "503 while it drains as well, so that a balancer leaves in time; /healthz and /readyz tell life from readiness",
+        "503 while it drains as well, so that a balancer leaves in time; "
+        "/healthz and /readyz tell life from readiness"
+        "; without `statusFilePath` it answers 200, where the Java proxy has no such page and probes of its path get 404",
     ),
     Parity("GET /metrics", "same"),
     Parity(

@@ -1,8 +1,8 @@
 """Hide secrets in what people and machines are shown: values of keys, log lines about them, error messages.
 
 Rule: a key that is declared secret is hidden whole; in any other value what looks like a credential is hidden: user
-and password in a URL, and keys or tokens that are given in the value itself instead of a file. What is hidden is found in
-the whole value: its parts, split at commas, may each hold half a password that no pattern knows.
+and password in a URL, and keys or tokens that are given in the value itself instead of a file. What is hidden is found
+in the whole value: its parts, split at commas, may each hold half a password that no pattern knows.
 """
 
 import re

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import find_secrets
-from proxy.auth.providers import AuthenticationObserver, Surroundings, build_authenticator
+from proxy.auth.providers import Surroundings, build_authenticator
 from proxy.auth.settings import AuthenticationSettings, authentication_settings
 from proxy.config import Config
+from proxy.counters import AuthenticationCounters
 from proxy.errors import CredentialsUnavailable
 from proxy.log import open_log
 
@@ -28,10 +29,6 @@ class StartFault:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.key}: {self.problem}"
-
-
-class _Deaf(AuthenticationObserver):
-    """Hears of nothing, since nobody comes."""
 
 
 def start_faults(config: Config) -> list[StartFault]:
@@ -64,9 +61,10 @@ def missing_secret(config: Config) -> SettingFault | None:
 def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:
     """Try each provider alone: together only the first fault would be told."""
     loop = asyncio.new_event_loop()
-    around = Surroundings(loop, time.time, _Deaf(), open_log("error", "json"), lambda error: None)
+    around = Surroundings(loop, time.time, AuthenticationCounters(), open_log("error", "json"), lambda error: None)
+    alone: list[tuple[str, ...]] = [(name,) for name in settings.providers] or [()]
     try:
-        for providers in [(name,) for name in settings.providers] or [()]:
+        for providers in alone:
             try:
                 build_authenticator(replace(settings, providers=providers), around)
             except SettingFault as fault:

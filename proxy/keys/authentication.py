@@ -72,7 +72,8 @@ class AuthenticationKeys:
     )  # fmt: skip
     token_audience = Key(
         "tokenAudience", "", text(), since="pulsar", section=AUTHENTICATION,
-        doc="What that claim must hold.",
+        doc="What that claim must hold; needs tokenAudienceClaim.",
+        better="refused without tokenAudienceClaim; the Java proxy passes over it and takes tokens for anybody",
     )  # fmt: skip
     token_allowed_clock_skew_seconds = Key(
         "tokenAllowedClockSkewSeconds", 0, whole(0, DAY_SECONDS),

@@ -62,7 +62,8 @@ class HttpKeys:
     )  # fmt: skip
     metrics_servlet_timeout_ms = Key(
         "metricsServletTimeoutMs", 30_000, whole(1, HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
-        doc="Time for writing /metrics.",
+        doc="Accepted; metrics are rendered at once, so it never fires.",
+        better="accepted, but metrics are rendered at once, so it never fires",
     )  # fmt: skip
     http_lookup_ports = Key(
         "httpLookupPorts", (), port_numbers(), section=HTTP,

@@ -23,6 +23,7 @@ class TlsKeys:
     tls_require_trusted_client_cert_on_connect = Key(
         "tlsRequireTrustedClientCertOnConnect", False, boolean(), since="pulsar", section=TLS,
         doc="Refuse clients without a certificate from tlsTrustCertsFilePath.",
+        less="together with tlsAllowInsecureConnection, which is refused: what nobody checks proves nothing",
     )  # fmt: skip
     tls_protocols = Key(
         "tlsProtocols", (), words(), since="pulsar", section=TLS,
@@ -60,7 +61,8 @@ class TlsKeys:
     )  # fmt: skip
     tls_allow_insecure_connection = Key(
         "tlsAllowInsecureConnection", False, boolean(), since="pulsar", section=TLS,
-        doc="Take certificates of brokers and clients from any authority, for tests only.",
+        doc="Take certificates of brokers from any authority and for any host, ask clients for none. For tests only.",
+        less="certificates of clients that nobody has checked: they are not asked for, so provider tls refuses them",
     )  # fmt: skip
     broker_client_trust_certs_file_path = Key(
         "brokerClientTrustCertsFilePath", "", text(), since="pulsar", section=TLS,

@@ -63,14 +63,29 @@ async def test_no_secret_is_in_the_log_on_a_page_or_in_an_answer(
         shown = (await pages(proxy)).decode()
         for arguments in (("top", "--once"), ("top", "--once", "--json"), ("config",), ("config", "--json")):
             shown += said(capsys, proxy, *arguments)
-        proxy.config.write_text(text + f"tlsEnabledWithKeyStore=token:{SECRET}\nservicePort=data:{SECRET}\n")
+        proxy.config.write_text(
+            text + f"tlsEnabledWithKeyStore=token:{SECRET}\nservicePort=data:{SECRET}\n"
+            f"brokerWebServiceURL=http://me:{SECRET}@b\nbrokerProxyAllowedTargetPorts=6650,http://{SECRET}@b\n"
+        )
         os.kill(proxy.child.pid, signal.SIGHUP)
-        await eventually(lambda: proxy.said("configuration fault") == 2, "faults")
+        await eventually(lambda: proxy.said("configuration fault") == 4, "faults")
         os.kill(proxy.child.pid, signal.SIGTERM)
         assert await proxy.exit_code() == 0
         assert "(hidden)" in shown
         assert SECRET not in shown
         assert SECRET not in proxy.log.read_text()
+
+
+async def test_a_token_that_is_not_there_yet_is_told_at_the_start_by_its_key(tmp_path: Path) -> None:
+    keys = {
+        "brokerClientAuthenticationPlugin": "token",
+        "brokerClientAuthenticationParameters": f"file://{tmp_path}/token",
+    }
+    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        (line,) = proxy.lines("brokers will refuse this proxy: it has no credentials")
+        assert line["level"] == "warning"
+        assert line["key"] == "brokerClientAuthenticationParameters"
+        assert line["detail"] == f"{tmp_path}/token: no such file or directory"
 
 
 async def test_the_check_of_a_configuration_tells_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from proxy.config import Config
 from proxy.version import VERSION
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"
+SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +85,9 @@ class TestCheckConfig:
                 ["default: tokenAudienceClaim: expected a value"],
             ),
             (
-                "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderSasl,basic,openid",
+                f"authenticationProviders={SASL},basic,openid",
                 [
-                    "2: authenticationProviders: got 'org.apache.pulsar.broker.authentication.AuthenticationProviderSasl'",
+                    f"2: authenticationProviders: got '{SASL}'",
                     "default: basicAuthConf: expected a file of htpasswd",
                     "default: openIDAllowedTokenIssuers: ",
                 ],

@@ -106,6 +106,14 @@ class TestSources:
         assert (warning.key, warning.line) == ("webServicePort", 2)
         assert "/readyz" in warning.text
 
+    def test_tls_to_brokers_that_proves_nothing_is_warned_about(self, tmp_path: Path) -> None:
+        tls = "tlsEnabledWithBroker=true\nbrokerServiceURLTLS=pulsar+ssl://b\n"
+        assert load(tls, tmp_path).warnings == ()
+        for key, value in (("tlsHostnameVerificationEnabled", "false"), ("tlsAllowInsecureConnection", "true")):
+            (warning,) = load(f"{tls}{key}={value}\n", tmp_path).warnings
+            assert (warning.key, warning.line) == (key, 4)
+            assert load(f"{key}={value}\n", tmp_path).warnings == ()
+
     def test_origin_refuses_a_name_that_is_no_key(self) -> None:
         with pytest.raises(KeyError):
             Config.load(overrides=BROKER).origin("nonsense")

@@ -1,5 +1,6 @@
 """Secrets, wherever a value of the configuration is shown."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,13 +110,14 @@ def test_no_text_about_any_key_holds_a_password_that_was_written_into_it(
     values = dict.fromkeys(names, value)
     path = tmp_path / "proxy.conf"
     path.write_text("httpReverseProxy.x.path=/x\nlogLevel=loud\n" + "".join(f"{name}={value}\n" for name in names))
-    told = []
-    for load in (
+    told: list[str] = []
+    loads: tuple[Callable[[], Config], ...] = (
         lambda: Config.load(path),
         lambda: Config.load(None, {f"PULSAR_PREFIX_{name}": value for name in names}),
         lambda: Config.load(overrides={"logLevel": "loud"} | values),
         lambda: Config.load(overrides=BROKER).replace(values),
-    ):
+    )
+    for load in loads:
         with pytest.raises(ConfigError) as caught:
             load()
         told += [*map(str, caught.value.problems), *map(str, caught.value.warnings)]
