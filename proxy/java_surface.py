@@ -56,7 +56,7 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
         "better",
         "503 while it drains as well, so that a balancer leaves in time; "
         "/healthz and /readyz tell life from readiness"
-        "; without `statusFilePath` it answers 200, where the Java proxy has no such page and probes of its path get 404",
+        "; without `statusFilePath` it answers 200, where the Java proxy has no such page and its path gets 404",
     ),
     Parity("GET /metrics", "same"),
     Parity(
