@@ -99,7 +99,7 @@ async def test_who_finds_too_many_waiting_is_told_to_come_again() -> None:
 async def test_large_credentials_that_wait_take_no_more_memory_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer_keys, "MOST_WAITING", 1000)
     async with hung() as issuer, staged(**keys(issuer)) as stage:
-        large = issuer.token(padding="." * 40_000)
+        large = issuer.token(padding="." * 20_000)
         fit = issuer_keys.MOST_WAITING_BYTES // len(large)
         strangers = await crowd(stage, fit + 5, presenting(large.decode()))
         await stage.until(lambda: stage.caused("authentication_failed") == 5, "five who are told to come again")
