@@ -223,17 +223,18 @@ class Site:
     async def _pass_on(
         self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, destination: Destination
     ) -> web.StreamResponse:
-        self._gate.enter()
-        self._counters.web.in_work = self._gate.in_work
-        try:
-            with _Watched(self._hangup, request):
-                client = await self._client(request, judge=True)
+        with _Watched(self._hangup, request):
+            # Before the gate: whoever is nobody yet must hold no place of those who are known.
+            client = await self._client(request, judge=True)
+            self._gate.enter()
+            self._counters.web.in_work = self._gate.in_work
+            try:
                 if self._tunnels is not None and self._tunnels.asked_for(request):
                     return await self._tunnels.serve(request, client, destination)
                 return await reverse_proxy.serve(request, client, destination)
-        finally:
-            self._gate.leave()
-            self._counters.web.in_work = self._gate.in_work
+            finally:
+                self._gate.leave()
+                self._counters.web.in_work = self._gate.in_work
 
     def _refusal(self, request: web.BaseRequest, refused: HttpRefused) -> web.StreamResponse:
         self._counters.web.request_refused(refused.kind)
