@@ -130,6 +130,20 @@ async def test_changed_password_is_asked_for_at_once(tmp_path: Path) -> None:
     await doorman.authenticator.close()
 
 
+async def test_changed_password_of_any_user_is_asked_for_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"bob:{SHA1}\nalice:{SHA1}\n")
+    doorman = Doorman(AuthenticationSettings(("basic",), basic_conf=str(path)))
+    await doorman.admits("basic", b"alice:secret")
+    # Nothing is new about the first in the file.
+    path.write_text(f"bob:{SHA1}\nalice:{OPENSSL_APR1}\n")
+    (file,) = doorman.authenticator._providers[0].files
+    assert await file.look()
+    await doorman.refuses("basic", b"alice:secret")
+    await doorman.admits("basic", b"alice:sesame")
+    await doorman.authenticator.close()
+
+
 async def test_storm_of_logins_neither_blocks_the_loop_nor_waits_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = SlowChecks(monkeypatch)
     monkeypatch.setattr(basic, "MOST_WAITING", 10)
