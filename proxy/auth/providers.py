@@ -18,6 +18,7 @@ from proxy.auth.roles import is_role
 from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.sources import Watched
 from proxy.log import Logger
+from proxy.secrets import masked
 from proxy.tasks import TaskScope
 
 LOOK_SECONDS: Final = 1.0
@@ -189,7 +190,7 @@ def build_authenticator(settings: AuthenticationSettings, around: Surroundings) 
 def _short_name(name: str) -> str:
     short = _NAMES.get(name, name)
     if short not in _NAMES.values():
-        raise SettingFault("authenticationProviders", f"got {name!r}, supported are {_expected()}")
+        raise SettingFault("authenticationProviders", f"got {masked(name)!r}, supported are {_expected()}")
     return short
 
 

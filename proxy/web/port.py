@@ -72,7 +72,7 @@ class WebParts:
 
 
 class WebPort:
-    """The running web server: `port`, and `tls_port` (None if there is none)."""
+    """The running web server: `port`, and `tls_port` (each None if there is none)."""
 
     def __init__(self, parts: WebParts) -> None:
         self._parts = parts
@@ -84,11 +84,11 @@ class WebPort:
         self._client: aiohttp.ClientSession | None = None
         self._services: ProxyServices | None = None
         self._site: Site | None = None
-        self.port = 0
+        self.port: int | None = None
         self.tls_port: int | None = None
 
     async def start(self) -> None:
-        """Listen on `webServicePort`, and `webServicePortTls`; raises OSError if one cannot be had."""
+        """Listen on `webServicePort` and `webServicePortTls`, if set; raises OSError if one cannot be had."""
         from proxy.web.server import Site
 
         parts, config = self._parts, self._parts.config
@@ -102,7 +102,8 @@ class WebPort:
         )  # fmt: skip
         self._server = self._site.server()
         try:
-            self.port = self._listen(self._server, config.web_service_port, "webServicePort", None)
+            if config.web_service_port is not None:
+                self.port = self._listen(self._server, config.web_service_port, "webServicePort", None)
             if config.web_service_port_tls is not None and parts.tls_server is not None:
                 port = config.web_service_port_tls
                 self.tls_port = self._listen(self._server, port, "webServicePortTls", parts.tls_server)
