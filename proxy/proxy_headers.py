@@ -20,7 +20,8 @@ from proxy.tasks import TaskScope
 
 PEEK_BYTES: Final = 512
 
-Admit = Callable[[socket.socket, str, ProxyHeader | None], None]
+# The last is the loop's time when it was accepted: one clock runs from there to CONNECT.
+Admit = Callable[[socket.socket, str, ProxyHeader | None, float], None]
 
 
 async def read_proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader | None:
@@ -79,16 +80,16 @@ class AwaitedHeaders:
         """Own `accepted`, which came from `address`, until its header is read."""
         self._sockets.add(accepted)
         self._counters.awaited_headers += 1
-        self._scope.start(self._read(accepted, address), partial(self._over, accepted))
+        self._scope.start(self._read(accepted, address, self._loop.time()), partial(self._over, accepted))
 
     async def close(self) -> None:
         """Close all whose header is not read yet."""
         self._scope.cancel()
         await self._scope.emptied()
 
-    async def _read(self, accepted: socket.socket, address: str) -> None:
+    async def _read(self, accepted: socket.socket, address: str, since: float) -> None:
         try:
-            async with asyncio.timeout(self._seconds()):
+            async with asyncio.timeout_at(since + self._seconds()):
                 header = await read_proxy_header(self._loop, accepted)
         except TimeoutError:
             self._lost(DisconnectCause.HANDSHAKE_TIMEOUT, address, "no byte of a header or of a frame")
@@ -98,7 +99,7 @@ class AwaitedHeaders:
             self._counters.disconnected(DisconnectCause.CLIENT_CLOSED)
         else:
             self._sockets.discard(accepted)
-            self._admit(accepted, address, header)
+            self._admit(accepted, address, header, since)
 
     def _over(self, accepted: socket.socket) -> None:
         self._counters.awaited_headers -= 1

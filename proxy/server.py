@@ -132,7 +132,7 @@ class Listener:
     def _take(self, accepted: socket.socket, address: str) -> None:
         accepted.setblocking(False)
         if not self._proxy_headers:
-            self._admit(accepted, address, None)
+            self._admit(accepted, address, None, self._loop.time())
             return
         reason = self._sessions.refusal(None, self._counters.awaited_headers)
         if reason is None:
@@ -140,17 +140,17 @@ class Listener:
         else:
             self._turn_away(accepted, reason)
 
-    def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None) -> None:
-        """Serve a client, or refuse it by what its address is, with a header the one that this says."""
+    def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
+        """Serve a client that is here since then, or refuse it by its address: that of its header if it has one."""
         if header is not None and header.source is not None:
             address = header.source.host
         reason = self._sessions.refusal(address)
         if reason is None and self._tls is not None:
-            self._take_tls(self._tls, accepted, address, header)
+            self._take_tls(self._tls, accepted, address, header, since)
             return
         if reason is None:
             client = self._make_client(address, header)
-            self._sessions.add(client)
+            self._sessions.add(client, since)
             self._scope.start(self._serve(accepted, client))
         else:
             self._turn_away(accepted, reason)
@@ -167,10 +167,12 @@ class Listener:
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))
 
-    def _take_tls(self, arrivals: Arrivals, accepted: socket.socket, address: str, header: ProxyHeader | None) -> None:
+    def _take_tls(
+        self, arrivals: Arrivals, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float
+    ) -> None:
         try:
             self._options.apply(accepted)
-            arrivals.take(accepted, address, header)
+            arrivals.take(accepted, address, header, since)
         except OSError:
             # Reset while it waited in the backlog.
             accepted.close()

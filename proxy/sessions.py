@@ -160,14 +160,14 @@ class Sessions:
             )
         return None
 
-    def add(self, session: ClientConnection | Arrival) -> None:
-        """Count a client that was accepted; its CONNECT must follow soon, its TLS handshake included."""
+    def add(self, session: ClientConnection | Arrival, since: float) -> None:
+        """Count a client accepted at `since`; its CONNECT must follow soon, PROXY header and TLS handshake included."""
         self._counters.new_connections += 1
         self._enroll(session, session.client_address)
-        now = self._handshaking[session] = self._loop.time()
+        self._handshaking[session] = since
         if self._limits.max_age_seconds:
             jitter = AGE_JITTER * random.uniform(-1, 1)
-            self._ages.add(session, now + self._limits.max_age_seconds * (1 + jitter))
+            self._ages.add(session, since + self._limits.max_age_seconds * (1 + jitter))
 
     # --- what connections report ------------------------------------------------------------------
 

@@ -73,8 +73,8 @@ class Arrival:
 class ArrivalBook(Protocol):
     """What is told about arrivals (`proxy.sessions.Sessions`)."""
 
-    def add(self, session: Arrival) -> None:
-        """Count a client that was accepted."""
+    def add(self, session: Arrival, since: float) -> None:
+        """Count a client that was accepted at that time of the loop."""
 
     def ended(self, session: Arrival, cause: DisconnectCause) -> None:
         """Hear that its connection is gone."""
@@ -116,10 +116,10 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._silent) + len(self._begun) + self._taken
 
-    def take(self, sock: socket.socket, address: str, header: ProxyHeader | None = None) -> None:
-        """Own a socket that was just accepted; `header` is what a load balancer said of the client."""
+    def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
+        """Own a socket that was accepted at `since`; `header` is what a load balancer said of the client."""
         arrival = Arrival(self, sock, address, header)
-        self._sessions.add(arrival)
+        self._sessions.add(arrival, since)
         self._silent[sock.fileno()] = arrival
         self._epoll.register(sock.fileno(), _BEGUN)
 

@@ -30,6 +30,7 @@ from proxy.web.pages import PageTable
 from proxy.web.routes import RouteTable
 from proxy.web.settings import WebLimits, response_headers, web_limits, web_targets
 from proxy.web.topic_list_door import TopicListDoor
+from proxy.web.uploads import Uploads
 from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:
@@ -118,11 +119,11 @@ class WebPort:
         listener = HttpListener(
             server,
             parts.counters,
-            limits.max_connections,
+            limits,
             tls=tls,
             proxy_headers=parts.config.web_service_ha_proxy_protocol_enabled,
         )
-        listener.open(parts.config.bind_address, port, key, limits.buffer_bytes)
+        listener.open(parts.config.bind_address, port, key)
         self._listeners.append(listener)
         return listener.port
 
@@ -136,11 +137,13 @@ class WebPort:
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
-        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
+        uploads = Uploads(lambda: parts.writes.limits)
+        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
         door = TopicListDoor(parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop)
         self._services = ProxyServices(
             self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
             parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,
+            uploads,
         )  # fmt: skip
         rules = RedirectRules(targets.urls, parts.validator)
         proxy = ReverseProxy(self._client, targets, rules, self._services)

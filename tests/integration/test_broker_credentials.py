@@ -190,6 +190,19 @@ async def test_a_broker_gets_what_the_client_renews() -> None:
         assert broker.lookups[3] is broker.lookups[0]
 
 
+async def test_a_question_other_than_for_newer_ones_is_about_the_proxy_and_reaches_no_client() -> None:
+    broker = Strict()
+    async with strict(broker, **OWN, **FORWARDING) as held:
+        client = await held.client("alice/1")
+        await client.lookup(TOPIC)
+        await broker.peers[0].send(challenge(b"what about the first"))
+        await held.stage.until(lambda: broker.heard() == [("token", b"mine")], "an answer of the proxy's own")
+        # Nothing has come to the client before this, and its connection is its own still.
+        await client.ping()
+        await client.lookup(TOPIC)
+        assert [seen.original_auth_data for seen in broker.connects] == ["alice/1"]
+
+
 async def test_one_client_answers_for_all_connections_that_wait() -> None:
     broker = Strict()
     async with strict(broker, **OWN, **FORWARDING) as held:

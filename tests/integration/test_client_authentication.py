@@ -1,6 +1,7 @@
 """Who clients are: asked before anything is done for them, asked again in time, and never taken at their own word."""
 
 import base64
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -175,6 +176,19 @@ async def test_credentials_that_cannot_be_kept_are_refused(forwarding: dict[str,
         assert held.judge.asked == []
 
 
+async def test_a_method_s_name_has_a_bound() -> None:
+    async with court() as held:
+        client = await held.stage.client()
+        await client.send(presenting("alice", auth_method_name="m" * 65))
+        error = await refused(client)
+        assert (error.error, "65 characters" in error.message) == (ServerError.AuthenticationError, True)
+        assert held.judge.asked == []
+        longest = await held.stage.client()
+        await longest.send(presenting("alice", auth_method_name="m" * 64))
+        assert (await longest.command()).type == pb.BaseCommand.CONNECTED
+        assert held.judge.asked == [("m" * 64, b"alice")]
+
+
 async def test_large_credentials_are_booked_while_they_are_checked() -> None:
     async with court() as held:
         held.judge.gate.clear()
@@ -242,6 +256,35 @@ async def test_two_principals_never_share_an_answer_or_a_connection(
         assert len({key.principal for key in pool_keys(held)}) == 2
         assert {seen.original_principal for seen in connects(held)} == {first.split("/")[0], second.split("/")[0]}
         assert len({seen.original_auth_data for seen in connects(held)}) == (2 if keys else 1)
+
+
+async def ask_lookup(client: AsyncClient) -> None:
+    await client.lookup(TOPIC)
+
+
+async def ask_partitions(client: AsyncClient) -> None:
+    metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=7)
+    await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata)))
+    await client.answer()
+
+
+async def ask_schema(client: AsyncClient) -> None:
+    schema = pb.CommandGetSchema(request_id=7, topic=TOPIC)
+    await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=schema)))
+    await client.answer()
+
+
+@pytest.mark.parametrize("ask", [ask_lookup, ask_partitions, ask_schema])
+@pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", {}), ("alice/1", "alice/2", FORWARDING)])
+async def test_small_questions_of_two_principals_never_share_a_connection(
+    ask: Callable[[AsyncClient], Awaitable[None]], first: str, second: str, keys: dict[str, Any]
+) -> None:
+    async with court(**keys) as held:
+        for data in (first, second, first, second):
+            await ask(await held.client(data))
+        # The broker judges by its connection's CONNECT: one each, and no more than that.
+        heard = [(seen.original_principal, seen.original_auth_data) for seen in connects(held)]
+        assert heard == [(data.partition("/")[0], data if keys else "") for data in (first, second)]
 
 
 async def test_equal_requests_of_one_principal_share_an_answer() -> None:

@@ -358,6 +358,29 @@ async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monk
             assert await refused(ways, target) == "target broker isn't available (checkActiveBrokers)"
 
 
+@pytest.mark.parametrize(
+    ("rule", "only", "says"),
+    [
+        ("brokerProxyAllowedIPAddresses", "10.0.0.0/8", "is in brokerProxyAllowedIPAddresses"),
+        ("brokerProxyAllowedHostNames", "elsewhere.test", "is not in brokerProxyAllowedHostNames"),
+        ("brokerProxyAllowedTargetPorts", "1", "is not in brokerProxyAllowedTargetPorts"),
+    ],
+)
+async def test_brokers_of_the_list_are_no_targets_where_the_rules_of_all_targets_exclude_them(
+    monkeypatch: pytest.MonkeyPatch, rule: str, only: str, says: str
+) -> None:
+    Resolver(monkeypatch, "127.0.0.2", "127.0.0.3")
+    async with headless("127.0.0.2", "127.0.0.3", checkActiveBrokers="true", **{rule: only}) as ways:
+        await ways.stage.until(lambda: ways.state("up") == 2, "two brokers")
+        port = ways.ways[0].port
+        # By their name, by an address, and by another name that leads to them.
+        for target in (f"brokers.test:{port}", f"127.0.0.3:{port}", f"broker-1.brokers.test:{port}"):
+            message = await refused(ways, target)
+            assert message.startswith("target broker cannot be validated: ")
+            assert says in message
+        assert not any(way.accepted for way in ways.ways)
+
+
 # --- with TLS -------------------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ _OPENED: Final = (
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )
+_IMAGE_DATA: Final = Path("/pulsar/data")
 _STANDALONE_OPTIONS: Final = ("--no-functions-worker", "-nss", "--advertised-address", "127.0.0.1")
 
 
@@ -130,11 +131,12 @@ def _first_error(output: str) -> str:
     return errors[0]
 
 
-def _write_config(directory: Path, service_port: int, web_port: int, keys: Mapping[str, str]) -> Path:
+def _write_config(directory: Path, service_port: int, web_port: int, packages: Path, keys: Mapping[str, str]) -> Path:
     template = string.Template((_BROKER / "standalone.conf").read_text())
     config = directory / "standalone.conf"
     more = "".join(f"{key}={value}\n" for key, value in keys.items())
-    config.write_text(template.substitute(service_port=service_port, web_port=web_port) + more)
+    filled = template.substitute(service_port=service_port, web_port=web_port, packages=packages)
+    config.write_text(filled + more)
     # The image's user is not ours.
     config.chmod(0o644)
     return config
@@ -154,7 +156,7 @@ def _docker_command(directory: Path, config: Path, kind: Kind) -> list[str]:
     # The host's network: a lookup answers with 127.0.0.1 and the port that the broker itself listens on. As root: the
     # image's user may not read what is the tests' alone.
     command = ["docker", "run", "--rm", "--network", "host", "--user", "0", "-v", f"{config}:{inside}:ro"]
-    command += ["-v", f"{directory / 'data'}:/pulsar/data"]
+    command += ["-v", f"{directory / 'data'}:{_IMAGE_DATA}"]
     if kind.files is not None:
         command += ["-v", f"{kind.files}:{kind.files}:ro"]
     command += ["-e", f"PULSAR_STANDALONE_CONF={inside}", "-e", f"PULSAR_MEM={_JAVA_OPTIONS[0]}"]
@@ -166,7 +168,8 @@ class Standalone:
 
     def __init__(self, directory: Path, by_docker: bool, kind: Kind = DEFAULT) -> None:
         service_port, web_port, bookie_port = free_ports(3)
-        config = _write_config(directory, service_port, web_port, kind.keys)
+        packages = (_IMAGE_DATA if by_docker else directory) / "packages"
+        config = _write_config(directory, service_port, web_port, packages, kind.keys)
         if by_docker:
             command = _docker_command(directory, config, kind)
         else:

@@ -11,25 +11,32 @@ from typing import Any, TypeVar
 import pulsar
 import pytest
 
+from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.harness import check
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import host_and_port, run_proxy
-from tests.pulsar.standalone import Broker, MissingToolError, Standalone
-from tests.pulsar.traffic import traffic
+from tests.pulsar.standalone import DEFAULT, Broker, Kind, MissingToolError, Standalone
+from tests.pulsar.traffic import MESSAGE_BYTES, traffic
 from tests.support.fault_proxy import FaultProxy
+from tests.support.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
 
 T = TypeVar("T")
+TOPIC = "persistent://public/default/topic"
+Connect = pb.CommandLookupTopicResponse.Connect
 
 
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Standalone]:
-    """Give a broker that the test may stop."""
-    directory = tmp_path / "own-broker"
-    directory.mkdir()
+@contextmanager
+def stoppable(
+    directory: Path, kind: Kind = DEFAULT, before: Callable[[Broker], None] = lambda _: None
+) -> Iterator[Standalone]:
+    """Run a broker that the test may stop; `before` is told where it will be."""
+    own = directory / "own-broker"
+    own.mkdir()
     try:
-        broker = Standalone(directory, by_docker=check({}) == "docker")
+        broker = Standalone(own, by_docker=check({}) == "docker", kind=kind)
+        before(broker.broker)
         try:
             broker.start()
             yield broker
@@ -37,6 +44,13 @@ def own_broker(tmp_path: Path) -> Iterator[Standalone]:
             broker.stop()
     except (MissingToolError, ProcessFailedError) as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Standalone]:
+    """Give a broker that the test may stop."""
+    with stoppable(tmp_path) as broker:
+        yield broker
 
 
 @contextmanager
@@ -74,6 +88,10 @@ class Ways:
     def service_url(self) -> str:
         return "pulsar://" + ",".join(way.address for way in self.ways)
 
+    def lead_to(self, broker: Broker) -> None:
+        for way in self.ways:
+            way.target_port = host_and_port(broker.service_url)[1]
+
     def do(self, action: Callable[[], None]) -> None:
         """Do something to a way, on its loop."""
         done: Future[None] = Future()
@@ -86,8 +104,8 @@ class Ways:
         done.result(30)
 
 
-@contextmanager
-def several_ways(broker: Broker) -> Iterator[Ways]:
+@pytest.fixture
+def two_ways() -> Iterator[Ways]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -96,7 +114,7 @@ def several_ways(broker: Broker) -> Iterator[Ways]:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
 
     async def make() -> list[FaultProxy]:
-        return [FaultProxy(host_and_port(broker.service_url)[1]) for _ in range(2)]
+        return [FaultProxy() for _ in range(2)]
 
     ways = on_loop(make())
     try:
@@ -109,19 +127,44 @@ def several_ways(broker: Broker) -> Iterator[Ways]:
         loop.close()
 
 
-def test_a_way_to_the_broker_that_fails_is_not_missed(broker: Broker, namespace: str, tmp_path: Path) -> None:
-    with several_ways(broker) as ways:
-        keys = {"brokerServiceURL": ways.service_url}
-        with (
-            run_proxy(tmp_path, broker, keys) as proxy,
-            clients_of(proxy.service_url) as client,
-            traffic(client, f"persistent://{namespace}/topic") as going,
-        ):
-            for turn, failing in enumerate(ways.ways * 2):
-                ways.do(failing.refuse)
-                # Each of these is looked up anew, and not by the way that fails.
-                with traffic(client, f"persistent://{namespace}/turn-{turn}") as more:
-                    more.go_on()
-                going.go_on()
-                ways.do(failing.listen)
-        assert all(way.accepted for way in ways.ways)
+@pytest.fixture
+def advertised_broker(two_ways: Ways, tmp_path: Path) -> Iterator[Broker]:
+    """Give a broker whose topics are, by its own word, found at the first way: what is relayed goes through that."""
+    listeners = {"advertisedListeners": f"way:{two_ways.ways[0].url}", "internalListenerName": "way"}
+    with stoppable(tmp_path, Kind(keys=listeners), two_ways.lead_to) as standalone:
+        yield standalone.broker
+
+
+# A broker starts here.
+@pytest.mark.timeout(300)
+def test_ways_to_the_broker_that_fail_lose_no_message(
+    two_ways: Ways, advertised_broker: Broker, tmp_path: Path
+) -> None:
+    advertised, other = two_ways.ways
+    with (
+        run_proxy(tmp_path, advertised_broker, {"brokerServiceURL": two_ways.service_url}) as proxy,
+        clients_of(proxy.service_url) as client,
+        WireClient(*host_and_port(proxy.service_url)) as wire,
+        traffic(client, TOPIC) as going,
+    ):
+        wire.connect()
+        for turn in range(2):
+            # The way of all messages fails, while they are on it: topics are still found, by the other one.
+            going.go_on()
+            two_ways.do(advertised.refuse)
+            answer = wire.lookup(f"{TOPIC}-{turn}")
+            assert (answer.response, answer.brokerServiceUrl) == (Connect, advertised.url)
+            assert other.carried
+            two_ways.do(advertised.listen)
+            going.go_on()
+            # The other one fails: that hinders neither messages nor who looks for a topic.
+            two_ways.do(other.refuse)
+            passed = advertised.passed_bytes
+            with traffic(client, f"{TOPIC}-{turn}") as more:
+                more.go_on()
+            going.go_on()
+            assert advertised.passed_bytes - passed > 40 * MESSAGE_BYTES
+            two_ways.do(other.listen)
+            # And all are cut, in the middle of messages.
+            two_ways.do(advertised.cut)
+            going.go_on()

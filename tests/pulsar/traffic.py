@@ -9,6 +9,8 @@ import pulsar
 
 _RECEIVE_MILLIS: Final = 1000
 _PATIENCE_SECONDS: Final = 60.0
+# More than any other command of a connection has.
+MESSAGE_BYTES: Final = 4_000
 
 
 class Traffic:
@@ -69,7 +71,7 @@ class Traffic:
 
     def _send(self) -> None:
         while not self._stop.is_set():
-            self._producer.send(b"%d" % self.sent)
+            self._producer.send(b"%0*d" % (MESSAGE_BYTES, self.sent))
             self.sent += 1
 
     def _receive(self) -> None:

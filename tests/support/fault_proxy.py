@@ -21,14 +21,15 @@ class _Lost(Exception):
 class FaultProxy:
     """Stand at `host:port` in front of the broker at `LOOPBACK:target_port`, which may be set later.
 
-    `accepted` counts connections; `hang_up` closes each new one at once; while `flows` is not set no byte passes, and
-    `delay_seconds` holds each piece back.
+    `accepted` counts connections, `passed_bytes` what went through them; `hang_up` closes each new one at once; while
+    `flows` is not set no byte passes, and `delay_seconds` holds each piece back.
     """
 
     def __init__(self, target_port: int = 0, host: str = LOOPBACK, port: int = 0) -> None:
         self.target_port = target_port
         self.host = host
         self.accepted = 0
+        self.passed_bytes = 0
         self.hang_up = False
         self.delay_seconds = 0.0
         self.flows = asyncio.Event()
@@ -132,6 +133,7 @@ class FaultProxy:
                 if self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
                 await loop.sock_sendall(target.sock, piece)
+                self.passed_bytes += len(piece)
             target.fin()
         except OSError as error:
             raise _Lost from error

@@ -4,12 +4,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.failures import Reason, SettingFault
@@ -47,6 +51,15 @@ def certificate(common_name: str | None) -> bytes:
     issued = trustme.CA().issue_cert("client.example", common_name=common_name)
     found = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
     return found.public_bytes(Encoding.DER)
+
+
+def certificate_of(*subject: tuple[str, str]) -> bytes:
+    """Make one whose subject has these parts, in this order."""
+    oids = {"CN": NameOID.COMMON_NAME, "O": NameOID.ORGANIZATION_NAME, "OU": NameOID.ORGANIZATIONAL_UNIT_NAME}
+    name = x509.Name([x509.NameAttribute(oids[kind], value) for kind, value in subject])
+    key, noon = ec.generate_private_key(ec.SECP256R1()), datetime(2026, 1, 1, tzinfo=UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, noon, noon + timedelta(days=1))
+    return builder.sign(key, SHA256()).public_bytes(Encoding.DER)
 
 
 @pytest.mark.parametrize("name", ["token", PACKAGE + "AuthenticationProviderToken"])
@@ -123,6 +136,15 @@ async def test_without_an_anonymous_role_an_unknown_method_is_refused_and_makes_
 async def test_common_name_of_the_certificate_is_the_role() -> None:
     doorman = Doorman(AuthenticationSettings(("tls",)))
     assert await doorman.admits("tls", b"ignored", certificate("proxy-admin")) == Authenticated("proxy-admin")
+
+
+async def test_of_several_common_names_the_last_in_the_certificate_is_the_role() -> None:
+    doorman = Doorman(AuthenticationSettings(("tls",)))
+    several = certificate_of(("CN", "people"), ("O", "example"), ("CN", "alice"), ("OU", "bob"))
+    assert await doorman.admits("tls", b"", several) == Authenticated("alice")
+    # None of the others steps in for one that cannot be a role.
+    refusal = await doorman.refuses("tls", b"", certificate_of(("CN", "alice"), ("CN", "two\nlines")))
+    assert refusal.reason is Reason.INVALID_CN
 
 
 async def test_client_without_a_usable_certificate_is_refused() -> None:

@@ -85,7 +85,7 @@ class Book:
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
         client = FakeClient(self, address, busy)
-        self.sessions.add(cast(ClientConnection, client))
+        self.sessions.add(cast(ClientConnection, client), self.loop.time())
         return client
 
     def done(self, client: FakeClient) -> None:

@@ -56,9 +56,9 @@ class Calls:
         tls = BrokerTls(loop, shared, lambda: context, self.counters) if with_tls else None
         self.dialer = Dialer(loop, OPTIONS, timeout_seconds, tls)
 
-    async def to(self, listener: socket.socket, host: str = "localhost") -> RecordingEndpoint:
+    async def to(self, listener: socket.socket, host: str = "localhost", pinned: str = "") -> RecordingEndpoint:
         loop = asyncio.get_running_loop()
-        address = BrokerAddress(host, listener.getsockname()[1], tls=True)
+        address = BrokerAddress(host, listener.getsockname()[1], tls=True, address=pinned)
         async with hangup_watcher() as watcher:
             return await self.dialer.connect(
                 address, [LOOPBACK], lambda: RecordingEndpoint(loop, SharedReadBuffer(), watcher)
@@ -98,6 +98,26 @@ def test_the_name_that_was_asked_for_is_checked_not_the_address(loop_factory: Lo
             with pytest.raises(BrokerUnavailable, match=r"TLS handshake: the certificate is refused: .*other\.example"):
                 await calls.to(listener, "other.example")
             assert calls.handshakes("certificate") == 1
+        await scope.emptied()
+
+    run_on(loop_factory, main())
+
+
+@both_loops
+def test_a_broker_that_is_one_address_of_a_name_is_checked_by_the_name(loop_factory: LoopFactory) -> None:
+    async def main() -> None:
+        scope = TaskScope(lambda error: None)
+        with listening() as listener:
+            calls = Calls()
+            scope.start(serve(listener, "brokers.example"))
+            endpoint = await calls.to(listener, "brokers.example", pinned=LOOPBACK)
+            assert endpoint.sealed
+            endpoint.abort(DisconnectCause.SHUTDOWN)
+            await eventually(lambda: endpoint.transport is None)
+            # Whoever holds the address is not yet who is meant.
+            scope.start(serve(listener, LOOPBACK))
+            with pytest.raises(BrokerUnavailable, match=r"the certificate is refused: .*brokers\.example"):
+                await calls.to(listener, "brokers.example", pinned=LOOPBACK)
         await scope.emptied()
 
     run_on(loop_factory, main())
