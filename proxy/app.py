@@ -85,7 +85,7 @@ class Proxy:
 
     @property
     def port(self) -> int:
-        """Give the port for clients; 0 until it is open."""
+        """Give the port for clients; 0 until it is open, or if there is none."""
         return self.doors.port
 
     @property
@@ -94,9 +94,14 @@ class Proxy:
         return self.doors.tls_port
 
     @property
+    def client_port(self) -> int:
+        """Give the port that names this proxy: the plain one, else that with TLS."""
+        return self.port or self.tls_port
+
+    @property
     def web_port(self) -> int:
-        """Give the web server's port; 0 until it is started."""
-        return 0 if self.web is None else self.web.port
+        """Give the web server's port; 0 until it is started, or if there is none."""
+        return 0 if self.web is None else self.web.port or 0
 
     async def start(self) -> None:
         """Listen on all ports; raises OSError if one of them cannot be had."""
@@ -107,21 +112,34 @@ class Proxy:
         self.identities.start()
         self.broker_side.brokers.start()
         self.readiness.listening = True
-        self.log.info("listening for clients", host=config.bind_address, port=self.port, version=VERSION)
-        if self.tls_port:
-            self.log.info("listening for clients with tls", host=config.bind_address, tls_port=self.tls_port)
+        self._tell_ports()
         self._control = await open_control(
             self.loop,
             config.control_socket_path,
-            self.port,
+            self.client_port,
             self.live.answers(),
             self.log,
             lambda error: self.counters.internal_error(error, "control"),
         )
-        metrics = ProxyMetrics(config.cluster_name, self.metric_sources)
-        self.web = await start_web(self._web_parts(metrics.render))
-        self.log.info("listening for http", host=config.bind_address, web_port=self.web.port)
+        if config.has_web_port:
+            await self._start_web()
         self.note_budget()
+
+    def _tell_ports(self) -> None:
+        host = self.config.bind_address
+        if self.port:
+            self.log.info("listening for clients", host=host, port=self.port, version=VERSION)
+        if self.tls_port:
+            self.log.info("listening for clients with tls", host=host, tls_port=self.tls_port, version=VERSION)
+
+    async def _start_web(self) -> None:
+        host = self.config.bind_address
+        metrics = ProxyMetrics(self.config.cluster_name, self.metric_sources)
+        self.web = await start_web(self._web_parts(metrics.render))
+        if self.web.port is not None:
+            self.log.info("listening for http", host=host, web_port=self.web.port)
+        if self.web.tls_port is not None:
+            self.log.info("listening for https", host=host, web_tls_port=self.web.tls_port)
 
     def enter(self, phase: Phase, *, ready: bool) -> None:
         """Hear how far the end of the proxy is, and whether readiness probes are still to succeed."""
@@ -212,7 +230,7 @@ class Proxy:
                 state=self.phase,
                 brokers=self.broker_side.brokers.shown(),
                 uptime_seconds=self.loop.time() - self._started_at,
-                port=self.port,
+                port=self.client_port,
             )
         )
 
@@ -284,6 +302,7 @@ class Proxy:
                 advertised=config.advertised_address,
                 loopback=is_loopback(config.bind_address),
                 tls_to_brokers=config.tls_enabled_with_broker,
+                plain_ports=config.service_port is not None,
                 tls_ports=config.service_port_tls is not None,
             ),
             guard=Guard(clients) if clients is not None else None,

@@ -64,6 +64,8 @@ def worst_case(config: Config) -> Iterator[BudgetLine]:
 
 
 def _web(config: Config) -> Iterator[BudgetLine]:
+    if not config.has_web_port:
+        return
     connections, buffer_bytes = config.max_http_server_connections, config.http_output_buffer_size
     kernel_bytes = WEB_KERNEL_BUFFERS * buffer_bytes
     at_rest = WEB_CONNECTION_BYTES + 2 * config.http_max_request_header_size

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from proxy.config import Config, ConfigError
+from proxy.secrets import masked
 from proxy.version import VERSION
 
 BAD_CONFIG = 2
@@ -109,7 +110,7 @@ def _overrides(settings: Sequence[str]) -> Mapping[str, str]:
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator:
-            print(f"error: --set: got {setting!r}, expected KEY=VALUE", file=sys.stderr)
+            print(f"error: --set: got {masked(setting)!r}, expected KEY=VALUE", file=sys.stderr)
             raise SystemExit(BAD_CONFIG)
         overrides[key.strip()] = value.strip()
     return overrides
@@ -155,15 +156,24 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    from proxy.tls.files import check
-
     try:
         config = _load(options)
-        expired = check(config)
     except ConfigError as error:
         return _report(error)
+    from proxy.start_checks import start_faults
+    from proxy.tls.files import check
+
+    faults, expired = start_faults(config), list[str]()
+    try:
+        expired = check(config)
+    except ConfigError as error:
+        faults = [*error.problems, *faults]
     for warning in (*config.warnings, *expired):
         print(f"warning: {warning}", file=sys.stderr)
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    if faults:
+        return BAD_CONFIG
     print("configuration is valid")
     return 0
 

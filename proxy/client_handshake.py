@@ -11,7 +11,7 @@ from protocol.errors import ServerError
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, State
-from proxy.auth.client_authentication import ClientAuthentication, presented_by
+from proxy.auth.client_authentication import ClientAuthentication, code_of, presented_by
 from proxy.auth.client_credentials import ClientCredentials
 from proxy.auth.identity import AuthenticationFailed
 from proxy.client_refresh import ClientRefresh
@@ -98,7 +98,7 @@ class ClientHandshake:
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
             message = f"failed to authenticate: {failure}"
-            self._refuse(ServerError.AuthenticationError, message, DisconnectCause.AUTHENTICATION_FAILED)
+            self._refuse(code_of(failure), message, DisconnectCause.AUTHENTICATION_FAILED)
             return
         forward = authentication.settings.forward
         renewable = connect.feature_flags.supports_auth_refresh

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from protocol import commands
-from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.client_authentication import ClientAuthentication
+from proxy.auth.client_authentication import ClientAuthentication, code_of
 from proxy.auth.client_credentials import ClientCredentials, Look
 from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
 from proxy.errors import ConnectionClosed, DisconnectCause
@@ -110,7 +109,7 @@ class ClientRefresh:
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
             message = f"failed to authenticate: {failure}"
-            client.output.send(commands.error(commands.REQUEST_ID_NONE, ServerError.AuthenticationError, message))
+            client.output.send(commands.error(commands.REQUEST_ID_NONE, code_of(failure), message))
             client.close(DisconnectCause.AUTHENTICATION_FAILED)
             return
         authentication.holders.remove(before, self)

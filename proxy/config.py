@@ -23,6 +23,7 @@ from proxy.config_sources import (
     ReverseProxy,
     Setting,
 )
+from proxy.secrets import masked
 
 __all__ = ["Config", "ConfigError", "ConfigProblem", "ConfigWarning", "Origin", "ReverseProxy"]
 
@@ -72,7 +73,8 @@ class Config(ConfigKeys):
         dynamic = {key.name for key in self.keys() if key.dynamic}
         for name, text in changes.items():
             if name in loader.keys and name not in dynamic:
-                loader.problem(_LIVE, None, name, f"a change to {text!r}", "a restart: this key is not dynamic")
+                shown = repr(loader.keys[name].shown_text(text))
+                loader.problem(_LIVE, None, name, f"a change to {shown}", "a restart: this key is not dynamic")
             else:
                 loader.take_known(Setting(name, text, "live", _LIVE))
         return self._build(loader)
@@ -125,15 +127,28 @@ class Config(ConfigKeys):
         return setting.file if setting.line is None else f"{setting.file}:{setting.line}"
 
     def fault(self, name: str, got: str, expected: str) -> ConfigProblem:
-        """Describe a fault that only the use of a key's value has shown, with the place where it was set."""
+        """Describe a fault that only the use of a key's value has shown, with the place where it was set.
+
+        What looks like a credential in `got` is hidden.
+        """
         setting = self._settings.get(name)
         place = (setting.file, setting.line) if setting is not None else ("default", None)
-        return ConfigProblem(*place, name, got, expected)
+        return ConfigProblem(*place, name, masked(got), expected)
 
     def items(self) -> Iterator[tuple[Key[Any], str, Origin]]:
         """Yield each key, its value as text (secrets hidden) and where it came from."""
         for key in self.keys():
             yield key, key.shown(getattr(self, key.attribute)), self.origin(key)
+
+    @property
+    def client_port(self) -> int:
+        """The port that names this proxy among others on its machine: the plain one for clients, else that with TLS."""
+        return (self.service_port_tls or 0) if self.service_port is None else self.service_port
+
+    @property
+    def has_web_port(self) -> bool:
+        """Whether there is a web server at all."""
+        return self.web_service_port is not None or self.web_service_port_tls is not None
 
     @property
     def broker_hosts(self) -> tuple[tuple[str, int], ...]:

@@ -25,6 +25,7 @@ def cross_check(loader: Loader, config: "Config") -> None:
             f"at most brokerConnectionsTotal ({config.broker_connections_total})",
         )  # fmt: skip
     _check_times(loader, config)
+    _check_authorization(loader, config)
     _check_broker_client(loader, config)
 
 
@@ -42,6 +43,12 @@ def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
 
 
 def _check_ports(loader: Loader, config: "Config") -> None:
+    if config.service_port is None and config.service_port_tls is None:
+        expected = f"a port here or in {ConfigKeys.service_port_tls.name}: without one no client can come"
+        loader.fault(ConfigKeys.service_port, "nothing", expected)
+    if not config.has_web_port:
+        text = "nothing, and no webServicePortTls: no /readyz, /healthz, /metrics, /status.html and admin API anywhere"
+        loader.doubt(ConfigKeys.web_service_port, text)
     taken: dict[int, str] = {}
     for key in (
         ConfigKeys.service_port,
@@ -54,6 +61,13 @@ def _check_ports(loader: Loader, config: "Config") -> None:
             loader.fault(key, str(port), f"a port other than {taken[port]}")
         elif port:
             taken[port] = key.name
+
+
+def _check_authorization(loader: Loader, config: "Config") -> None:
+    # Upstream's proxy does not start either: its operator believes that pages are guarded, and nobody has a role.
+    if config.authorization_enabled and not config.authentication_enabled:
+        expected = f"false, or {ConfigKeys.authentication_enabled.name}=true: who is not authenticated has no role"
+        loader.fault(ConfigKeys.authorization_enabled, "true", expected)
 
 
 def _check_broker_client(loader: Loader, config: "Config") -> None:

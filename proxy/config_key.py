@@ -133,7 +133,7 @@ def _whole(text: str, least: int, most: int, expected: str) -> int:
 
 
 def whole_or_blank(least: int, most: int) -> Kind[int | None]:
-    """Whole numbers in a range; blank (None) leaves the choice to the proxy."""
+    """Whole numbers in a range; blank is None: no such port, or a choice left to the proxy."""
     expected = f"a whole number from {least} to {most}, or nothing"
 
     def parse(text: str) -> int | None:
@@ -190,11 +190,16 @@ def host() -> Kind[str]:
     return Kind(expected, parse)
 
 
+def _shown_items(value: str, wrong: list[str]) -> str:
+    """Name the items that are wrong, but none of a value in which something has to be hidden."""
+    return f" (wrong: {', '.join(wrong)})" if masked(value) == value else ""
+
+
 def _listed(expected: str, accepts: Callable[[str], bool]) -> Kind[tuple[str, ...]]:
     def parse(value: str) -> tuple[str, ...]:
         items = tuple(item.strip() for item in value.split(",") if item.strip())
         if wrong := [item for item in items if item != "*" and not accepts(item)]:
-            raise BadValue(f"{expected} (wrong: {', '.join(wrong)})")
+            raise BadValue(expected + _shown_items(value, wrong))
         return items
 
     return Kind(expected, parse, write=",".join)
@@ -239,9 +244,9 @@ def port_numbers() -> Kind[tuple[int, ...]]:
             first, _, last = item.partition("-")
             last = last or first
             if not (first.isascii() and last.isascii() and first.isdigit() and last.isdigit()):
-                raise BadValue(f"{expected} (wrong: {item})")
+                raise BadValue(expected + _shown_items(value, [item]))
             if not 1 <= int(first) <= int(last) <= 65535:
-                raise BadValue(f"{expected} (wrong: {item})")
+                raise BadValue(expected + _shown_items(value, [item]))
             found |= dict.fromkeys(range(int(first), int(last) + 1))
         return tuple(found)
 

@@ -14,7 +14,7 @@ from proxy.conf_file import parse_conf
 from proxy.config_key import BadValue, Key
 from proxy.config_keys import ConfigKeys
 from proxy.environment import PREFIX, settings_of
-from proxy.secrets import shown_of_unknown
+from proxy.secrets import masked, shown_of_unknown
 
 Origin = Literal["default", "file", "env", "flag", "live"]
 
@@ -99,8 +99,8 @@ class Loader:
     # --- what is wrong ------------------------------------------------------------------------------
 
     def problem(self, file: str, line: int | None, key: str, got: str, expected: str) -> None:
-        """Note a fault; they are told together."""
-        self.problems.append(ConfigProblem(file, line, key, got, expected))
+        """Note a fault; they are told together. What looks like a credential in `got` is hidden."""
+        self.problems.append(ConfigProblem(file, line, key, masked(got), expected))
 
     def warn(self, setting: Setting, text: str) -> None:
         """Note what does not stop the proxy."""
@@ -202,7 +202,9 @@ class Loader:
                 values[key.attribute] = key.parse(setting.text)
             except BadValue as error:
                 got = key.shown_text(setting.text) if key.secret else repr(key.shown_text(setting.text))
-                self.problem(setting.file, setting.line, key.name, got, str(error))
+                # The text of an error may name what was wrong; of a secret not even that.
+                expected = key.kind.expected if key.secret else str(error)
+                self.problem(setting.file, setting.line, key.name, got, expected)
         return values
 
     def reverse_proxies(self) -> tuple[ReverseProxy, ...]:

@@ -62,7 +62,7 @@ class Answers:
 def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterator[Path]:
     """Give the places where the socket may be, best first; none if the key says `none`.
 
-    `port` is the one that clients are served on. Without a path in the key: `XDG_RUNTIME_DIR`, then a directory of the
+    `port` is the one that clients are served on (`Config.client_port`). Without a path in the key: `XDG_RUNTIME_DIR`, then a directory of the
     user's own under the temporary one.
     """
     if setting == NO_SOCKET:

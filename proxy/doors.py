@@ -46,7 +46,8 @@ class Doors:
     def open(self) -> None:
         """Listen on the ports of the configuration; raises OSError if one of them cannot be had."""
         config = self._config
-        self.port = self._open(config.service_port, tls=False)
+        if config.service_port is not None:
+            self.port = self._open(config.service_port, tls=False)
         if config.service_port_tls is not None:
             self.tls_port = self._open(config.service_port_tls, tls=True)
 

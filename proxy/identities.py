@@ -19,6 +19,7 @@ from proxy.config import Config
 from proxy.counters import Counters
 from proxy.introductions import Introductions, Versions
 from proxy.log import Logger
+from proxy.start_checks import missing_secret
 from proxy.version import NAME
 
 
@@ -58,6 +59,8 @@ def make_identities(
         config.broker_client_authentication_parameters,
         lambda error: counters.internal_error(error, "broker credentials"),
     )
+    if (missing := missing_secret(config)) is not None:
+        log.warning("brokers will refuse this proxy: it has no credentials", key=missing.key, detail=missing.problem)
     versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
     authenticator, clients = None, None
     if config.authentication_enabled:

@@ -77,6 +77,7 @@ FIELDS = {
     "topic": "Pulsar topic",
     "version": "version of this proxy",
     "web_port": "TCP port of the web server",
+    "web_tls_port": "TCP port of the web server with TLS",
     "where": "part of the proxy",
 }
 

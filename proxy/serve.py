@@ -59,7 +59,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         gc.freeze()
         # A look at everything takes tens of milliseconds with thousands of clients: it is done in quiet moments.
         gc.set_threshold(*GC_THRESHOLDS)
-        manager.ready(f"serving on port {proxy.port}")
+        manager.ready(f"serving on port {proxy.client_port}")
         manager.watch(loop)
         await ending.run()
         await reloader.close()

@@ -50,6 +50,15 @@ class BasicProvider:
         self._proven: OrderedDict[bytes, None] = OrderedDict()
         self._secret = secrets.token_bytes(32)
 
+    def needs_turn(self, data: bytes) -> bool:
+        """Tell whether a password has to be checked: one that was proven before waits behind no guess."""
+        try:
+            user, password = _user_and_password(data)
+        except CredentialsRefused:
+            return False
+        known = self._users.value.get(user)
+        return known is None or not self._is_proven(self._proof(user, password, known))
+
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
         """Check user and password; suspends unless they were proven before. Raises CredentialsRefused."""
         user, password = _user_and_password(data)

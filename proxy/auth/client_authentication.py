@@ -1,4 +1,8 @@
-"""Check the credentials of clients: so many at once, in the order they came, and with an end to every wait.
+"""Check the credentials of clients: with an end to every wait, long work so many at once, in the order they came.
+
+Places are for work of this proxy's own. Who needs none, a token whose key is known or a password that was proven
+before, never stands behind those that do; and who waits for an issuer holds none (`proxy.auth.issuer_keys` bounds
+them): strangers and a silent issuer together keep nobody else out.
 
 Owns the places of the checks under way and the log lines of those that failed; both know a client by its address, and
 neither ever sees more of its credentials than the provider's verdict.
@@ -12,6 +16,7 @@ from typing import Final, Protocol
 
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
+from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
@@ -35,6 +40,9 @@ class CheckSettings:
 
 class RoleFinder(Protocol):
     """Who knows all ways to prove a role (`proxy.auth.providers.Authenticator` does)."""
+
+    def needs_turn(self, method: str, data: bytes) -> bool:
+        """Tell whether the check is long work of this proxy's own, without doing any of it."""
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         """Find the role of a peer that names `method`; raises AuthenticationFailed."""
@@ -65,18 +73,21 @@ class ClientAuthentication:
 
     @property
     def under_way(self) -> int:
-        """Count the checks that run or wait for their turn."""
+        """Count the checks that hold a place or wait for one."""
         return self._turns.held + self._turns.queue_size
 
     async def verify(self, presented: AuthData, certificate: bytes | None) -> Authenticated:
         """Find the role of a client; raises AuthenticationFailed, also when it takes too long."""
         self._check_size(presented)
+        method, data = presented.method, presented.data
         try:
             async with asyncio.timeout(self.settings.verify_seconds):
+                if not self._role_finder.needs_turn(method, data):
+                    return await self._role_finder.authenticate(method, data, certificate)
                 with await self._turns.acquire(1):
-                    return await self._role_finder.authenticate(presented.method, presented.data, certificate)
+                    return await self._role_finder.authenticate(method, data, certificate)
         except TimeoutError:
-            raise AuthenticationFailed("credentials could not be checked in time") from None
+            raise AuthenticationFailed("credentials could not be checked in time", busy=True) from None
 
     def refused(self, client: str, failure: AuthenticationFailed) -> None:
         """Write a line about a client that proved nothing, at most one a second."""
@@ -90,6 +101,11 @@ class ClientAuthentication:
             raise AuthenticationFailed(f"got credentials of {len(presented.data)} bytes, at most {most}{key}")
         if len(presented.method) > MAX_METHOD_CHARS:
             raise AuthenticationFailed(f"got a method name of {len(presented.method)} characters")
+
+
+def code_of(failure: AuthenticationFailed) -> int:
+    """Give the code for the client: one that nobody judged shall come again, and gives up at AuthenticationError."""
+    return ServerError.ServiceNotReady if failure.busy else ServerError.AuthenticationError
 
 
 def presented_by(connect: pb.CommandConnect) -> AuthData:

@@ -37,7 +37,7 @@ class CredentialsRefused(AuthenticationFailed):
     """Credentials that a provider looked at and did not believe; `expired` ones were good once."""
 
     def __init__(self, reason: Reason, message: str, *, expired: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(message, busy=reason is Reason.BUSY)
         self.reason = reason
         self.expired = expired
 

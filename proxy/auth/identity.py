@@ -37,7 +37,14 @@ class Authenticated:
 
 
 class AuthenticationFailed(ProxyError):
-    """Credentials that prove nothing; the text says why and holds no part of them."""
+    """Credentials that prove nothing; the text says why and holds no part of them.
+
+    `busy`: nobody has judged them, the same may pass at another time.
+    """
+
+    def __init__(self, message: str, *, busy: bool = False) -> None:
+        super().__init__(message)
+        self.busy = busy
 
 
 class Provider(Protocol):

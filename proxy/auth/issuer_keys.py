@@ -5,11 +5,14 @@ Rules:
 - Keys in memory are used while they are fresh, asked for again in the background when they are not, and stay in use
   until they expire: an issuer that is down locks nobody out whose key is known.
 - A key id that is not there asks again at most once per `miss_seconds`: made-up ids cannot turn this proxy into a
-  hammer. An issuer that failed is left alone for a second.
+  hammer. An issuer that failed is left alone for a second, then twice as long each time; who comes meanwhile and
+  needs it fails at once.
+- At most `MOST_WAITING` wait for one issuer, with at most `MOST_WAITING_BYTES` of tokens; others are told to come
+  again. Anybody may name an issuer, and what waits holds memory.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +22,11 @@ from proxy.auth.issuer_client import IssuerFault, Keys
 from proxy.auth.settings import CacheRules
 from proxy.auth.verifying_keys import VerifyingKey
 
+# A fleet that connects again at once may wait together; it is memory that must not be anybody's to take.
+MOST_WAITING: Final = 1024
+MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 REST_SECONDS: Final = 1.0
+LONGEST_REST_SECONDS: Final = 10.0
 
 _NO_ANSWER: Final = IssuerFault(Reason.ERROR_RETRIEVING_PROVIDER_METADATA, "the issuer has not answered")
 
@@ -30,6 +37,13 @@ Start = Callable[[Coroutine[Any, Any, None], Callable[[], None]], object]
 class _Held:
     keys: Keys
     since: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    fault: IssuerFault
+    since: float
+    rest_seconds: float
 
 
 class IssuerKeys:
@@ -51,10 +65,15 @@ class IssuerKeys:
         self._monotonic = monotonic
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._questions: dict[str, asyncio.Future[None]] = {}
-        self._failures: dict[str, tuple[float, IssuerFault]] = {}
+        self._failures: dict[str, _Failure] = {}
+        self._waiting: Counter[str] = Counter()
+        self._waiting_bytes: Counter[str] = Counter()
 
-    async def key(self, issuer: str, key_id: str | None) -> VerifyingKey:
-        """Give a key, asking its issuer if need be; does not suspend for a known one. Raises IssuerFault."""
+    async def key(self, issuer: str, key_id: str | None, token_bytes: int) -> VerifyingKey:
+        """Give a key, asking its issuer if need be; does not suspend for a known one. Raises IssuerFault.
+
+        `token_bytes` is what the caller holds meanwhile.
+        """
         if key_id is None:
             raise IssuerFault(Reason.ERROR_RETRIEVING_PUBLIC_KEY, "the token names no key (kid)")
         held = self._fresh(issuer)
@@ -64,17 +83,27 @@ class IssuerKeys:
                 self._ask(issuer)
             return found
         if held is None or self._age(held) >= max(self._rules.miss_seconds, REST_SECONDS):
-            await self._asked(issuer)
+            await self._asked(issuer, token_bytes)
             held = self._fresh(issuer)
             found = held.keys.get(key_id) if held else None
         if found is None:
             raise self._why_not(issuer, held)
         return found
 
-    async def _asked(self, issuer: str) -> None:
-        if issuer in self._questions or not self._rests(issuer):
+    async def _asked(self, issuer: str, token_bytes: int) -> None:
+        if issuer not in self._questions and self._rests(issuer):
+            return
+        size = self._waiting_bytes[issuer] + token_bytes
+        if self._waiting[issuer] >= MOST_WAITING or size > MOST_WAITING_BYTES:
+            raise IssuerFault(Reason.BUSY, "too many wait for the keys of the issuer, try again")
+        self._waiting[issuer] += 1
+        self._waiting_bytes[issuer] += token_bytes
+        try:
             # Not `await` of the future itself: a waiter that is cancelled would cancel it for all.
             await asyncio.wait((self._ask(issuer),))
+        finally:
+            self._waiting[issuer] -= 1
+            self._waiting_bytes[issuer] -= token_bytes
 
     def _ask(self, issuer: str) -> "asyncio.Future[None]":
         question = self._questions.get(issuer)
@@ -85,11 +114,13 @@ class IssuerKeys:
 
     async def _question(self, issuer: str) -> None:
         # Until it is answered it counts as failed: whatever ends it, the next one waits its turn.
-        self._failures[issuer] = (self._monotonic(), _NO_ANSWER)
+        former = self._failures.get(issuer)
+        rest_seconds = min(LONGEST_REST_SECONDS, 2 * former.rest_seconds) if former else REST_SECONDS
+        self._failures[issuer] = _Failure(_NO_ANSWER, self._monotonic(), rest_seconds)
         try:
             keys = await self._fetch(issuer)
         except IssuerFault as fault:
-            self._failures[issuer] = (self._monotonic(), fault)
+            self._failures[issuer] = _Failure(fault, self._monotonic(), rest_seconds)
             return
         self._failures.pop(issuer, None)
         self._held[issuer] = _Held(keys, self._monotonic())
@@ -117,10 +148,10 @@ class IssuerKeys:
 
     def _rests(self, issuer: str) -> bool:
         failure = self._failures.get(issuer)
-        return failure is not None and self._monotonic() - failure[0] < REST_SECONDS
+        return failure is not None and self._monotonic() - failure.since < failure.rest_seconds
 
     def _why_not(self, issuer: str, held: _Held | None) -> IssuerFault:
         failure = self._failures.get(issuer)
         if held is None and failure is not None:
-            return IssuerFault(failure[1].reason, str(failure[1]))
+            return IssuerFault(failure.fault.reason, str(failure.fault))
         return IssuerFault(Reason.ERROR_RETRIEVING_PUBLIC_KEY, "the issuer does not publish the token's key")

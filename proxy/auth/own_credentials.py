@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from proxy.auth.broker_credentials import BrokerCredentials, broker_credentials
-from proxy.auth.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings
+from proxy.auth.broker_credentials import BrokerCredentials, Plain, broker_credentials
+from proxy.auth.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings, read_key
 
 
 def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseException], None]) -> BrokerCredentials:
@@ -26,3 +26,18 @@ def shown_certificate(plugin: str, parameters: str) -> tuple[str, str] | None:
 def check_credentials(plugin: str, parameters: str) -> None:
     """Raise BadParameters if nothing can be made of both keys; files and issuers are not asked."""
     own_credentials(plugin, parameters, lambda _: None)
+
+
+def find_secrets(plugin: str, parameters: str) -> None:
+    """Read the file or the variable that holds the secret; issuers are not asked.
+
+    Raises CredentialsUnavailable if it holds none now, BadParameters.
+    """
+
+    def oauth2(given: Mapping[str, str]) -> BrokerCredentials:
+        read_key(oauth2_settings(given).private_key)
+        return Plain(lambda: None)
+
+    credentials = broker_credentials(plugin, parameters, oauth2)
+    if isinstance(credentials, Plain):
+        credentials.read()

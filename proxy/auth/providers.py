@@ -18,6 +18,7 @@ from proxy.auth.roles import is_role
 from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.sources import Watched
 from proxy.log import Logger
+from proxy.secrets import masked
 from proxy.tasks import TaskScope
 
 LOOK_SECONDS: Final = 1.0
@@ -57,6 +58,9 @@ class RunningProvider(Provider, Protocol):
     @property
     def files(self) -> Sequence[Watched[Any]]:
         """Files that are read again when they change."""
+
+    def needs_turn(self, data: bytes) -> bool:
+        """Tell whether the check is long work of this proxy's own, without doing any of it."""
 
     async def close(self) -> None:
         """Let go of all that is held."""
@@ -108,6 +112,10 @@ class Authenticator:
         for provider in self._providers:
             await provider.close()
 
+    def needs_turn(self, method: str, data: bytes) -> bool:
+        """Tell whether the check is long work of this proxy's own: for passwords that are not known yet."""
+        return any(provider.needs_turn(data) for provider in self._by_method.get(method or NO_METHOD, ()))
+
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         """Find the role of a client by the method and data of its CONNECT; raises CredentialsRefused.
 
@@ -143,9 +151,11 @@ class Authenticator:
         for provider, refusal in zip(providers, refusals, strict=True):
             self._observer.failed(provider.name, method, refusal.reason)
         expired = any(refusal.expired for refusal in refusals)
+        # One that was too busy to judge might have believed.
+        reason = Reason.BUSY if any(refusal.busy for refusal in refusals) else refusals[-1].reason
         if expired:
             self._observer.expired()
-        return CredentialsRefused(refusals[-1].reason, "; ".join(map(str, refusals)), expired=expired)
+        return CredentialsRefused(reason, "; ".join(map(str, refusals)), expired=expired)
 
     async def _watch(self, file: Watched[Any]) -> None:
         while True:
@@ -180,7 +190,7 @@ def build_authenticator(settings: AuthenticationSettings, around: Surroundings) 
 def _short_name(name: str) -> str:
     short = _NAMES.get(name, name)
     if short not in _NAMES.values():
-        raise SettingFault("authenticationProviders", f"got {name!r}, supported are {_expected()}")
+        raise SettingFault("authenticationProviders", f"got {masked(name)!r}, supported are {_expected()}")
     return short
 
 

@@ -46,7 +46,8 @@ class AuthenticationKeys:
     )  # fmt: skip
     max_concurrent_authentications = Key(
         "maxConcurrentAuthentications", 256, whole(1, 100_000), section=AUTHENTICATION, unit="clients",
-        doc="Credentials of clients checked at once; more wait for their turn within handshakeTimeoutMillis.",
+        doc="Passwords of clients in the line of those that are checked; more wait within handshakeTimeoutMillis. "
+        "Tokens, certificates and passwords that were proven before need no place, nor does who waits for an issuer.",
     )  # fmt: skip
     token_secret_key = Key(
         "tokenSecretKey", "", text(), since="pulsar", section=AUTHENTICATION, secret=True,

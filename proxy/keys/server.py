@@ -10,16 +10,16 @@ class ServerKeys:
     """Where the proxy listens and what it is called."""
 
     service_port = Key(
-        "servicePort", 6650, whole(0, 65535), since="pulsar", section=SERVER,
-        doc="Port for Pulsar clients. 0 takes any free port.",
+        "servicePort", 6650, whole_or_blank(0, 65535), since="pulsar", section=SERVER,
+        doc="Port for Pulsar clients. Empty: none, only servicePortTls. 0 takes any free port.",
     )  # fmt: skip
     service_port_tls = Key(
         "servicePortTls", None, whole_or_blank(0, 65535), since="pulsar", section=SERVER,
         doc="Port for Pulsar clients with TLS. Empty: none. 0 takes any free port.",
     )  # fmt: skip
     web_service_port = Key(
-        "webServicePort", 8080, whole(0, 65535), since="pulsar", section=SERVER,
-        doc="Port for the admin API, /metrics, /healthz, /readyz and /status.html. 0 takes any free port.",
+        "webServicePort", 8080, whole_or_blank(0, 65535), since="pulsar", section=SERVER,
+        doc="Port for the admin API, /metrics, /healthz, /readyz and /status.html. Empty: none. 0 takes any free port.",
     )  # fmt: skip
     web_service_port_tls = Key(
         "webServicePortTls", None, whole_or_blank(0, 65535), since="pulsar", section=SERVER,

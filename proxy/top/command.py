@@ -59,7 +59,7 @@ def socket_paths(options: argparse.Namespace, environ: Mapping[str, str]) -> Seq
         return [Path(options.socket)]
     # The one required key says nothing about the socket, so nobody has to give it here.
     config = Config.load(options.config, environ, {Config.broker_service_url.name: "pulsar://unused.invalid"})
-    return list(control_paths(config.control_socket_path, config.service_port, environ))
+    return list(control_paths(config.control_socket_path, config.client_port, environ))
 
 
 def _watch(paths: Sequence[Path], show: Show, interval_seconds: float | None) -> None:

@@ -1,12 +1,15 @@
 """Accept connections of one web port: bounded in number, paced, and their buffers in the kernel kept small.
 
-Rule: a connection beyond `maxHttpServerConnections` is closed at once; what comes before HTTP (PROXY protocol, TLS
-handshake) has a time and counts as a connection.
+Rules: a connection beyond `maxHttpServerConnections` takes the place of the one that has been idle the longest, so that
+who only sits there keeps no probe out; with a request in work on each of them, it is closed at once. What comes before
+HTTP (PROXY protocol, TLS handshake) has a time and counts as a connection.
 """
 
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
@@ -15,6 +18,7 @@ from proxy.errors import DisconnectCause
 from proxy.proxy_headers import read_proxy_header
 from proxy.tasks import TaskScope
 from proxy.tls.streams import TlsStreams
+from proxy.web.settings import WebLimits
 
 if TYPE_CHECKING:
     from proxy.web.server import _Server
@@ -36,7 +40,7 @@ class HttpListener:
         self,
         server: "_Server",
         counters: Counters,
-        most_connections: int,
+        limits: WebLimits,
         *,
         tls: TlsStreams | None = None,
         proxy_headers: bool = False,
@@ -44,16 +48,19 @@ class HttpListener:
         self._loop = asyncio.get_running_loop()
         self._server = server
         self._counters = counters
-        self._most_connections = most_connections
+        self._limits = limits
         self._tls = tls
         self._proxy_headers = proxy_headers
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
+        # Those that are not HTTP yet, oldest first, and what ends each.
+        self._opening: dict[socket.socket, Callable[[], object]] = {}
         self._socket: socket.socket | None = None
         self._resume: asyncio.TimerHandle | None = None
         self.port = 0
 
-    def open(self, host: str, port: int, key: str, buffer_bytes: int) -> None:
+    def open(self, host: str, port: int, key: str) -> None:
         """Listen; raises OSError that names address and key."""
+        buffer_bytes = self._limits.buffer_bytes
         listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -95,16 +102,32 @@ class HttpListener:
                     return
                 continue
             accepted.setblocking(False)
-            if len(self._server.connections) + len(self._scope) >= self._most_connections:
+            if len(self._server.connections) + len(self._scope) >= self._limits.max_connections:
                 self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-                accepted.close()
-                continue
-            self._scope.start(self._serve(accepted, str(address[0])))
+                if not self._make_room():
+                    accepted.close()
+                    continue
+            serving = self._serve(accepted, str(address[0]))
+            self._opening[accepted] = self._scope.start(serving, partial(self._opened, accepted))
+
+    def _opened(self, accepted: socket.socket) -> None:
+        if self._opening.pop(accepted, None) is None:
+            # Ended before it had begun, perhaps.
+            accepted.close()
+
+    def _make_room(self) -> bool:
+        """End a connection on which nothing is in work, if there is one."""
+        if self._server.end_an_idle_one():
+            return True
+        for accepted, cancel in self._opening.items():
+            del self._opening[accepted]
+            cancel()
+            return True
+        return False
 
     async def _serve(self, accepted: socket.socket, address: str) -> None:
         try:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._limits.sockets.apply(accepted)
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 if self._proxy_headers:
                     header = await read_proxy_header(self._loop, accepted)

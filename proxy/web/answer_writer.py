@@ -5,24 +5,21 @@ client too, so that half a list never looks like a whole one.
 """
 
 import fcntl
-import socket
-import struct
 import sys
 import termios
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
+from proxy.web.endings import reset
 from proxy.write_watch import WriteProgress, WriteWatch
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
 
     from aiohttp import StreamReader
     from aiohttp.web import BaseRequest, StreamResponse
-
-_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class AnswerWriter:
@@ -132,11 +129,5 @@ class AnswerWriter:
             return 0
 
     def _reset(self) -> None:
-        """Cut the connection with an RST: what the kernel still has must not linger, nor look like a proper end."""
-        transport, own = self._transport, self._socket
-        if transport is None:
-            return
-        if own is not None:
-            with suppress(OSError):
-                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        transport.abort()
+        if (transport := self._transport) is not None:
+            reset(transport)

@@ -1,7 +1,8 @@
 """The body of a client's request on its way to a broker, and the copy of it that a redirect needs.
 
 Rules: a step is read from the client when the last has left for the broker; the copy is kept only as long as direct
-memory for it is free at once, never waited for, and only up to `httpInputMaxReplayBufferSize`.
+memory for it is free at once, never waited for, and only up to `httpInputMaxReplayBufferSize`; a client that sends
+nothing of it for too long is not waited for any longer.
 """
 
 import asyncio
@@ -15,6 +16,8 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.counters import WebCounters
 from proxy.errors import ProxyError
+from proxy.web.refused import HttpRefused
+from proxy.web.uploads import Server, Upload, Uploads
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
@@ -84,22 +87,31 @@ class ReplayCopy:
 class RequestBody:
     """The body of `request`, which may be begun anew as long as its copy is whole."""
 
-    def __init__(self, request: "BaseRequest", copy: ReplayCopy, counters: WebCounters, step_bytes: int) -> None:
+    def __init__(
+        self, request: "BaseRequest", copy: ReplayCopy, counters: WebCounters, uploads: Uploads, step_bytes: int
+    ) -> None:
         self._request = request
         self._counters = counters
         self._step_bytes = step_bytes
         self._waits_to_go_on = request.headers.get("Expect", "").lower() == "100-continue"
         self._begun = False
         self._sender: asyncio.Task[Any] | None = None
+        self._uploads = uploads
+        self._upload = Upload()
         self.copy = copy
+        self.refusal: HttpRefused | None = None
 
     @property
     def replayable(self) -> bool:
         """Tell whether it may be sent (again)."""
         return not self._begun or self.copy.whole
 
+    def goes_to(self, server: Server) -> None:
+        """Name the server whose connection it is about to hold."""
+        self._upload.server = server
+
     async def send(self, writer: "AbstractStreamWriter") -> None:
-        """Write all of it; raises NotReplayable."""
+        """Write all of it; raises NotReplayable, and HttpRefused (kept in `refusal`) if it comes too slowly."""
         self._sender = asyncio.current_task()
         if not self.replayable:
             raise NotReplayable("the connection to the broker broke, and the request cannot be sent again")
@@ -109,7 +121,7 @@ class RequestBody:
             await self._write(writer, piece)
         self._begun = True
         await self._let_go_on()
-        while piece := await self._request.content.read(self._step_bytes):
+        while piece := await self._read():
             self.copy.keep(piece)
             await self._write(writer, piece)
 
@@ -119,6 +131,20 @@ class RequestBody:
         if sender is not None and not sender.done():
             sender.cancel()
             await asyncio.wait([sender])
+
+    async def _read(self) -> bytes:
+        clock, upload, uploads = asyncio.get_running_loop().time, self._upload, self._uploads
+        piece = b""
+        try:
+            async with asyncio.timeout(uploads.stall_seconds) as patience:
+                uploads.wait(upload, clock(), lambda: patience.reschedule(clock()))
+                piece = await self._request.content.read(self._step_bytes)
+        except TimeoutError as error:
+            self.refusal = upload.refusal
+            raise self.refusal from error
+        finally:
+            uploads.came(upload, clock(), len(piece))
+        return piece
 
     async def _write(self, writer: "AbstractStreamWriter", piece: bytes) -> None:
         await writer.write(piece)

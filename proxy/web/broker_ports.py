@@ -23,7 +23,8 @@ class BrokerPorts:
     """The ports of brokers, and the answers that name them.
 
     `ports` may be used; without any, the kernel chooses if `loopback` (nobody else can come, so that no other port has
-    to be opened for them), else answers are passed as they are. `tls`: which of this proxy's ports speak it.
+    to be opened for them), else answers are passed as they are. `plain_ports`, `tls_ports`: whether clients are served
+    without TLS and with it; a port of a kind that the operator has turned off is opened for no broker either.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class BrokerPorts:
         advertised: str,
         loopback: bool,
         tls_to_brokers: bool,
+        plain_ports: bool,
         tls_ports: bool,
     ) -> None:
         self._free = list(ports) if ports else [0] * (MOST_CHOSEN_BY_THE_KERNEL if loopback else 0)
@@ -44,6 +46,7 @@ class BrokerPorts:
         self._log = log
         self._advertised = advertised
         self._tls_to_brokers = tls_to_brokers
+        self._plain_ports = plain_ports
         self._tls_ports = tls_ports
         self._opened: dict[tuple[BrokerAddress, bool], int] = {}
         self._pace = LinePace()
@@ -58,7 +61,7 @@ class BrokerPorts:
 
     def port_of(self, url: str, tls: bool) -> int | None:
         """Give the port for a broker's URL, opened if need be; None if there is none to have."""
-        if tls and not self._tls_ports:
+        if not (self._tls_ports if tls else self._plain_ports):
             return None
         try:
             broker = parse_address(url.replace("pulsar+ssl://", "pulsar://"), "a lookup's answer")

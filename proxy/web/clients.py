@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxy.auth.http_header import credentials_of_header
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
-from proxy.web.refused import HttpRefused
+from proxy.web.refused import HttpRefused, retry_after
 
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest
 
 LONGEST_ADDRESS: Final = 64
+AGAIN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,15 @@ class Guard:
     verifier: Verifier
 
     async def role_of(self, client: WebClient, authorization: str | None, certificate: bytes | None) -> str:
-        """Give the role of a request's header or certificate; raises HttpRefused with 401."""
+        """Give the role of a request's header or certificate; raises HttpRefused with 401, or 503 if nobody judged."""
         try:
             presented = _presented(authorization, certificate)
             return (await self.verifier.verify(presented, certificate)).role
         except AuthenticationFailed as failed:
             self.verifier.refused(client.name, failed)
+            if failed.busy:
+                reason = f"failed to authenticate: {failed}"
+                raise HttpRefused(503, reason, "busy", retry_after(AGAIN_SECONDS)) from failed
             challenge = (("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", "Basic"))
             raise HttpRefused(401, f"failed to authenticate: {failed}", "authentication", challenge) from failed
 

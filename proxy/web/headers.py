@@ -22,8 +22,11 @@ _OF_ONE_CONNECTION: Final = frozenset(
 _NOT_TO_BROKERS: Final = frozenset({"host", "content-length", "cookie", "expect", "forwarded", "x-forwarded-server"})
 _NOT_TO_CLIENTS: Final = frozenset({"content-length", "set-cookie", "server", "date"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# What ends a line for somebody: a header's text must not (header injection). Bytes above 0x7f come as surrogates.
-_UNSAFE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+# What ends a line for somebody: a header's text must not (header injection). Bytes that are not
+# UTF-8 come as surrogates, and could only be passed on emptied.
+_UNSAFE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_SEPARATORS: Final = re.compile("[^a-z0-9]+")
+_OURS: Final = frozenset({"xoriginalprincipal", "xforwardedfor", "xforwardedproto", "xforwardedhost"})
 
 
 class UnsafeHeader(ValueError):
@@ -98,9 +101,8 @@ def size_of(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def _ours(name: str) -> bool:
-    # An underscore passes for a hyphen in some servers.
-    known = name.lower().replace("_", "-")
-    return known in ("x-original-principal", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host")
+    # An underscore passes for a hyphen in some servers, a dot or anything else in others.
+    return _SEPARATORS.sub("", name.lower()) in _OURS
 
 
 def _named_by_connection(headers: Headers) -> frozenset[str]:

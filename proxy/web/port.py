@@ -30,6 +30,7 @@ from proxy.web.pages import PageTable
 from proxy.web.routes import RouteTable
 from proxy.web.settings import WebLimits, response_headers, web_limits, web_targets
 from proxy.web.topic_list_door import TopicListDoor
+from proxy.web.uploads import Uploads
 from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class WebParts:
 
 
 class WebPort:
-    """The running web server: `port`, and `tls_port` (None if there is none)."""
+    """The running web server: `port`, and `tls_port` (each None if there is none)."""
 
     def __init__(self, parts: WebParts) -> None:
         self._parts = parts
@@ -83,11 +84,11 @@ class WebPort:
         self._client: aiohttp.ClientSession | None = None
         self._services: ProxyServices | None = None
         self._site: Site | None = None
-        self.port = 0
+        self.port: int | None = None
         self.tls_port: int | None = None
 
     async def start(self) -> None:
-        """Listen on `webServicePort`, and `webServicePortTls`; raises OSError if one cannot be had."""
+        """Listen on `webServicePort` and `webServicePortTls`, if set; raises OSError if one cannot be had."""
         from proxy.web.server import Site
 
         parts, config = self._parts, self._parts.config
@@ -101,7 +102,8 @@ class WebPort:
         )  # fmt: skip
         self._server = self._site.server()
         try:
-            self.port = self._listen(self._server, config.web_service_port, "webServicePort", None)
+            if config.web_service_port is not None:
+                self.port = self._listen(self._server, config.web_service_port, "webServicePort", None)
             if config.web_service_port_tls is not None and parts.tls_server is not None:
                 port = config.web_service_port_tls
                 self.tls_port = self._listen(self._server, port, "webServicePortTls", parts.tls_server)
@@ -117,11 +119,11 @@ class WebPort:
         listener = HttpListener(
             server,
             parts.counters,
-            limits.max_connections,
+            limits,
             tls=tls,
             proxy_headers=parts.config.web_service_ha_proxy_protocol_enabled,
         )
-        listener.open(parts.config.bind_address, port, key, limits.buffer_bytes)
+        listener.open(parts.config.bind_address, port, key)
         self._listeners.append(listener)
         return listener.port
 
@@ -135,11 +137,13 @@ class WebPort:
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
-        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
+        uploads = Uploads(lambda: parts.writes.limits)
+        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
         door = TopicListDoor(parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop)
         self._services = ProxyServices(
             self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
             parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,
+            uploads,
         )  # fmt: skip
         rules = RedirectRules(targets.urls, parts.validator)
         proxy = ReverseProxy(self._client, targets, rules, self._services)

@@ -26,6 +26,7 @@ from proxy.errors import DisconnectCause
 from proxy.log import LinePace, Logger
 from proxy.web.answer_writer import AnswerWriter
 from proxy.web.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
+from proxy.web.broker_client import NoConnectionFree
 from proxy.web.clients import WebClient
 from proxy.web.headers import Headers, UnsafeHeader, to_broker, to_client
 from proxy.web.lookup_answers import LARGEST_ANSWER_BYTES
@@ -35,6 +36,7 @@ from proxy.web.refused import HttpRefused, retry_after
 from proxy.web.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.settings import WebLimits, WebTargets
 from proxy.web.topic_list_door import ListUnderWay, TopicListDoor
+from proxy.web.uploads import Uploads
 from proxy.web.web_servers import WebServers
 from proxy.write_watch import WriteWatch
 
@@ -66,6 +68,7 @@ class ProxyServices:
     tls: Callable[[], ssl.SSLContext] | None
     extra_headers: Headers
     log: Logger
+    uploads: Uploads
 
 
 @dataclass(slots=True)
@@ -115,8 +118,7 @@ class ReverseProxy:
         has_body = request.body_exists
         exchange = _Exchange(
             request, client, destination, request.method, await self._request_headers(request, client, destination),
-            RequestBody(request, copy, self._services.counters.web, limits.buffer_bytes) if has_body else None,
-            request.content_length if has_body else None,
+            self._body(request, copy) if has_body else None, request.content_length if has_body else None,
         )  # fmt: skip
         try:
             async with AsyncExitStack() as stack:
@@ -128,6 +130,10 @@ class ReverseProxy:
             if exchange.body is not None:
                 await exchange.body.stop()
             copy.give_up()
+
+    def _body(self, request: web.BaseRequest, copy: ReplayCopy) -> RequestBody:
+        services = self._services
+        return RequestBody(request, copy, services.counters.web, services.uploads, services.limits.buffer_bytes)
 
     async def _request_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
         try:
@@ -205,6 +211,7 @@ class ReverseProxy:
         payload = None
         if exchange.body is not None:
             payload = BodyPayload(exchange.body, exchange.size)
+            exchange.body.goes_to((url.raw_host or "", url.port))
             if exchange.size is not None:
                 headers["Content-Length"] = str(exchange.size)
         elif exchange.method in ("POST", "PUT", "PATCH"):
@@ -218,7 +225,11 @@ class ReverseProxy:
             )  # fmt: skip
         except _NOT_REACHED:
             raise
+        except NoConnectionFree as error:
+            raise HttpRefused(503, str(error), "connections", retry_after(1)) from error
         except (aiohttp.ClientError, NotReplayable, OSError) as error:
+            if exchange.body is not None and exchange.body.refusal is not None:
+                raise exchange.body.refusal from error
             self._note_failure(str(url.origin()), error)
             raise HttpRefused(502, "the connection to the broker broke before it answered", "broken") from error
 
@@ -262,8 +273,8 @@ class ReverseProxy:
             await response.write_eof()
         except (aiohttp.ClientError, TimeoutError) as error:
             # Includes an answer that is shorter than it said.
-            services.counters.disconnected(DisconnectCause.BROKER_CLOSED)
-            self._note_failure(str(answer.url.origin()), error)
+            if exchange.body is None or exchange.body.refusal is None:
+                self._broke_off(answer, error)
             writer.cut()
         except asyncio.CancelledError:
             # The client is gone, or its time is over: in the middle of a body neither may look like an end.
@@ -274,6 +285,10 @@ class ReverseProxy:
         else:
             if exchange.under_way is not None:
                 exchange.under_way.sent_bytes = sent
+
+    def _broke_off(self, answer: aiohttp.ClientResponse, error: BaseException) -> None:
+        self._services.counters.disconnected(DisconnectCause.BROKER_CLOSED)
+        self._note_failure(str(answer.url.origin()), error)
 
     async def _pass_lookup(
         self, exchange: _Exchange, answer: aiohttp.ClientResponse, headers: Headers

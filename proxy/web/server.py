@@ -48,6 +48,17 @@ class _Connection(RequestHandler):
         self.longest_header = 0
         self.accepted_from = "?"
 
+    @property
+    def idle(self) -> bool:
+        """Tell whether no request is in work."""
+        return self._current_request is None and not self._messages
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget it."""
+        if isinstance(self._manager, _Server):
+            self._manager.resting.pop(self, None)
+        super().connection_lost(exc)
+
     def data_received(self, data: bytes) -> None:
         """Take bytes; a header that goes on without an end is refused before it is whole."""
         before, in_header = self._request_count, self._body is None or self._body.is_eof()
@@ -85,12 +96,26 @@ class _Connection(RequestHandler):
 class _Server(web.Server):
     """Make connections of our kind."""
 
-    longest_header = 0
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.longest_header = 0
+        # Those without a request in work, the one that has rested the longest first.
+        self.resting: dict[_Connection, None] = {}
 
     def __call__(self) -> _Connection:
         connection = _Connection(self, loop=self._loop, **self._kwargs)
         connection.longest_header = self.longest_header
+        self.resting[connection] = None
         return connection
+
+    def end_an_idle_one(self) -> bool:
+        """End the connection that has been idle the longest; tells whether there was one."""
+        found = next((each for each in self.resting if each.idle and each.transport is not None), None)
+        if found is None or found.transport is None:
+            return False
+        del self.resting[found]
+        found.transport.abort()
+        return True
 
 
 class Site:
@@ -141,6 +166,18 @@ class Site:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever happens."""
+        connection = request.protocol
+        server = connection._manager
+        if isinstance(server, _Server) and isinstance(connection, _Connection):
+            server.resting.pop(connection, None)
+        try:
+            return await self._answered(request)
+        finally:
+            # None once it is lost.
+            if isinstance(server, _Server) and isinstance(connection, _Connection) and connection.transport is not None:
+                server.resting[connection] = None
+
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
         except HttpRefused as refused:
@@ -178,6 +215,8 @@ class Site:
         if "Transfer-Encoding" in headers and "Content-Length" in headers:
             raise HttpRefused(400, "got both transfer-encoding and content-length", "bad_request", close=True)
         coding = headers.getall("Transfer-Encoding", [])
+        if coding and request.version < (1, 1):
+            raise HttpRefused(400, "got a transfer-encoding in http/1.0", "bad_request", close=True)
         if coding and [value.strip().lower() for value in coding] != ["chunked"]:
             raise HttpRefused(501, "expected transfer-encoding chunked and no other", "bad_request", close=True)
         if len(headers.getall("Host", [])) != 1 and request.version >= (1, 1):
@@ -223,17 +262,18 @@ class Site:
     async def _pass_on(
         self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, destination: Destination
     ) -> web.StreamResponse:
-        self._gate.enter()
-        self._counters.web.in_work = self._gate.in_work
-        try:
-            with _Watched(self._hangup, request):
-                client = await self._client(request, judge=True)
+        with _Watched(self._hangup, request):
+            # Before the gate: whoever is nobody yet must hold no place of those who are known.
+            client = await self._client(request, judge=True)
+            self._gate.enter()
+            self._counters.web.in_work = self._gate.in_work
+            try:
                 if self._tunnels is not None and self._tunnels.asked_for(request):
                     return await self._tunnels.serve(request, client, destination)
                 return await reverse_proxy.serve(request, client, destination)
-        finally:
-            self._gate.leave()
-            self._counters.web.in_work = self._gate.in_work
+            finally:
+                self._gate.leave()
+                self._counters.web.in_work = self._gate.in_work
 
     def _refusal(self, request: web.BaseRequest, refused: HttpRefused) -> web.StreamResponse:
         self._counters.web.request_refused(refused.kind)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.config import Config
+from proxy.dialer import SocketOptions
+from proxy.limits import socket_options
 from proxy.web.gate import GateLimits
 from proxy.web.headers import Headers, extra_headers
 from proxy.web.routes import ExtraRoute
@@ -25,6 +27,7 @@ class WebLimits:
     metrics_seconds: float
     max_connections: int
     gate: GateLimits
+    sockets: SocketOptions
 
     @property
     def window_bytes(self) -> int:
@@ -65,6 +68,7 @@ def web_limits(config: Config) -> WebLimits:
         metrics_seconds=config.metrics_servlet_timeout_ms / 1000,
         max_connections=config.max_http_server_connections,
         gate=GateLimits(config.max_concurrent_http_requests, rate, limited),
+        sockets=socket_options(config),
     )
 
 

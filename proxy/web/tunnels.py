@@ -5,8 +5,9 @@ holds a window and no more; a tunnel ends with either side, or when nothing has 
 """
 
 import asyncio
+import socket
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
 from yarl import URL
@@ -14,7 +15,9 @@ from yarl import URL
 from proxy.errors import BrokerUnavailable, TargetRefused
 from proxy.target import BrokerAddress, resolve
 from proxy.tasks import TaskScope
+from proxy.web.broker_client import socket_for
 from proxy.web.clients import WebClient
+from proxy.web.endings import end
 from proxy.web.headers import UnsafeHeader, check, to_broker, to_client
 from proxy.web.own_credentials import own_authorization
 from proxy.web.refused import HttpRefused, retry_after
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
     from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
     from proxy.web.routes import Destination
+
+TLS_SHUTDOWN_SECONDS: Final = 1.0
 
 
 class _FromClient:
@@ -73,7 +78,7 @@ class Tunnels:
                 raise _not_opened(head)
             return await self._join(request, reader, writer, _answer_to_client(head))
         finally:
-            writer.close()
+            end(writer.transport)
 
     async def _connected(self, destination: "Destination") -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
         servers, key = self._reverse_proxy.servers(destination)
@@ -99,16 +104,28 @@ class Tunnels:
             current = self._services.tls or ssl.create_default_context
             context = current() if tls else None
             try:
-                reader, writer = await asyncio.open_connection(
-                    address, target.port, ssl=context, server_hostname=target.host if tls else None,
-                    limit=self._services.limits.buffer_bytes // 2,
-                )  # fmt: skip
+                reader, writer = await self._connect(address, target, context)
             except OSError as error:
                 failure = error
                 continue
             writer.transport.set_write_buffer_limits(high=0)
             return reader, writer
         raise failure or BrokerUnavailable(f"{target} has no address")
+
+    async def _connect(
+        self, address: str, target: BrokerAddress, context: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        limits = self._services.limits
+        connecting = socket_for(limits, socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            await asyncio.get_running_loop().sock_connect(connecting, (address, target.port))
+            tls: dict[str, Any] = {}
+            if context is not None:
+                tls = {"ssl": context, "server_hostname": target.host, "ssl_shutdown_timeout": TLS_SHUTDOWN_SECONDS}
+            return await asyncio.open_connection(sock=connecting, limit=limits.buffer_bytes // 2, **tls)
+        except BaseException:
+            connecting.close()
+            raise
 
     async def _opening(self, request: web.BaseRequest, client: WebClient, host: str) -> bytes:
         try:
@@ -151,7 +168,7 @@ class Tunnels:
             web_counters.tunnels -= 1
             web_counters.bytes_to_brokers += tunnel.to_broker
             web_counters.bytes_to_clients += tunnel.to_client
-            transport.close()
+            end(transport)
         return _Done(status=101)
 
 

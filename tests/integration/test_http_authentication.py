@@ -14,6 +14,9 @@ TOKEN = {"Authorization": "Bearer alice-token"}
 class Roles:
     """Know two clients: a token of alice's, and anybody without credentials."""
 
+    def needs_turn(self, method: str, data: bytes) -> bool:
+        return False
+
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         if (method, data) == ("token", b"alice-token"):
             return Authenticated("alice")

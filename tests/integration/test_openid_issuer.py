@@ -12,7 +12,8 @@ import pytest
 import trustme
 from aiohttp import web
 
-from proxy.auth.failures import Reason, SettingFault
+from proxy.auth import issuer_keys
+from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.issuer_client import LARGEST_ANSWER_BYTES
 from proxy.auth.settings import AuthenticationSettings, CacheRules, IssuerAccess, OpenIdSettings
 from tests.support.authentication import Doorman, at_once
@@ -195,6 +196,54 @@ async def test_issuer_that_is_down_is_left_alone_for_a_second() -> None:
         s.issuer.answer = None
         s.clock.advance(1)
         assert await s.role_of(s.issuer.token()) == "alice"
+
+
+async def test_issuer_that_goes_on_failing_is_asked_less_and_less() -> None:
+    async with stage() as s:
+        s.issuer.answer = lambda _: web.Response(status=500)
+        for rest_seconds in (1, 2, 4, 8, 10, 10):
+            asked = s.issuer.asked.get(DISCOVERY, 0)
+            assert await s.refuses(s.issuer.token()) is FAILED
+            s.clock.advance(rest_seconds - 0.5)
+            assert await s.refuses(s.issuer.token()) is FAILED
+            assert s.issuer.asked[DISCOVERY] == asked + 1
+            s.clock.advance(0.5)
+        s.issuer.answer = None
+        assert await s.role_of(s.issuer.token()) == "alice"
+
+
+async def test_made_up_key_waits_for_no_issuer_that_has_just_failed() -> None:
+    async with stage() as s:
+        await s.role_of(s.issuer.token())
+        s.clock.advance(300)
+        s.issuer.answer = lambda _: web.Response(status=500)
+        assert await s.refuses(s.issuer.token("made-up")) is NO_KEY
+        with pytest.raises(CredentialsRefused):
+            at_once(s.doorman.admits("token", s.issuer.token("made-up")))
+        assert s.issuer.asked[DISCOVERY] == 2
+
+
+async def test_only_so_many_wait_for_an_issuer_and_places_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer_keys, "MOST_WAITING", 64)
+    async with stage() as s:
+        s.issuer.may_answer.clear()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2):
+                waiting = [group.create_task(s.role_of(s.issuer.token())) for _ in range(64)]
+                # All of them begin to wait.
+                await asyncio.sleep(0)
+                with pytest.raises(CredentialsRefused) as refusal:
+                    at_once(s.doorman.admits("token", s.issuer.token()))
+                assert (refusal.value.reason, refusal.value.busy) == (Reason.BUSY, True)
+                # Who leaves makes room for others, and does not stop the question.
+                for task in waiting:
+                    task.cancel()
+                await asyncio.wait(waiting)
+            waiting = [group.create_task(s.role_of(s.issuer.token())) for _ in range(64)]
+            await asyncio.sleep(0)
+            s.issuer.may_answer.set()
+        assert [task.result() for task in waiting] == ["alice"] * 64
+        assert s.issuer.asked[DISCOVERY] == 1
 
 
 def over_size(_: web.Request) -> web.Response:

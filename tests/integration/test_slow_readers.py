@@ -141,6 +141,7 @@ class TestStalledReaders:
     async def test_both_limits_change_while_clients_are_being_written_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with timeless(monkeypatch) as (stage, seconds):
             await direct_taken(stage)
+            await seconds.stand_still()
             await seconds.pass_by(10)
             stage.proxy.writes.limits = WriteLimits(stall_seconds=5.0, min_bytes_per_second=0)
             # Too few for the limit before it, enough for a client whose kernel acknowledged its last bytes late.

@@ -33,6 +33,9 @@ class Judge:
     def __post_init__(self) -> None:
         self.gate.set()
 
+    def needs_turn(self, method: str, data: bytes) -> bool:
+        return True
+
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         self.asked.append((method, data))
         self.running += 1

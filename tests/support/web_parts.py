@@ -75,7 +75,8 @@ def web_parts(
         log=log,
         lookups=BrokerPorts(
             (), lambda port, broker, tls: 0, loop.time, log,
-            advertised="", loopback=False, tls_to_brokers=False, tls_ports=False,
+            advertised="", loopback=False, tls_to_brokers=False, plain_ports=True,
+            tls_ports=False,
         ),
     )  # fmt: skip
 

@@ -1,19 +1,19 @@
 import asyncio
 import base64
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
 from proxy.auth import basic
 from proxy.auth.failures import Reason, SettingFault
-from proxy.auth.htpasswd import PasswordHash, read_htpasswd
+from proxy.auth.htpasswd import read_htpasswd
 from proxy.auth.identity import Authenticated
 from proxy.auth.settings import AuthenticationSettings
 from tests.support.authentication import Doorman, at_once
 from tests.support.clock import ManualClock
 from tests.support.loops import eventually
+from tests.support.slow_checks import SlowChecks
 
 # Made by `openssl passwd -apr1 -salt NaCl1234 sesame`, and by `htpasswd` in its other modes.
 OPENSSL_APR1 = "$apr1$NaCl1234$25EIvfVymUv5ukRI6mRP2."
@@ -30,26 +30,6 @@ def hashed(kind: str, password: str, **settings: object) -> str:
 
     handler = getattr(passlib.hash, kind)
     return str(handler.using(**settings).hash(password) if settings else handler.hash(password))
-
-
-class SlowChecks:
-    """Passwords whose check lasts until it is let go; each equals itself."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.running = 0
-        self.done = 0
-        self.let_go = threading.Event()
-        self._lock = threading.Lock()
-        monkeypatch.setattr(PasswordHash, "matches", lambda _, password: self._check(password))
-
-    def _check(self, password: bytes) -> bool:
-        with self._lock:
-            self.running += 1
-        self.let_go.wait(30)
-        with self._lock:
-            self.running -= 1
-            self.done += 1
-        return password == b"sesame"
 
 
 @pytest.mark.parametrize(

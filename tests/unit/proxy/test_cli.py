@@ -40,11 +40,11 @@ class TestCheckConfig:
         assert out == ""
         assert sorted(err.splitlines()) == sorted(
             [
-                f"error: {conf}:2: servicePort: got 'abc', expected a whole number from 0 to 65535",
+                f"error: {conf}:2: servicePort: got 'abc', expected a whole number from 0 to 65535, or nothing",
                 f"error: {conf}:4: logLevel: got 'loud', expected one of debug, info, warning, error",
                 f"error: {conf}:5: maxMessageSize: got '-1', expected a whole number from 1024 to 2147473407",
                 "error: environment (PULSAR_PREFIX_): webServicePort: got '99999', "
-                "expected a whole number from 0 to 65535",
+                "expected a whole number from 0 to 65535, or nothing",
                 "error: command line: acceptBacklog: got '0', expected a whole number from 1 to 65535",
             ]
         )
@@ -69,6 +69,66 @@ class TestCheckConfig:
     def test_without_a_broker_there_is_no_proxy(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check-config"]) == BAD_CONFIG
         assert "brokerServiceURL: got nothing" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("lines", "errors"),
+        [
+            ("authenticationProviders=", ["2: authenticationProviders: expected at least one of token ("]),
+            ("authenticationProviders=token", ["default: tokenSecretKey: expected tokenSecretKey or tokenPublicKey"]),
+            (
+                "authenticationProviders=token\ntokenPublicKey=data:;base64,aHVzaA==",
+                ["3: tokenPublicKey: expected an RSA or EC public key"],
+            ),
+            (
+                "authenticationProviders=token\ntokenSecretKey=/no/such\ntokenAudience=us",
+                ["default: tokenAudienceClaim: expected a value"],
+            ),
+            (
+                "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderSasl,basic,openid",
+                [
+                    "2: authenticationProviders: got 'org.apache.pulsar.broker.authentication.AuthenticationProviderSasl'",
+                    "default: basicAuthConf: expected a file of htpasswd",
+                    "default: openIDAllowedTokenIssuers: ",
+                ],
+            ),
+            ("authenticationProviders=basic\nbasicAuthConf=/no/such", ["3: basicAuthConf: cannot read /no/such"]),
+            (
+                "authenticationProviders=tls\nbrokerClientAuthenticationPlugin=token\n"
+                "brokerClientAuthenticationParameters=file:///no/such",
+                ["4: brokerClientAuthenticationParameters: /no/such: no such file or directory"],
+            ),
+        ],
+    )  # fmt: skip
+    def test_what_authentication_cannot_work_with_is_found_too(
+        self, conf: Path, lines: str, errors: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(f"{GOOD}{lines}\nauthenticationEnabled=true\n")
+        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
+        out, err = capsys.readouterr()
+        told = [line for line in err.splitlines() if line.startswith("error: ")]
+        assert out == ""
+        for line, expected in zip(told, errors, strict=True):
+            place = "" if expected.startswith("default") else f"{conf}:"
+            assert line.startswith(f"error: {place}{expected}")
+
+    def test_faults_of_certificates_and_of_authentication_are_told_together(
+        self, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(f"{GOOD}servicePortTls=0\nauthenticationEnabled=true\nauthenticationProviders=basic\n")
+        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
+        err = capsys.readouterr().err
+        assert "tlsCertificateFilePath: got nothing" in err
+        assert "basicAuthConf: expected" in err
+
+    def test_it_asks_no_issuer_and_takes_what_serve_would_take(
+        self, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(
+            f"{GOOD}authenticationEnabled=true\nauthenticationProviders=openid\n"
+            "openIDAllowedTokenIssuers=https://no.invalid\nopenIDAllowedAudiences=us\n"
+        )
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr().out == "configuration is valid\n"
 
 
 class TestPrintConfig:

@@ -90,9 +90,21 @@ class TestSources:
         assert Config.load(None, {"PATH": "/bin", "HOME": "/"}, BROKER).warnings == ()
 
     def test_a_blank_number_keeps_its_default_and_a_blank_list_allows_nothing(self, tmp_path: Path) -> None:
-        config = load("servicePort=\nbrokerProxyAllowedTargetPorts=\n", tmp_path)
-        assert config.service_port == 6650
+        config = load("acceptBacklog=\nbrokerProxyAllowedTargetPorts=\n", tmp_path)
+        assert config.accept_backlog == Config.accept_backlog.default
         assert config.broker_proxy_allowed_target_ports == ()
+
+    def test_a_blank_port_is_off_and_an_absent_one_stands(self, tmp_path: Path) -> None:
+        config = load("servicePort=\nservicePortTls=6651\nwebServicePort= \nwebServicePortTls=8443\n", tmp_path)
+        assert (config.service_port, config.web_service_port, config.client_port) == (None, None, 6651)
+        assert not config.warnings
+        config = load("", tmp_path)
+        assert (config.service_port, config.web_service_port, config.client_port) == (6650, 8080, 6650)
+
+    def test_without_a_web_port_its_operator_is_told_where_probes_are_not(self, tmp_path: Path) -> None:
+        (warning,) = load("webServicePort=\n", tmp_path).warnings
+        assert (warning.key, warning.line) == ("webServicePort", 2)
+        assert "/readyz" in warning.text
 
     def test_origin_refuses_a_name_that_is_no_key(self) -> None:
         with pytest.raises(KeyError):
@@ -100,13 +112,24 @@ class TestSources:
 
 
 class TestFaults:
+    def test_a_proxy_that_no_client_can_reach_is_none(self) -> None:
+        (fault,) = faults(servicePort="")
+        assert fault.startswith("command line: servicePort: got nothing, expected a port here or in servicePortTls")
+
+    def test_authorization_without_authentication_is_refused_by_both_names(self) -> None:
+        (fault,) = faults(authorizationEnabled="true", superUserRoles="admin")
+        assert fault.startswith(
+            "command line: authorizationEnabled: got true, expected false, or authenticationEnabled"
+        )
+        Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
+
     def test_all_faults_are_reported_together_with_file_and_line(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load("servicePort=abc\n\nlogLevel=loud\nclusterName=\\u12\n", tmp_path, webServicePort="99999")
         told = [(problem.line, problem.key) for problem in caught.value.problems]
         assert told == [(2, "servicePort"), (4, "logLevel"), (5, ""), (None, "webServicePort")]
         assert str(caught.value.problems[0]) == (
-            f"{tmp_path}/proxy.conf:2: servicePort: got 'abc', expected a whole number from 0 to 65535"
+            f"{tmp_path}/proxy.conf:2: servicePort: got 'abc', expected a whole number from 0 to 65535, or nothing"
         )
         assert str(caught.value.problems[3]).startswith("environment: webServicePort: got '99999', expected")
 

@@ -1,11 +1,13 @@
 """Secrets, wherever a value of the configuration is shown."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
 import pytest
 
 from proxy.config import Config, ConfigError
+from proxy.config_key import BadValue
 from proxy.config_page import config_document, pending_values
 from proxy.secrets import masked, shown_of_unknown
 
@@ -26,6 +28,8 @@ def test_routes_of_the_reverse_proxy_are_shown_without_their_passwords() -> None
     [
         ("http://user:hush@host:8080/path", "http://(hidden)@host:8080/path"),
         ("http://a:1,http://hush@b:2", "http://a:1,http://(hidden)@b:2"),
+        ("http://user:hu,s/h@h@host:8080", "http://(hidden)@host:8080"),
+        ("me:hush@host", "(hidden)@host"),
         ("data:;base64,aHVzaA==", "data:(hidden)"),
         ("token:hush.hush.hush", "token:(hidden)"),
         ('{"Authorization": "hush", "X": "DENY"}', '{"Authorization": "(hidden)", "X": "DENY"}'),
@@ -79,6 +83,46 @@ def test_faults_and_warnings_hide_what_they_tell_of(tmp_path: Path) -> None:
     config = Config.load(None, {"PULSAR_PREFIX_tlsKeyStorePassword": "hush"}, BROKER)
     assert config.warnings
     assert not any("hush" in str(warning) for warning in config.warnings)
+
+
+# What somebody may write into a key by mistake, around a password: some keys take it, some do not.
+MISTAKES = (
+    "http://me:{}@h", "http://ok:8080,http://me:{}@h:8080", "pulsar://me:{}@h:6650", "pulsar+ssl://{}@h", "me:{}@h",
+    "https://{}@h/path,*", "10.0.0.1,http://me:{}@h", "6700-6709,http://me:{}@h", "data:;base64,{}", "token:{}",
+    "ftp://me:{}@h",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES, "{}", "{}\\u0001"])
+@pytest.mark.parametrize("password", ["hush", "hush,hush", "hush/hush", "hush@hush", "hush:hush"])
+def test_no_text_about_any_key_holds_a_password_that_was_written_into_it(
+    mistake: str, password: str, tmp_path: Path
+) -> None:
+    inline = not mistake.endswith(("h", "*"))
+    if inline and set(",@") & set(password):
+        return  # no form of inline data
+    value = mistake.format(password)
+    keys = [key for key in Config.keys() if key.secret or mistake in MISTAKES]  # noqa: SIM118
+    names = [key.name for key in keys] + (
+        ["httpReverseProxy.x.proxyTo", "zookeeperServers"] if mistake in MISTAKES else []
+    )
+    values = dict.fromkeys(names, value)
+    path = tmp_path / "proxy.conf"
+    path.write_text("httpReverseProxy.x.path=/x\nlogLevel=loud\n" + "".join(f"{name}={value}\n" for name in names))
+    told = []
+    for load in (
+        lambda: Config.load(path),
+        lambda: Config.load(None, {f"PULSAR_PREFIX_{name}": value for name in names}),
+        lambda: Config.load(overrides={"logLevel": "loud"} | values),
+        lambda: Config.load(overrides=BROKER).replace(values),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load()
+        told += [*map(str, caught.value.problems), *map(str, caught.value.warnings)]
+    for key in keys:
+        with suppress(BadValue):
+            told.append(key.shown(key.parse(value.removesuffix("\\u0001"))))
+    assert "hush" not in "".join(told)
 
 
 def test_the_document_says_of_each_key_what_an_operator_asks(tmp_path: Path) -> None:

@@ -199,6 +199,26 @@ class TestEnds:
 
         run_on(loop_factory, main())
 
+    @pytest.mark.parametrize("pieces", [[b"one"], [b"one", b"two"]])
+    def test_what_cannot_be_encrypted_ends_the_connection_and_leaves_nothing_for_others(
+        self, loop_factory: LoopFactory, pieces: list[bytes]
+    ) -> None:
+        async def main() -> None:
+            async with tls_link() as (endpoint, _):
+                transport = below(endpoint)
+
+                def failing(data: bytes | bytearray | memoryview) -> int:
+                    transport._shared.outgoing.write(b"half a record")
+                    raise ssl.SSLError(1, "[SSL] out of luck")
+
+                transport._seal = failing
+                transport.write(pieces[0]) if len(pieces) == 1 else transport.writelines(pieces)
+                assert not transport._shared.outgoing.pending
+                await eventually(lambda: endpoint.ends)
+                assert endpoint.ends == [DisconnectCause.TLS_ERROR]
+
+        run_on(loop_factory, main())
+
     def test_a_fin_in_the_middle_of_a_record_is_an_end_too(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:
             async with tls_link() as (endpoint, peer):

@@ -1,0 +1,75 @@
+"""What `serve` would end with that the configuration alone does not show: keys, passwords and tokens in files.
+
+Rule: the parts that `serve` uses are made here as well, so that both say the same; nothing is started, no issuer and no
+broker is asked. Used by `check-config`; certificates are `proxy.tls.files.check`.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from proxy.auth.failures import SettingFault
+from proxy.auth.own_credentials import find_secrets
+from proxy.auth.providers import AuthenticationObserver, Surroundings, build_authenticator
+from proxy.auth.settings import AuthenticationSettings, authentication_settings
+from proxy.config import Config
+from proxy.errors import CredentialsUnavailable
+from proxy.log import open_log
+
+
+@dataclass(frozen=True, slots=True)
+class StartFault:
+    """One fault: the place of a key, the key, and what is wrong with it, without a part of any secret."""
+
+    place: str
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.key}: {self.problem}"
+
+
+class _Deaf(AuthenticationObserver):
+    """Hears of nothing, since nobody comes."""
+
+
+def start_faults(config: Config) -> list[StartFault]:
+    """Find all of them; reads files."""
+    found = dict.fromkeys((fault.key, fault.problem) for fault in _faults(config))
+    places = {key.name: config.place(key) for key in config.keys()}  # noqa: SIM118
+    return [StartFault(places[key], key, problem) for key, problem in found]
+
+
+def _faults(config: Config) -> Iterator[SettingFault]:
+    if config.authentication_enabled:
+        yield from _of_providers(authentication_settings(config))
+    if (missing := missing_secret(config)) is not None:
+        yield missing
+
+
+def missing_secret(config: Config) -> SettingFault | None:
+    """Say that the proxy's own credentials for brokers cannot be read now.
+
+    `serve` starts all the same, with a warning, since they may be written later, and are read for each connection.
+    """
+    key = Config.broker_client_authentication_parameters.name
+    try:
+        find_secrets(config.broker_client_authentication_plugin, config.broker_client_authentication_parameters)
+    except CredentialsUnavailable as error:
+        return SettingFault(key, str(error).removeprefix(f"{key}: "))
+    return None
+
+
+def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:
+    """Try each provider alone: together only the first fault would be told."""
+    loop = asyncio.new_event_loop()
+    around = Surroundings(loop, time.time, _Deaf(), open_log("error", "json"), lambda error: None)
+    try:
+        for providers in [(name,) for name in settings.providers] or [()]:
+            try:
+                build_authenticator(replace(settings, providers=providers), around)
+            except SettingFault as fault:
+                yield fault
+    finally:
+        loop.close()

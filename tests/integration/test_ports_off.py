@@ -1,0 +1,78 @@
+"""Ports that their operator has turned off: nothing listens there, and everything else works without them."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from proxy.app import Proxy
+from proxy.config import Config
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.children import Child
+from proxy.demo.topics import GeneratedTopics
+from proxy.log import open_log
+from proxy.top.ask import ask_top
+from tests.support.tls import PemFiles
+
+
+def keys(directory: Path, broker: EmbeddedBroker, **more: str) -> dict[str, str]:
+    files = PemFiles.write(directory)
+    return {
+        "brokerServiceURL": broker.service_url, "bindAddress": "127.0.0.1", "servicePort": "", "servicePortTls": "0",
+        "webServicePort": "", "tlsCertificateFilePath": str(files.certificate), "tlsKeyFilePath": str(files.key),
+        "controlSocketPath": str(directory / "control.sock"), **more,
+    }  # fmt: skip
+
+
+def listening_ports(pid: int) -> set[int]:
+    """Read which TCP ports of this machine's loopback are listened on by `pid`."""
+    inodes = {found for link in Path(f"/proc/{pid}/fd").iterdir() if (found := _inode(link))}
+    lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and line[9] in inodes}
+
+
+def _inode(link: Path) -> str:
+    try:
+        found = re.match(r"socket:\[(\d+)\]", str(link.readlink()))
+    except OSError:
+        return ""
+    return found.group(1) if found else ""
+
+
+async def test_a_proxy_of_one_tls_port_listens_nowhere_else(tmp_path: Path) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
+        config = tmp_path / "proxy.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in keys(tmp_path, broker).items()))
+        with Child("proxy", ["serve", "--config", str(config)], tmp_path) as child:
+            port = (await child.said("tls_port"))["tls_port"]
+            await child.said("budget_bytes")
+            assert listening_ports(child.pid) == {port}
+            top = await asyncio.to_thread(ask_top, [tmp_path / "control.sock"])
+            assert top["proxy"]["address"] == f"127.0.0.1:{port}"
+        log = (tmp_path / "proxy.log").read_text()
+        assert "listening for http" not in log
+        assert "internal" not in log
+
+
+async def test_a_web_port_with_tls_alone_is_a_web_server(tmp_path: Path) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
+        proxy = Proxy(Config.load(overrides=keys(tmp_path, broker, webServicePortTls="0")), open_log("error", "json"))
+        await proxy.start()
+        try:
+            assert proxy.web is not None
+            assert (proxy.web.port, proxy.port, proxy.web_port) == (None, 0, 0)
+            assert proxy.web.tls_port
+            assert proxy.tls_port == proxy.client_port > 0
+        finally:
+            await proxy.stop(0)
+
+
+async def test_no_plain_port_is_opened_for_a_broker_where_plain_clients_are_not_served(tmp_path: Path) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
+        proxy = Proxy(Config.load(overrides=keys(tmp_path, broker, webServicePortTls="0")), open_log("error", "json"))
+        await proxy.start()
+        try:
+            lookups = proxy._web_parts(bytes).lookups
+            assert lookups.port_of(broker.service_url, False) is None
+            assert lookups.port_of(broker.service_url, True)
+        finally:
+            await proxy.stop(0)

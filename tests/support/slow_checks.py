@@ -1,0 +1,27 @@
+"""Checks of passwords that take as long as a test wants."""
+
+import threading
+
+import pytest
+
+from proxy.auth.htpasswd import PasswordHash
+
+
+class SlowChecks:
+    """Passwords whose check lasts until it is let go; each equals itself."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.running = 0
+        self.done = 0
+        self.let_go = threading.Event()
+        self._lock = threading.Lock()
+        monkeypatch.setattr(PasswordHash, "matches", lambda _, password: self._check(password))
+
+    def _check(self, password: bytes) -> bool:
+        with self._lock:
+            self.running += 1
+        self.let_go.wait(30)
+        with self._lock:
+            self.running -= 1
+            self.done += 1
+        return password == b"sesame"
