@@ -50,7 +50,20 @@ class IssuerClient:
             ) from error
 
     async def fetch(self, issuer: str) -> Keys:
-        """Give the keys that an issuer publishes now, by key id; raises IssuerFault."""
+        """Give the keys that an issuer publishes now, by key id; raises IssuerFault.
+
+        Two answers and the files read before them may take as long as two questions in all: a wait that nobody ends
+        would be the last question to this issuer.
+        """
+        longest_seconds = 2 * (self._access.connect_seconds + self._access.read_seconds)
+        try:
+            async with asyncio.timeout(longest_seconds):
+                return await self._fetch(issuer)
+        except TimeoutError:
+            what = Reason.ERROR_RETRIEVING_PROVIDER_METADATA
+            raise IssuerFault(what, f"issuer {issuer}: no keys within {longest_seconds:g} s") from None
+
+    async def _fetch(self, issuer: str) -> Keys:
         loop = asyncio.get_running_loop()
         aiohttp = await loop.run_in_executor(None, importlib.import_module, "aiohttp")
         access = self._access

@@ -37,6 +37,8 @@ def keys(issuer: Issuer) -> dict[str, Any]:
         "tokenSecretKey": data_url(SECRET), "basicAuthConf": data_url(PASSWORDS),
         "openIDAllowedTokenIssuers": issuer.url, "openIDAllowedAudiences": AUDIENCE,
         "openIDRequireIssuersUseHttps": "false", "maxConcurrentAuthentications": PLACES,
+        # Nobody who waits gives up before the test is over.
+        "handshakeTimeoutMillis": 120_000, "openIDHttpReadTimeoutMillis": 120_000,
     }  # fmt: skip
 
 
@@ -120,6 +122,7 @@ async def test_guessers_of_passwords_keep_no_known_client_out(monkeypatch: pytes
             await stage.until(lambda: authentication.under_way == 10 * PLACES, "guesses in line")
             await admitted(stage, presenting(KNOWN_TOKEN))
             await admitted(stage, with_password(b"alice:sesame"))
+            assert authentication.under_way == 10 * PLACES
         finally:
             checks.let_go.set()
 

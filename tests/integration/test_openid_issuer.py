@@ -2,6 +2,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from proxy.auth import issuer_keys
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
-from proxy.auth.issuer_client import LARGEST_ANSWER_BYTES
+from proxy.auth.issuer_client import LARGEST_ANSWER_BYTES, IssuerClient
 from proxy.auth.settings import AuthenticationSettings, CacheRules, IssuerAccess, OpenIdSettings
 from tests.support.authentication import Doorman, at_once
 from tests.support.clock import ManualClock
@@ -300,6 +301,18 @@ async def test_issuer_that_says_nothing_is_given_up() -> None:
         s.issuer.may_answer.clear()
         refusal = await s.doorman.refuses("token", s.issuer.token())
         assert "no answer in time" in str(refusal)
+
+
+async def test_file_that_cannot_be_read_to_its_end_does_not_hold_up_an_issuer_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readable = threading.Event()
+    async with stage(IMPATIENT) as s:
+        monkeypatch.setattr(IssuerClient, "_trust", lambda _: readable.wait(30))
+        try:
+            assert "no keys within" in str(await s.doorman.refuses("token", s.issuer.token()))
+        finally:
+            readable.set()
 
 
 async def test_issuer_that_does_not_listen_is_given_up() -> None:
