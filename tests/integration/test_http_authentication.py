@@ -150,5 +150,5 @@ async def test_two_authorization_headers_are_refused() -> None:
     async with web_staged(role_finder=Roles(), **KEYS) as at:
         twice = "Authorization: Bearer alice-token\r\nAuthorization: Bearer alice-token\r\n"
         for path in (ADMIN, "/config"):
-            assert await at.status_of(f"GET {path} HTTP/1.1\r\nHost: p\r\n{twice}\r\n") == 400
+            assert await at.status_of(f"GET {path} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n{twice}\r\n") == 400
         assert at.broker.asked == []

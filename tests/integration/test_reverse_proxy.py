@@ -4,12 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 from yarl import URL
 
+from proxy.web.reverse_proxy import ReverseProxy
 from tests.support.fake_web_broker import fake_web_broker, fine
 from tests.support.proxy_under_test import staged
 from tests.support.web_stage import ADMIN, WebStage, web_staged
@@ -201,7 +203,16 @@ async def test_a_redirect_is_followed_with_body_and_authorization() -> None:
         assert at.stage.direct.held == 0
 
 
-async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along() -> None:
+async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    senders = []
+    ask = ReverseProxy._ask
+
+    async def watched(self: ReverseProxy, exchange: Any, url: URL) -> aiohttp.ClientResponse:
+        senders.append(exchange.body._sender)
+        return await ask(self, exchange, url)
+
+    monkeypatch.setattr(ReverseProxy, "_ask", watched)
+
     async def owner(request: web.BaseRequest) -> web.StreamResponse:
         return web.json_response(len(await request.read()))
 
@@ -220,6 +231,8 @@ async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along() -> Non
         at.broker.answer = redirect
         async with at.client.post(at.url + ADMIN, data=body()) as answer:
             assert await answer.json() == 2000
+    # Nobody reads the client's body any more when the next server is asked.
+    assert senders == [None, None]
 
 
 @pytest.mark.parametrize("reason", ["too large", "no memory"])
