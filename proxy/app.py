@@ -309,4 +309,5 @@ class Proxy:
             own=self.identities.own,
             tls_server=TlsStreams(self.sockets.tls, self.sockets.shared, tls_files.web),
             tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
+            names=self.identities.names,
         )

@@ -39,11 +39,10 @@ def to_broker(
     client_address: str,
     scheme: str,
     host: str,
-    principal: str | None,
 ) -> Headers:
-    """Give the headers of a request as a broker gets them, but for `Host` and `Content-Length`.
+    """Give the headers of a request as any server gets them, but for `Host` and `Content-Length`.
 
-    `principal` is the authenticated role, None where nobody is authenticated. Raises UnsafeHeader.
+    Raises UnsafeHeader.
     """
     given = list(headers)
     dropped = _OF_ONE_CONNECTION | _NOT_TO_BROKERS | _named_by_connection(given)
@@ -54,8 +53,6 @@ def to_broker(
     if host:
         passed.append(("X-Forwarded-Host", host))
     passed.append(("Via", "1.1 pulsar-proxy"))
-    if principal is not None:
-        passed.append((ORIGINAL_PRINCIPAL, principal))
     for name, value in passed:
         check(name, value)
     return passed

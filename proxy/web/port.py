@@ -9,12 +9,12 @@ import importlib
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.broker_credentials import BrokerCredentials
-from proxy.charging import Charging
+from proxy.charging import Charging, KeyNames
 from proxy.config import Config
 from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
@@ -23,6 +23,7 @@ from proxy.refusals import RefusalLog
 from proxy.target import TargetValidator
 from proxy.tls.streams import TlsStreams
 from proxy.usage import UsageBook
+from proxy.web.access_log import AccessLog
 from proxy.web.broker_ports import BrokerPorts
 from proxy.web.clients import Guard
 from proxy.web.gate import Gate
@@ -69,6 +70,7 @@ class WebParts:
     own: BrokerCredentials | None = None
     tls_server: TlsStreams | None = None
     tls_client: CurrentContext | None = None
+    names: KeyNames = field(default_factory=KeyNames)
 
 
 class WebPort:
@@ -95,8 +97,9 @@ class WebPort:
         extra = response_headers(config)
         reverse_proxy, tunnels = self._passing_on()
         self._site = Site(
-            self._limits, parts.pages, RouteTable(web_targets(config).extra), self._gate, parts.counters, parts.log,
-            parts.hangup, guard=parts.guard, guard_metrics=config.authenticate_metrics_endpoint,
+            self._limits, parts.pages, RouteTable(web_targets(config).extra), self._gate, parts.counters,
+            AccessLog(parts.log, self._loop, parts.names), parts.hangup, guard=parts.guard,
+            guard_metrics=config.authenticate_metrics_endpoint,
             trust_forwarded_for=config.web_service_trust_x_forwarded_for, extra_headers=extra,
             reverse_proxy=reverse_proxy, tunnels=tunnels,
         )  # fmt: skip
@@ -145,14 +148,15 @@ class WebPort:
             parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,
             uploads,
         )  # fmt: skip
-        rules = RedirectRules(targets.urls, parts.validator)
+        known = (*targets.brokers, *targets.function_workers)
+        rules = RedirectRules(known, parts.validator, targets.third_parties)
         proxy = ReverseProxy(self._client, targets, rules, self._services)
         return proxy, Tunnels(proxy, self._services)
 
     def apply(self, limits: WebLimits) -> None:
         """Take over changed limits; requests under way keep theirs."""
         self._limits = limits
-        self._gate.limits = limits.gate
+        self._gate.apply(limits.gate)
         if self._services is not None:
             self._services.limits = limits
         if self._site is not None:

@@ -25,10 +25,17 @@ def follows(status: int, method: str) -> bool:
 
 
 class RedirectRules:
-    """What redirects may lead to."""
+    """What redirects may lead to.
 
-    def __init__(self, configured_urls: tuple[str, ...], validator: TargetValidator) -> None:
-        self._configured = {_place(URL(url)) for url in configured_urls}
+    `brokers` are the URLs of brokers and function workers, `third_parties` those of `httpReverseProxy` routes.
+    """
+
+    def __init__(
+        self, brokers: tuple[str, ...], validator: TargetValidator, third_parties: tuple[str, ...] = ()
+    ) -> None:
+        own = {_place(URL(url)) for url in brokers}
+        self._third_parties = {_place(URL(url)) for url in third_parties} - own
+        self._configured = own | self._third_parties
         self._validator = validator
 
     async def target(self, asked: URL, location: str | None) -> URL:
@@ -46,6 +53,10 @@ class RedirectRules:
         if _place(target) not in self._configured:
             await self._check(target)
         return target.with_fragment(None)
+
+    def is_third_party(self, url: URL) -> bool:
+        """Tell whether a server that may be asked is neither broker nor function worker."""
+        return _place(url) in self._third_parties
 
     async def _check(self, target: URL) -> None:
         assert target.host is not None

@@ -30,7 +30,7 @@ from proxy.web.broker_client import NoConnectionFree
 from proxy.web.clients import WebClient
 from proxy.web.headers import Headers, UnsafeHeader, to_broker, to_client
 from proxy.web.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.own_credentials import own_authorization
+from proxy.web.own_credentials import introduction
 from proxy.web.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
 from proxy.web.refused import HttpRefused, retry_after
 from proxy.web.routes import Care, Destination, ExtraRoute, Group
@@ -73,13 +73,17 @@ class ProxyServices:
 
 @dataclass(slots=True)
 class _Exchange:
-    """One request on its way: what is asked, for whom, and with which care."""
+    """One request on its way: what is asked, for whom, and with which care.
+
+    `introduction`: headers for brokers and function workers only.
+    """
 
     request: web.BaseRequest
     client: WebClient
     destination: Destination
     method: str
     headers: Headers
+    introduction: Headers
     body: RequestBody | None
     size: int | None
     under_way: ListUnderWay | None = None
@@ -117,7 +121,7 @@ class ReverseProxy:
         copy = ReplayCopy(limits.replay_bytes, self._services.direct, self._services.charging.key(client, None))
         has_body = request.body_exists
         exchange = _Exchange(
-            request, client, destination, request.method, await self._request_headers(request, client, destination),
+            request, client, destination, request.method, *await self._request_headers(request, client, destination),
             self._body(request, copy) if has_body else None, request.content_length if has_body else None,
         )  # fmt: skip
         try:
@@ -135,27 +139,33 @@ class ReverseProxy:
         services = self._services
         return RequestBody(request, copy, services.counters.web, services.uploads, services.limits.buffer_bytes)
 
-    async def _request_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+    async def _request_headers(
+        self, request: web.BaseRequest, client: WebClient, destination: Destination
+    ) -> tuple[Headers, Headers]:
         try:
             headers = to_broker(
                 request.headers.items(),
                 client_address=client.accepted_from,
                 scheme="https" if request.secure else "http",
                 host=request.headers.get("Host", ""),
-                principal=client.role,
             )
+            introduced = await self.introduced(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination.care is Care.LOOKUP:
             # Its answer is read here.
             headers = [(name, value) for name, value in headers if name.lower() != "accept-encoding"]
-        own = self._services.own
-        # Only for a client that was found to be somebody: without that, a broker would take anybody for the proxy.
-        if own is not None and client.role is not None and "Authorization" not in request.headers:
-            authorization = await own_authorization(own)
-            if authorization is not None:
-                headers.append(("Authorization", authorization))
-        return headers
+        return headers, introduced
+
+    async def introduced(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+        """Give what a request to a broker or function worker has besides; nothing for `httpReverseProxy` routes.
+
+        Raises HttpRefused and UnsafeHeader.
+        """
+        if isinstance(destination.servers, ExtraRoute):
+            return []
+        given = "Authorization" in request.headers
+        return await introduction(self._services.own, client.role, has_authorization=given)
 
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
         seconds = self._services.limits.exchange_seconds
@@ -208,6 +218,8 @@ class ReverseProxy:
 
     async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
+        if not self._rules.is_third_party(url):
+            headers.extend(exchange.introduction)
         payload = None
         if exchange.body is not None:
             payload = BodyPayload(exchange.body, exchange.size)

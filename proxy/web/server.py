@@ -6,6 +6,7 @@ refused; a client that leaves ends what was done for it; no exception of one req
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import StreamReader, web
@@ -15,8 +16,8 @@ from multidict import CIMultiDict
 
 from proxy.errors import ProxyError
 from proxy.hangup import HangupWatcher
-from proxy.log import Logger
-from proxy.web.clients import Guard, WebClient, certificate_of, client_of
+from proxy.web.access_log import AccessLog, Told
+from proxy.web.clients import Guard, certificate_of, client_of
 from proxy.web.gate import Gate
 from proxy.web.headers import Headers, size_of
 from proxy.web.pages import Access, Page, PageRequest, PageTable
@@ -128,7 +129,7 @@ class Site:
         routes: RouteTable,
         gate: Gate,
         counters: "Counters",
-        log: Logger,
+        access: AccessLog,
         hangup: HangupWatcher,
         *,
         guard: Guard | None,
@@ -143,7 +144,7 @@ class Site:
         self._routes = routes
         self._gate = gate
         self._counters = counters
-        self._log = log
+        self._access = access
         self._hangup = hangup
         self._guard = guard
         self._guard_metrics = guard_metrics
@@ -165,37 +166,49 @@ class Site:
         return server
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request, whatever happens."""
+        """Answer one request, whatever happens, and log it."""
         connection = request.protocol
         server = connection._manager
         if isinstance(server, _Server) and isinstance(connection, _Connection):
             server.resting.pop(connection, None)
         try:
-            return await self._answered(request)
+            return await self._logged(request)
         finally:
             # None once it is lost.
             if isinstance(server, _Server) and isinstance(connection, _Connection) and connection.transport is not None:
                 server.resting[connection] = None
 
-    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _logged(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        accepted_from = connection.accepted_from if isinstance(connection, _Connection) else "?"
+        told = self._access.begin(client_of(request, accepted_from, trust_forwarded_for=self._trust_forwarded_for))
+        response: web.StreamResponse | None = None
         try:
-            return await self._answer(request)
+            response = await self._answer_or_refusal(request, told)
+            return response
+        finally:
+            self._access.end(told, request, response)
+
+    async def _answer_or_refusal(self, request: web.BaseRequest, told: Told) -> web.StreamResponse:
+        try:
+            return await self._answer(request, told)
         except HttpRefused as refused:
-            return self._refusal(request, refused)
+            return self._refusal(request, told, refused)
         except ConnectionError:
             raise
         except ProxyError as error:
-            return self._refusal(request, HttpRefused(502, str(error), "failed"))
+            return self._refusal(request, told, HttpRefused(502, str(error), "failed"))
         except Exception as error:
             self._counters.internal_error(error, "web")
-            return self._refusal(request, HttpRefused(500, "internal error of the proxy, see its log", "internal"))
+            reason = "internal error of the proxy, see its log"
+            return self._refusal(request, told, HttpRefused(500, reason, "internal"))
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, told: Told) -> web.StreamResponse:
         segments = self._checked(request)
         page, found = self.pages.find(request.method, segments)
         if page is not None:
             assert isinstance(found, dict)
-            return await self._show(request, page, found)
+            return await self._show(request, told, page, found)
         if found:
             allowed = ", ".join(sorted(found))
             raise HttpRefused(405, f"this page has {allowed} only", "method", (("Allow", allowed),))
@@ -205,7 +218,7 @@ class Site:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination is None or self._reverse_proxy is None:
             raise HttpRefused(404, "no such page, and nothing that is passed on (brokerWebServiceURL)", "no_route")
-        return await self._pass_on(self._reverse_proxy, request, destination)
+        return await self._pass_on(self._reverse_proxy, request, told, destination)
 
     def _checked(self, request: web.BaseRequest) -> list[str]:
         """Give the segments of the path; raises HttpRefused for what is no plain request to a server."""
@@ -234,51 +247,53 @@ class Site:
         except BadPath as error:
             raise HttpRefused(400, str(error), "bad_request") from error
 
-    async def _show(self, request: web.BaseRequest, page: Page, values: dict[str, str]) -> web.StreamResponse:
+    async def _show(
+        self, request: web.BaseRequest, told: Told, page: Page, values: dict[str, str]
+    ) -> web.StreamResponse:
+        told.routine = page.access in (Access.ANYBODY, Access.METRICS)
         open_to_all = page.access is Access.ANYBODY or (page.access is Access.METRICS and not self._guard_metrics)
-        client = await self._client(request, judge=not open_to_all)
+        if not open_to_all:
+            await self._judge(request, told)
         try:
             async with asyncio.timeout(self.limits.metrics_seconds):
-                answer = await page.serve(PageRequest(client, values))
+                answer = await page.serve(PageRequest(told.client, values))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
         headers = [*answer.headers, ("Content-Type", answer.content_type)]
         body = answer.body if answer.status != 204 else None
         return self._finished(web.Response(status=answer.status, body=body, headers=CIMultiDict(headers)))
 
-    async def _client(self, request: web.BaseRequest, *, judge: bool) -> WebClient:
-        connection = request.protocol
-        accepted_from = connection.accepted_from if isinstance(connection, _Connection) else "?"
-        client = client_of(request, accepted_from, trust_forwarded_for=self._trust_forwarded_for)
-        if self._guard is None or not judge:
-            return client
+    async def _judge(self, request: web.BaseRequest, told: Told) -> None:
+        """Find the client's role, if clients have roles; raises HttpRefused."""
+        if self._guard is None:
+            return
         authorization = request.headers.getall("Authorization", [])
         if len(authorization) > 1:
             raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
         header = authorization[0] if authorization else None
-        role = await self._guard.role_of(client, header, certificate_of(request))
-        return WebClient(client.name, client.accepted_from, role)
+        role = await self._guard.role_of(told.client, header, certificate_of(request))
+        told.client = replace(told.client, role=role)
 
     async def _pass_on(
-        self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, destination: Destination
+        self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, told: Told, destination: Destination
     ) -> web.StreamResponse:
-        with _Watched(self._hangup, request):
-            # Before the gate: whoever is nobody yet must hold no place of those who are known.
-            client = await self._client(request, judge=True)
-            self._gate.enter()
+        try:
+            with _Watched(self._hangup, request):
+                # Before the gate: whoever is nobody yet must hold no place of those who are known.
+                await self._judge(request, told)
+                # Whoever leaves, leaves the queue of the gate, too.
+                with await self._gate.enter():
+                    self._counters.web.in_work = self._gate.in_work
+                    if self._tunnels is not None and self._tunnels.asked_for(request):
+                        return await self._tunnels.serve(request, told.client, destination)
+                    return await reverse_proxy.serve(request, told.client, destination)
+        finally:
             self._counters.web.in_work = self._gate.in_work
-            try:
-                if self._tunnels is not None and self._tunnels.asked_for(request):
-                    return await self._tunnels.serve(request, client, destination)
-                return await reverse_proxy.serve(request, client, destination)
-            finally:
-                self._gate.leave()
-                self._counters.web.in_work = self._gate.in_work
 
-    def _refusal(self, request: web.BaseRequest, refused: HttpRefused) -> web.StreamResponse:
+    def _refusal(self, request: web.BaseRequest, told: Told, refused: HttpRefused) -> web.StreamResponse:
         self._counters.web.request_refused(refused.kind)
         self._counters.web.answered(refused.status)
-        self._log.debug("http request refused", status=refused.status, reason=refused.reason)
+        told.reason = refused.reason
         response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
         for name, value in refused.headers:
             response.headers.add(name, value)

@@ -46,9 +46,14 @@ class WebTargets:
     dns_seconds: int
 
     @property
+    def third_parties(self) -> tuple[str, ...]:
+        """Give the URLs of servers that are neither brokers nor function workers."""
+        return tuple(route.proxy_to for route in self.extra)
+
+    @property
     def urls(self) -> tuple[str, ...]:
         """Give every configured URL."""
-        return (*self.brokers, *self.function_workers, *(route.proxy_to for route in self.extra))
+        return (*self.brokers, *self.function_workers, *self.third_parties)
 
     @property
     def any(self) -> bool:
@@ -67,7 +72,14 @@ def web_limits(config: Config) -> WebLimits:
         connect_seconds=config.broker_proxy_connect_timeout_ms / 1000,
         metrics_seconds=config.metrics_servlet_timeout_ms / 1000,
         max_connections=config.max_http_server_connections,
-        gate=GateLimits(config.max_concurrent_http_requests, rate, limited),
+        gate=GateLimits(
+            config.max_concurrent_http_requests,
+            rate,
+            limited,
+            # Each connection has one request at a time.
+            max_waiting=config.max_http_server_connections,
+            wait_seconds=config.http_proxy_timeout / 1000,
+        ),
         sockets=socket_options(config),
     )
 

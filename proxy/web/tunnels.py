@@ -18,8 +18,7 @@ from proxy.tasks import TaskScope
 from proxy.web.broker_client import socket_for
 from proxy.web.clients import WebClient
 from proxy.web.endings import end
-from proxy.web.headers import UnsafeHeader, check, to_broker, to_client
-from proxy.web.own_credentials import own_authorization
+from proxy.web.headers import UnsafeHeader, to_broker, to_client
 from proxy.web.refused import HttpRefused, retry_after
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Tunnels:
         try:
             try:
                 async with asyncio.timeout(limits.connect_seconds):
-                    writer.write(await self._opening(request, client, host))
+                    writer.write(await self._opening(request, client, destination, host))
                     head = await reader.readuntil(b"\r\n\r\n")
             except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as error:
                 raise HttpRefused(502, "the broker did not answer the opening of a websocket", "broken") from error
@@ -127,21 +126,17 @@ class Tunnels:
             connecting.close()
             raise
 
-    async def _opening(self, request: web.BaseRequest, client: WebClient, host: str) -> bytes:
+    async def _opening(
+        self, request: web.BaseRequest, client: WebClient, destination: "Destination", host: str
+    ) -> bytes:
         try:
             headers = to_broker(
                 request.headers.items(), client_address=client.accepted_from,
                 scheme="https" if request.secure else "http", host=request.headers.get("Host", ""),
-                principal=client.role,
             )  # fmt: skip
+            headers += await self._reverse_proxy.introduced(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
-        own = self._services.own
-        if own is not None and client.role is not None and "Authorization" not in request.headers:
-            authorization = await own_authorization(own)
-            if authorization is not None:
-                check("Authorization", authorization)
-                headers.append(("Authorization", authorization))
         headers = [("Host", host), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]
         lines = [f"GET {request.raw_path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
         return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
@@ -169,7 +164,7 @@ class Tunnels:
             web_counters.bytes_to_brokers += tunnel.to_broker
             web_counters.bytes_to_clients += tunnel.to_client
             end(transport)
-        return _Done(status=101)
+        return _Done(tunnel.to_client)
 
 
 class _Tunnel:
@@ -233,6 +228,15 @@ class _Tunnel:
 
 class _Done(web.StreamResponse):
     """An answer that was given by other means."""
+
+    def __init__(self, sent_bytes: int) -> None:
+        super().__init__(status=101)
+        self._sent_bytes = sent_bytes
+
+    @property
+    def body_length(self) -> int:
+        """Give what its client was sent."""
+        return self._sent_bytes
 
     async def prepare(self, request: web.BaseRequest) -> None:
         """Write nothing."""

@@ -2,9 +2,12 @@
 
 import base64
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
+from tests.support.fake_web_broker import FakeWebBroker, fake_web_broker
 from tests.support.web_stage import ADMIN, web_staged
 
 KEYS = {"authenticationEnabled": "true"}
@@ -90,3 +93,65 @@ async def test_lists_are_charged_to_the_role() -> None:
         async with at.client.get(at.url + "/admin/v2/persistent/demo/ns", headers=TOKEN) as answer:
             assert answer.status == 200
         assert [usage.name for usage in at.stage.proxy.usage.top(5).principals] == ["alice"]
+
+
+# --- whom the proxy introduces itself to ----------------------------------------------------------
+
+OWN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+WEBSOCKET = "/ws/v2/producer/persistent/t/n/topic"
+
+
+def introductions(server: FakeWebBroker) -> list[tuple[str | None, str | None]]:
+    return [(asked.header("X-Original-Principal"), asked.header("Authorization")) for asked in server.asked]
+
+
+def extra_route(path: str, to: str) -> dict[str, str]:
+    return {"httpReverseProxy.other.path": path, "httpReverseProxy.other.proxyTo": to}
+
+
+async def refused_socket(_: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(status=403)
+
+
+async def test_servers_of_extra_routes_get_neither_own_credentials_nor_the_role() -> None:
+    async with fake_web_broker() as other:
+        async with web_staged(role_finder=Roles(), **KEYS, **OWN, **extra_route("/other", other.url)) as at:
+            for headers in ({}, TOKEN):
+                async with at.client.get(at.url + "/other/x", headers=headers) as answer:
+                    assert answer.status == 200
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await at.client.ws_connect(at.url + "/other/ws")
+        assert introductions(other) == [(None, None), (None, "Bearer alice-token"), (None, None)]
+
+
+async def test_redirects_take_the_introduction_to_brokers_only() -> None:
+    async with fake_web_broker() as other, fake_web_broker() as owner:
+        keys = {**KEYS, **OWN, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": owner.port}
+        async with web_staged(role_finder=Roles(), **keys) as at:
+            for target in (other, owner):
+
+                async def redirect(_: web.BaseRequest, url: str = target.url) -> web.StreamResponse:
+                    return web.Response(status=307, headers={"Location": url + ADMIN})
+
+                at.broker.answer = redirect
+                async with at.client.get(at.url + ADMIN) as answer:
+                    assert answer.status == 200
+        assert introductions(other) == [(None, None)]
+        assert introductions(owner) == [("anonymous", "Bearer own")]
+
+
+async def test_a_websocket_is_introduced_to_its_broker() -> None:
+    async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
+        at.broker.answer = refused_socket
+        for headers in ({"X-Original-Principal": "admin"}, TOKEN):
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await at.client.ws_connect(at.url + WEBSOCKET, headers=headers)
+        assert introductions(at.broker) == [("anonymous", "Bearer own"), ("alice", "Bearer alice-token")]
+
+
+async def test_two_authorization_headers_are_refused() -> None:
+    async with web_staged(role_finder=Roles(), **KEYS) as at:
+        twice = "Authorization: Bearer alice-token\r\nAuthorization: Bearer alice-token\r\n"
+        for path in (ADMIN, "/config"):
+            assert await at.status_of(f"GET {path} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n{twice}\r\n") == 400
+        assert at.broker.asked == []

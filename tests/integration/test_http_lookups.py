@@ -92,3 +92,15 @@ async def test_an_endless_answer_to_a_lookup_is_not_read() -> None:
         at.broker.answer = endless
         async with at.client.get(at.url + PATH) as answer:
             assert answer.status == 502
+
+
+async def test_an_answer_that_is_no_200_passes_as_it_is() -> None:
+    async with web_staged() as at:
+        body = f'{{"brokerUrl": "{at.stage.broker.service_url}"}}'
+
+        async def elsewhere(_: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=404, text=body)
+
+        at.broker.answer = elsewhere
+        async with at.client.get(at.url + PATH) as answer:
+            assert (answer.status, await answer.text()) == (404, body)

@@ -3,15 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 from yarl import URL
 
+from proxy.web.reverse_proxy import ReverseProxy
 from tests.support.fake_web_broker import fake_web_broker, fine
 from tests.support.proxy_under_test import staged
 from tests.support.web_stage import ADMIN, WebStage, web_staged
+
+LIST = "/admin/v2/persistent/demo/ns"
 
 # --- what passes ----------------------------------------------------------------------------------
 
@@ -198,7 +203,16 @@ async def test_a_redirect_is_followed_with_body_and_authorization() -> None:
         assert at.stage.direct.held == 0
 
 
-async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along() -> None:
+async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    senders = []
+    ask = ReverseProxy._ask
+
+    async def watched(self: ReverseProxy, exchange: Any, url: URL) -> aiohttp.ClientResponse:
+        senders.append(exchange.body._sender)
+        return await ask(self, exchange, url)
+
+    monkeypatch.setattr(ReverseProxy, "_ask", watched)
+
     async def owner(request: web.BaseRequest) -> web.StreamResponse:
         return web.json_response(len(await request.read()))
 
@@ -217,6 +231,8 @@ async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along() -> Non
         at.broker.answer = redirect
         async with at.client.post(at.url + ADMIN, data=body()) as answer:
             assert await answer.json() == 2000
+    # Nobody reads the client's body any more when the next server is asked.
+    assert senders == [None, None]
 
 
 @pytest.mark.parametrize("reason", ["too large", "no memory"])
@@ -307,7 +323,7 @@ async def test_a_broker_that_does_not_answer_is_a_504_and_frees_the_place() -> N
             raise AssertionError
 
         at.broker.answer = silent
-        async with at.client.get(at.url + ADMIN) as answer:
+        async with asyncio.timeout(20), at.client.get(at.url + ADMIN) as answer:
             assert answer.status == 504
             assert "httpProxyTimeout" in (await answer.json())["reason"]
 
@@ -358,7 +374,7 @@ async def test_a_client_that_leaves_ends_what_the_broker_does_for_it() -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
-async def test_requests_beyond_the_limits_are_told_which_key_to_change() -> None:
+async def test_requests_beyond_the_limit_wait_for_their_turn_and_pages_do_not() -> None:
     gate, asked = asyncio.Event(), asyncio.Event()
 
     async def held(_: web.BaseRequest) -> web.StreamResponse:
@@ -368,16 +384,65 @@ async def test_requests_beyond_the_limits_are_told_which_key_to_change() -> None
 
     async with web_staged(maxConcurrentHttpRequests=1) as at:
         at.broker.answer = held
-        async with asyncio.TaskGroup() as group:
-            first = group.create_task(_status(at))
+        assert at.stage.proxy.web is not None
+        turns = at.stage.proxy.web._gate
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            all_of_them = [group.create_task(_status(at))]
             await asked.wait()
-            async with at.client.get(at.url + ADMIN) as answer:
-                assert answer.status == 503
-                assert "maxConcurrentHttpRequests" in (await answer.json())["reason"]
-            async with at.client.get(at.url + "/metrics") as answer:
-                assert answer.status == 200
+            all_of_them += [group.create_task(_status(at, path)) for path in (ADMIN, LIST)]
+            await at.stage.until(lambda: turns.waiting == 2, "two requests that wait")
+            for page in ("/metrics", "/healthz"):
+                assert await _status(at, page) == 200
+            assert len(at.broker.asked) == 1
             gate.set()
-        assert first.result() == 200
+        assert [one.result() for one in all_of_them] == [200, 200, 200]
+
+
+@pytest.mark.parametrize("body", ["", "Content-Length: 300000\r\n"])
+async def test_a_client_that_leaves_the_queue_frees_its_place_and_no_broker_is_asked(body: str) -> None:
+    gate, asked = asyncio.Event(), asyncio.Event()
+
+    async def held(_: web.BaseRequest) -> web.StreamResponse:
+        asked.set()
+        await gate.wait()
+        return web.Response()
+
+    async with web_staged(maxConcurrentHttpRequests=1) as at:
+        at.broker.answer = held
+        assert at.stage.proxy.web is not None
+        turns = at.stage.proxy.web._gate
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            group.create_task(_status(at))
+            await asked.wait()
+            _, writer = await asyncio.open_connection("127.0.0.1", at.stage.proxy.web_port)
+            writer.write(f"PUT {ADMIN} HTTP/1.1\r\nHost: p\r\n{body}\r\n".encode() + b"x" * 40_000 * bool(body))
+            await at.stage.until(lambda: turns.waiting == 1, "a request that waits")
+            writer.transport.abort()
+            await at.stage.until(lambda: not turns.waiting, "nobody waits")
+            gate.set()
+        assert len(at.broker.asked) == 1
+
+
+async def test_who_waits_too_long_is_told_which_key_to_change() -> None:
+    async def silent(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with web_staged(maxConcurrentHttpRequests=1) as at:
+        at.broker.answer = silent
+        assert at.stage.proxy.web is not None
+        turns = at.stage.proxy.web._gate
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            held = group.create_task(_status(at))
+            await at.stage.until(lambda: turns.in_work, "a request in work")
+            turns.apply(replace(turns.limits, wait_seconds=0.01))
+            async with at.client.get(at.url + ADMIN) as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+                assert "maxConcurrentHttpRequests" in (await answer.json())["reason"]
+            held.cancel()
+
+
+async def test_requests_beyond_the_rate_are_told_which_key_to_change() -> None:
     async with web_staged(httpRequestsLimitEnabled="true", httpRequestsMaxPerSecond="0.01") as at:
         assert await _status(at) == 200
         async with at.client.get(at.url + ADMIN) as answer:
@@ -385,8 +450,8 @@ async def test_requests_beyond_the_limits_are_told_which_key_to_change() -> None
             assert "httpRequestsMaxPerSecond" in json.loads(await answer.text())["reason"]
 
 
-async def _status(at: WebStage) -> int:
-    async with at.client.get(at.url + ADMIN) as answer:
+async def _status(at: WebStage, path: str = ADMIN) -> int:
+    async with at.client.get(at.url + path) as answer:
         return answer.status
 
 

@@ -105,3 +105,36 @@ async def test_a_balancer_s_word_on_the_client_is_taken_where_it_is_asked_for() 
 async def _get(client: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
     async with client.get(url, headers=headers) as answer:
         return answer.status
+
+
+async def test_the_web_port_has_ciphers_of_its_own(files: PemFiles) -> None:
+    def context(ciphers: str) -> ssl.SSLContext:
+        made = client_context()
+        made.maximum_version = ssl.TLSVersion.TLSv1_2
+        made.set_ciphers(ciphers)
+        return made
+
+    one, other = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
+    async with web_staged(**web_keys(files), tlsCiphers=one, webServiceTlsCiphers=other) as at:
+        assert at.stage.proxy.web is not None
+        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
+        async with at.client.get(url, ssl=context(other)) as answer:
+            assert answer.status == 200
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await at.client.get(url, ssl=context(one))
+
+
+@pytest.mark.parametrize("awaited", ["tls", "proxy header"])
+async def test_a_client_that_does_not_come_to_http_is_closed(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch, awaited: str
+) -> None:
+    monkeypatch.setattr("proxy.web.accept.HANDSHAKE_SECONDS", 0.05)
+    header = {"webServiceHaProxyProtocolEnabled": "true"} if awaited == "proxy header" else {}
+    async with web_staged(**web_keys(files), **header) as at:
+        running = at.stage.proxy.web
+        assert running is not None
+        port = running.port if header else running.tls_port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()

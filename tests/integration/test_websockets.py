@@ -83,8 +83,8 @@ async def test_a_silent_tunnel_ends() -> None:
         at.broker.answer = echo
         async with at.client.ws_connect(at.url + PATH) as socket:
             await socket.send_bytes(b"x")
-            assert (await socket.receive()).data == b"x"
-            assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+            assert (await socket.receive(20)).data == b"x"
+            assert (await socket.receive(20)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
 
 
 async def test_a_broker_that_refuses_is_passed_on_as_its_status() -> None:

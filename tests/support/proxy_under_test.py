@@ -43,9 +43,10 @@ _DEFAULTS: Final = {
 
 
 def config_for(broker_url: str, **keys: object) -> Config:
-    """Load a configuration as the command line does."""
+    """Load a configuration as the command line does; routes of the reverse proxy have no flags, but variables."""
     given = {key: str(value) for key, value in keys.items()}
-    return Config.load(overrides={**_DEFAULTS, "brokerServiceURL": broker_url, **given})
+    routes = {f"PULSAR_PREFIX_{key}": given.pop(key) for key in list(given) if key.startswith("httpReverseProxy.")}
+    return Config.load(None, routes, {**_DEFAULTS, "brokerServiceURL": broker_url, **given})
 
 
 def namespace(number: int) -> str:

@@ -18,10 +18,10 @@ BROKER = {"brokerServiceURL": "pulsar://b"}
 def test_routes_of_the_reverse_proxy_are_shown_without_their_passwords() -> None:
     environ = {
         "PULSAR_PREFIX_httpReverseProxy.web.path": "/web",
-        "PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x",
+        "PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://user:hush@w:80/x",
     }
     document = config_document(Config.load(None, environ, BROKER), {})
-    assert document["http_reverse_proxies"] == [{"name": "web", "path": "/web", "proxyTo": "http://w:80/x"}]
+    assert document["http_reverse_proxies"] == [{"name": "web", "path": "/web", "proxyTo": "http://(hidden)@w:80/x"}]
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,21 @@
 """What the web ports decide without I/O: headers, paths, limits, turns of servers, answers to lookups."""
 
+import asyncio
 import json
 import random
 from contextlib import suppress
 
 import pytest
+from yarl import URL
 
+from proxy.target import TargetValidator
+from proxy.web.access_log import LINES_A_SECOND, _Pace
 from proxy.web.broker_ports import is_loopback
 from proxy.web.gate import Gate, GateLimits
 from proxy.web.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.lookup_answers import host_of, rewritten
-from proxy.web.redirects import follows
+from proxy.web.own_credentials import introduction
+from proxy.web.redirects import RedirectRules, follows
 from proxy.web.refused import HttpRefused
 from proxy.web.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
 from proxy.web.web_servers import WebServers
@@ -19,16 +24,16 @@ from tests.support.clock import ManualClock
 # --- headers --------------------------------------------------------------------------------------
 
 
-def sent(*headers: tuple[str, str], principal: str | None = None) -> dict[str, str]:
-    return dict(to_broker(headers, client_address="10.0.0.1", scheme="https", host="p:8443", principal=principal))
+def sent(*headers: tuple[str, str]) -> dict[str, str]:
+    return dict(to_broker(headers, client_address="10.0.0.1", scheme="https", host="p:8443"))
 
 
-def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -> None:
-    found = sent(("X-Original-Principal", "admin"), ("x-forwarded-proto", "ftp"), principal="alice")
-    assert found["X-Original-Principal"] == "alice"
+async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -> None:
+    assert await introduction(None, "alice", has_authorization=False) == [("X-Original-Principal", "alice")]
+    found = sent(("X-Original-Principal", "admin"), ("x-forwarded-proto", "ftp"))
     assert (found["X-Forwarded-For"], found["X-Forwarded-Proto"]) == ("10.0.0.1", "https")
     assert "x-forwarded-proto" not in found
-    assert "X-Original-Principal" not in sent(("X-Original-Principal", "admin"))
+    assert "X-Original-Principal" not in found
 
 
 def test_what_connection_names_ends_here_but_not_credentials() -> None:
@@ -39,11 +44,14 @@ def test_what_connection_names_ends_here_but_not_credentials() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "a\x7f"])
-def test_a_value_that_is_more_than_one_line_is_refused_and_not_shown(value: str) -> None:
-    for passing in (lambda: sent(("X", value)), lambda: to_client([("X", value)]), lambda: sent(principal=value)):
+async def test_a_value_that_is_more_than_one_line_is_refused_and_not_shown(value: str) -> None:
+    for passing in (lambda: sent(("X", value)), lambda: to_client([("X", value)])):
         with pytest.raises(UnsafeHeader) as caught:
             passing()
         assert value not in str(caught.value)
+    with pytest.raises(UnsafeHeader) as caught:
+        await introduction(None, value, has_authorization=False)
+    assert value not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"X": "a\\nb"}', '{"Connection": "close"}', '{"a b": "c"}'])
@@ -113,28 +121,88 @@ def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
+async def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
     clock = ManualClock()
     gate = Gate(clock, GateLimits(100, 2.0, rate_limited=True))
     let_in = 0
     for _ in range(40):
         clock.advance(0.1)
-        with suppress(HttpRefused):
-            gate.enter()
+        with suppress(HttpRefused), await gate.enter():
             let_in += 1
-            gate.leave()
     # Two at once at the beginning, and two a second then.
     assert 8 <= let_in <= 10
 
 
-def test_a_place_is_free_again_when_its_request_is_over() -> None:
-    gate = Gate(ManualClock(), GateLimits(1))
-    gate.enter()
-    with pytest.raises(HttpRefused, match="maxConcurrentHttpRequests"):
-        gate.enter()
-    gate.leave()
-    gate.enter()
-    assert gate.in_work == 1
+async def test_requests_beyond_the_limit_get_the_places_in_the_order_they_came() -> None:
+    gate = Gate(ManualClock(), GateLimits(1, wait_seconds=5))
+    first = await gate.enter()
+    async with asyncio.TaskGroup() as group:
+        gone, second, third = [group.create_task(gate.enter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert (gate.in_work, gate.waiting) == (1, 3)
+        gone.cancel()
+        first.release()
+        with await second:
+            assert not third.done()
+        (await third).release()
+    assert (gate.in_work, gate.waiting) == (0, 0)
+
+
+async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_key_to_change() -> None:
+    clock = ManualClock()
+    gate = Gate(clock, GateLimits(1, max_waiting=1, wait_seconds=5))
+
+    async def refusal() -> HttpRefused:
+        with pytest.raises(HttpRefused, match="maxConcurrentHttpRequests") as caught:
+            await gate.enter()
+        return caught.value
+
+    with await gate.enter():
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(refusal())
+            await asyncio.sleep(0)
+            full = await refusal()
+            clock.advance(5)
+    assert (full.status, "1 wait already" in full.reason) == (503, True)
+    assert (waiting.result().status, "none has ended in time" in waiting.result().reason) == (503, True)
+    assert (gate.in_work, gate.waiting) == (0, 0)
+
+
+async def test_a_raised_limit_lets_those_in_who_wait() -> None:
+    gate = Gate(ManualClock(), GateLimits(1, wait_seconds=5))
+    with await gate.enter():
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(gate.enter())
+            await asyncio.sleep(0)
+            gate.apply(GateLimits(2, wait_seconds=5))
+        with waiting.result():
+            assert gate.in_work == 2
+
+
+def test_a_second_has_so_many_lines_and_the_rest_is_counted() -> None:
+    pace = _Pace()
+    assert sum(pace.due(7.0 + number / 1000) for number in range(LINES_A_SECOND + 30)) == LINES_A_SECOND
+    assert pace.due(8.0)
+    assert (pace.take_left_out(), pace.take_left_out()) == (30, 0)
+
+
+# --- redirects ------------------------------------------------------------------------------------
+
+
+async def test_a_redirect_never_leaves_tls() -> None:
+    rules = RedirectRules(("https://broker:8443", "http://broker:8080"), TargetValidator((), (), ()))
+    with pytest.raises(HttpRefused, match="from https to http") as caught:
+        await rules.target(URL("https://broker:8443/admin"), "http://broker:8080/admin")
+    assert caught.value.status == 502
+    assert str(await rules.target(URL("http://broker:8080/admin"), "https://broker:8443/admin")).startswith("https:")
+
+
+def test_servers_of_extra_routes_are_third_parties_unless_they_are_brokers_too() -> None:
+    brokers, others = ("http://broker:8080",), ("http://other:80/x", "http://Broker:8080/y")
+    rules = RedirectRules(brokers, TargetValidator((), (), ()), others)
+    assert rules.is_third_party(URL("http://OTHER/z"))
+    assert not rules.is_third_party(URL("http://broker:8080/admin"))
+    assert not rules.is_third_party(URL("http://led-to:8080/admin"))
 
 
 # --- servers --------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""The log line of each request of the web ports: what it says, and what it must not."""
+
+import asyncio
+import io
+import json
+from typing import Any
+
+from proxy.auth.anonymizer import ANONYMIZERS
+from proxy.charging import KeyNames
+from proxy.hangup import HangupWatcher
+from proxy.log import open_log
+from proxy.web.clients import Guard
+from proxy.web.pages import Readiness
+from proxy.web.port import start_web
+from tests.integration.test_http_authentication import Roles
+from tests.support.fake_web_broker import fake_web_broker
+from tests.support.web_parts import Running, config, web_parts
+from tests.support.web_stage import ADMIN
+
+
+class Verifier(Roles):
+    async def verify(self, presented: Any, certificate: bytes | None) -> Any:
+        return await self.authenticate(presented.method, presented.data, certificate)
+
+    def refused(self, client: str, failure: Exception) -> None: ...
+
+
+async def logged(*requests: tuple[str, str], level: str = "info", **keys: str) -> list[dict[str, Any]]:
+    """Make requests (path, headers) one after the other, and give the lines about them."""
+    file = io.BytesIO()
+    hangup = HangupWatcher(asyncio.get_running_loop())
+    async with fake_web_broker() as broker:
+        parts = web_parts(config(brokerWebServiceURL=broker.url, **keys), Readiness(), hangup)
+        parts.log, parts.guard = open_log(level, file=file), Guard(Verifier())
+        parts.names = KeyNames(ANONYMIZERS["redacted"])
+        port = await start_web(parts)
+        for path, headers in requests:
+            await Running(port, parts, Readiness()).get(path, headers=headers)
+        await port.close()
+    hangup.close()
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    return [line for line in lines if line["event"] == "http request"]
+
+
+async def test_a_line_says_who_asked_what_and_what_came_of_it_but_no_query() -> None:
+    token = "Authorization: Bearer alice-token\r\n"
+    fine, refused = await logged((f"{ADMIN}?token=secret", token), (ADMIN, "Authorization: Bearer wrong\r\n"))
+    assert (fine["method"], fine["path"], fine["status"], fine["level"]) == ("GET", ADMIN, 200, "info")
+    assert fine["client"].startswith("127.0.0.1:")
+    assert fine["principal"] == "[REDACTED]"
+    assert fine["bytes"] >= len(b'["ok"]')
+    assert "secret" not in str(fine)
+    assert (refused["status"], refused["reason"]) == (401, "failed to authenticate: unknown")
+    assert "principal" not in refused
+
+
+async def test_probes_and_scrapes_get_a_line_at_debug_only() -> None:
+    requests = [(path, "") for path in ("/healthz", "/metrics", "/nowhere")]
+    assert [line["path"] for line in await logged(*requests)] == ["/nowhere"]
+    found = [(line["path"], line["level"]) for line in await logged(*requests, level="debug")]
+    assert found == [("/healthz", "debug"), ("/metrics", "debug"), ("/nowhere", "info")]
+
+
+async def test_the_address_is_a_balancer_s_word_where_that_is_trusted() -> None:
+    request = (ADMIN, "X-Forwarded-For: 198.51.100.9, 10.0.0.1\r\n")
+    for trusted, address in (("true", "198.51.100.9"), ("false", "127.0.0.1")):
+        (line,) = await logged(request, webServiceTrustXForwardedFor=trusted)
+        assert line["client"].rpartition(":")[0] == address
