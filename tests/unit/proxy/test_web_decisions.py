@@ -36,6 +36,11 @@ async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -
     assert "X-Original-Principal" not in found
 
 
+@pytest.mark.parametrize("name", ["X.Original.Principal", "x_original-PRINCIPAL", "X~Forwarded^For"])
+def test_a_name_that_some_server_takes_for_ours_ends_here(name: str) -> None:
+    assert name not in sent((name, "admin"))
+
+
 def test_what_connection_names_ends_here_but_not_credentials() -> None:
     found = sent(("Connection", "X-Private, Authorization"), ("X-Private", "1"), ("Authorization", "Bearer t"))
     assert "X-Private" not in found
@@ -43,7 +48,7 @@ def test_what_connection_names_ends_here_but_not_credentials() -> None:
     assert ("X-Private", "1") not in to_client([("Connection", "x-private"), ("X-Private", "1")])
 
 
-@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "a\x7f"])
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "a\x7f", "a\udcff"])
 async def test_a_value_that_is_more_than_one_line_is_refused_and_not_shown(value: str) -> None:
     for passing in (lambda: sent(("X", value)), lambda: to_client([("X", value)])):
         with pytest.raises(UnsafeHeader) as caught:

@@ -1,0 +1,128 @@
+"""What a web broker or a client that does nothing may keep of this proxy: no socket, no connection of others."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from proxy.web import broker_client
+from tests.support.async_client import AsyncClient
+from tests.support.proxy_under_test import Stage, staged
+from tests.support.web_stage import ADMIN, WebStage, web_staged
+
+WEBSOCKET = (
+    b"GET /ws/v2/producer/persistent/t/n/x HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+UPLOAD = f"PUT {ADMIN} HTTP/1.1\r\nHost: p\r\nContent-Length: 100000000\r\n\r\n".encode()
+CONSENT = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+
+@asynccontextmanager
+async def deaf_broker(consent: bytes) -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
+    """Serve what is never read behind its first header; gives its URL and the connections it holds."""
+    held: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        # A full reader has stopped its transport by itself.
+        writer.write(consent)
+        held.append(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", held
+    finally:
+        for writer in held:
+            writer.transport.abort()
+        server.close()
+        await server.wait_closed()
+
+
+async def pushed_until_it_stalls(stage: Stage, opening: bytes) -> AsyncClient:
+    client = await AsyncClient.open(stage.proxy.web_port)
+    await client.send(opening)
+    stalled = 0
+    while stalled < 40:
+        stalled = 0 if client.send_now(bytes(65536)) else stalled + 1
+        await asyncio.sleep(0.005)
+    return client
+
+
+@pytest.mark.parametrize(("opening", "consent"), [(WEBSOCKET, CONSENT), (UPLOAD, b"")])
+async def test_no_socket_stays_open_to_a_broker_that_does_not_read_when_its_client_has_left(
+    opening: bytes, consent: bytes
+) -> None:
+    async with deaf_broker(consent) as (url, held), staged(brokerWebServiceURL=url) as stage:
+        before = len(os.listdir("/proc/self/fd"))
+        client = await pushed_until_it_stalls(stage, opening)
+        assert len(held) == 1
+        assert len(os.listdir("/proc/self/fd")) == before + 4
+        client.reset()
+        # The broker's own end is left.
+        await stage.until(lambda: len(os.listdir("/proc/self/fd")) == before + 1, "the sockets to be closed")
+        held[0].transport.abort()
+
+
+async def swallowed(request: web.BaseRequest) -> web.StreamResponse:
+    await request.read()
+    return web.Response(body=b"[]")
+
+
+async def uploading(at: WebStage) -> AsyncClient:
+    at.broker.answer = swallowed
+    client = await AsyncClient.open(at.stage.proxy.web_port)
+    at.stage.clients.append(client)
+    await client.send(UPLOAD + b"x")
+    await at.stage.until(lambda: at.broker.asked, "the upload at the broker")
+    return client
+
+
+async def test_who_gets_no_connection_to_the_broker_is_told_which_limit_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 1)
+    monkeypatch.setattr(broker_client, "WAIT_SECONDS", 0.01)
+    async with web_staged() as at:
+        client = await uploading(at)
+        async with at.client.get(at.url + ADMIN) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+            assert "all 1 connections" in await answer.text()
+        client.reset()
+        await at.stage.until(lambda: not at.stage.proxy.counters.web.in_work, "the upload's end")
+        async with at.client.get(at.url + ADMIN) as answer:
+            assert answer.status == 200
+
+
+async def test_an_upload_that_drips_gives_its_connection_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 1)
+    monkeypatch.setattr("proxy.web.uploads.RATE_WINDOW_SECONDS", 0.0)
+    async with web_staged() as at:
+        client = await uploading(at)
+        async with at.client.get(at.url + ADMIN) as answer:
+            assert answer.status == 200
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
+        assert at.stage.proxy.counters.web.refused == {"slow_upload": 1}
+
+
+async def test_an_upload_of_which_nothing_comes_is_ended() -> None:
+    async with web_staged(topicListWriteStallTimeoutMillis=50) as at:
+        client = await uploading(at)
+        found = await client.rest()
+        assert found.startswith(b"HTTP/1.1 408 ")
+        assert b"topicListWriteStallTimeoutMillis" in found
+
+
+async def test_a_value_that_is_no_utf8_does_not_reach_the_broker_as_another() -> None:
+    async with web_staged() as at:
+        request = f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\nConnection: close\r\nX-A: ".encode() + b"\xff\xfe\r\n\r\n"
+        assert (await at.raw(request)).startswith(b"HTTP/1.1 400 ")
+        assert at.broker.asked == []
+
+
+async def test_a_transfer_encoding_of_http_1_0_is_refused() -> None:
+    async with web_staged() as at:
+        head = f"POST {ADMIN} HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        assert await at.status_of(head) == 400
+        assert at.broker.asked == []
