@@ -78,12 +78,14 @@ async def test_a_broker_that_is_gone_ends_the_tunnel() -> None:
             assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
 
 
-async def test_a_silent_tunnel_ends() -> None:
+@pytest.mark.parametrize("messages", [0, 1])
+async def test_a_silent_tunnel_ends(messages: int) -> None:
     async with web_staged(httpProxyTimeout=100) as at:
         at.broker.answer = echo
         async with at.client.ws_connect(at.url + PATH) as socket:
-            await socket.send_bytes(b"x")
-            assert (await socket.receive(20)).data == b"x"
+            for _ in range(messages):
+                await socket.send_bytes(b"x")
+                assert (await socket.receive(20)).data == b"x"
             assert (await socket.receive(20)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
 
 
