@@ -50,7 +50,9 @@ class TestDirectCalls:
     def test_this_interpreter_has_an_object_of_c_below(self) -> None:
         server, _ = shaken()
         for call in direct_calls(server):
-            assert type(call).__name__ == type(ssl.MemoryBIO().read).__name__, "each record is a tenth of a microsecond dearer"
+            assert type(call).__name__ == type(ssl.MemoryBIO().read).__name__, (
+                "each record is a tenth of a microsecond dearer"
+            )
 
 
 class TestWindows:
