@@ -20,10 +20,11 @@ from protocol.frames import Frame, FrameHead
 from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounced, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
+from proxy.broker_end import BrokerEnd
 from proxy.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.hangup import HangupWatcher
 from proxy.questions import Decision, Question
-from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 
 # Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
@@ -70,7 +71,7 @@ class _Asked:
         self.at = at
 
 
-class BrokerConnection(Endpoint):
+class BrokerConnection(BrokerEnd):
     """Ask a broker questions and correlate the answers.
 
     `ready` completes when the broker has sent CONNECTED, or fails with ConnectionClosed or RequestFailed.
@@ -260,8 +261,9 @@ class BrokerConnection(Endpoint):
 
     def _ping(self) -> None:
         if self.paused:
-            # Its PONG cannot be read now; the PING tells the broker that this side lives.
-            self.write(commands.PING_FRAME)
+            # Its PONG cannot be read now; the PING tells the broker that this side lives. One that waits says as much.
+            if not self.write_pending:
+                self.write(commands.PING_FRAME)
         elif self._awaits_pong:
             self.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT)
         else:
@@ -291,7 +293,7 @@ class BrokerConnection(Endpoint):
         if verdict is Verdict.CLOSE:
             self.abort(DisconnectCause(self._state.close_cause(kind)))
         elif kind == CommandType.PING:
-            self.write(commands.PONG_FRAME)
+            self.answer_ping()
         elif verdict is Verdict.SERVE and kind != CommandType.PONG:
             command = commands.decode_command(frame.command)
             if kind == CommandType.AUTH_CHALLENGE:

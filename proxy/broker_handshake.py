@@ -10,14 +10,15 @@ from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
+from proxy.broker_end import BrokerEnd
 from proxy.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.hangup import HangupWatcher
-from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.transport import SharedReadBuffer
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 
 
-class BrokerHandshake(Endpoint):
+class BrokerHandshake(BrokerEnd):
     """Send CONNECT and wait for what the broker says: `heard` gives CONNECTED or a challenge, to `respond` to.
 
     It fails with RequestFailed or ConnectionClosed.
@@ -79,6 +80,7 @@ class BrokerHandshake(Endpoint):
         """Give the transport and the bytes behind CONNECTED to a relay; raises ConnectionClosed if it was lost
         meanwhile.
         """
+        self.pay_pong()
         transport = self.detach()
         return transport, self._decoder.take_rest()
 
@@ -92,7 +94,7 @@ class BrokerHandshake(Endpoint):
         if kind is None or self._state.judge(kind) is Verdict.CLOSE:
             raise MalformedFrame("the broker sent something else than an answer to CONNECT")
         if kind == CommandType.PING:
-            self.write(commands.PONG_FRAME)
+            self.answer_ping()
             return
         command = commands.decode_command(frame.command)
         if command.type in (CommandType.CONNECTED, CommandType.AUTH_CHALLENGE):

@@ -352,10 +352,14 @@ class BrokerPool:
         key = self._keys.get(connection)
         try:
             async with asyncio.timeout(self._limits.challenge_seconds):
+                # A broker that has not read the last answer gets no other one.
+                await connection.drained()
                 if key is None:
                     connection.respond(await self._introductions.answer())
                     return
                 frame, principal = await self._introductions.renewed(challenge, key.principal)
+        except ConnectionClosed:
+            return
         except (AuthenticationFailed, TimeoutError) as error:
             self._in_vain(connection, str(error) or "no client renewed its credentials in time")
             connection.give_up(error, DisconnectCause.CREDENTIALS_NOT_RENEWED)

@@ -244,6 +244,8 @@ class DirectMode:
     async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
         """Answer the broker's challenges until it says CONNECTED."""
         while (command := await handshake.heard).type == CommandType.AUTH_CHALLENGE:
+            # One that goes on asking and reads nothing is not written to.
+            await handshake.drained()
             handshake.respond(await self._introductions.answer())
         return command.connected
 

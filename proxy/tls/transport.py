@@ -15,10 +15,16 @@ from typing import Any, Final, Protocol, cast
 
 from proxy.errors import DisconnectCause
 from proxy.tls.failures import TlsFailed, describe
-from proxy.tls.shared import TlsShared, direct_calls
+from proxy.tls.hello import asks_again, hello_end
+from proxy.tls.shared import RECORD_BYTES, TlsShared, direct_calls
 
 # So much is encrypted before the ciphertext is taken out: the BIO keeps the size of its fullest moment for good.
 SEALED_AT_ONCE_BYTES: Final = 64 * 1024
+# So much ciphertext in a row may bring no data: a record that is not whole, and a broker's session tickets.
+BARREN_BYTES: Final = RECORD_BYTES + 16 * 1024
+# So much may OpenSSL itself answer in the life of a connection: 2,400 updates of keys (27 bytes each). Peers that send
+# them do so every 2^24 records or 2^37 bytes; each costs as much processor time as a small request.
+OWN_ANSWERS_BYTES: Final = 64 * 1024
 _HANDSHAKE_RECORD: Final = 0x16
 
 
@@ -52,10 +58,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """
 
     __slots__ = (
+        "_answered",
+        "_answering",
+        "_barren",
         "_ended",
         "_failure",
         "_fin_waits",
         "_held",
+        "_hello_due",
         "_make_protocol",
         "_on_failure",
         "_paused",
@@ -91,11 +101,15 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._phase = _Phase.HANDSHAKE
         self._raw: asyncio.Transport | None = None
         self._protocol: _Above | None = None
-        # Ciphertext that was read and is not decrypted: at most one small read.
+        # Ciphertext that was read and is not decrypted: at most one small read, or a ClientHello that is not whole.
         self._held = b""
         self._paused = False
         self._stalled = False
-        self._unheard = server_side
+        self._unheard = self._hello_due = server_side
+        # Until what OpenSSL itself answered has left, nothing is read that it could answer.
+        self._answering = False
+        self._answered = 0
+        self._barren = 0
         self._ended = False
         self._fin_waits = False
         self._failure: TlsFailed | None = None
@@ -124,7 +138,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Take a FIN for the end of the stream, with or without close_notify before it: frames know their length."""
         if self._phase is _Phase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the peer ended the connection in it"))
-        elif self._paused and self._has_rest:
+        elif (self._paused or self._answering) and self._has_rest:
             self._fin_waits = True
         else:
             self._stream_ended()
@@ -141,6 +155,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._stalled = False
         if self._protocol is not None:
             self._protocol.resume_writing()
+        if self._answering:
+            asyncio.get_running_loop().call_soon(self._answers_left)
 
     # --- towards the plain transport: ciphertext --------------------------------------------------
 
@@ -163,7 +179,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 incoming.write(self._held)
                 self._held = b""
             incoming.write(cipher)
-            if self._paused:
+            if self._paused or self._answering:
                 self._held = incoming.read()
             else:
                 self._deliver()
@@ -172,9 +188,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._phase is not _Phase.HANDSHAKE or (self._unheard and not self._talks_tls(cipher)):
             return
         self._held += bytes(cipher)
-        assert self._raw is not None
-        self._raw.pause_reading()
-        self._shared.turns.later_and_quick(self._shake)
+        if self._may_shake():
+            assert self._raw is not None
+            self._raw.pause_reading()
+            self._shared.turns.later_and_quick(self._shake)
 
     @property
     def _has_rest(self) -> bool:
@@ -184,29 +201,31 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Decrypt what has come into the endpoint's place, and whatever it gives after that."""
         shared, protocol = self._shared, self._protocol
         assert protocol is not None
+        fed = shared.incoming.pending
         # Asked for again rather than kept from `get_buffer`: what is kept stays alive with nobody to pay for it.
         place = protocol.get_buffer(-1)
         try:
             count = self._unseal(len(place), place)
         except ssl.SSLError as error:
             self._no_record(error)
-            self._hand_over(0, False)
+            self._hand_over(0, False, fed)
             return
         # Most reads are one record of a small message: the way below costs them a twentieth of our own time more.
         if 0 < count < len(place) and not (shared.incoming.pending or shared.outgoing.pending):
+            self._barren = 0
             protocol.buffer_updated(count)
-        elif self._hand_over(*self._fill(place, count)):
+        elif self._hand_over(*self._fill(place, count), fed):
             self._deliver_rest()
 
     def _deliver_rest(self) -> None:
         """Fill the endpoint's places, one after the other, until nothing is whole or it reads no more."""
-        while not self._paused and self._phase is _OPEN:
+        while not self._paused and not self._answering and self._phase is _OPEN:
             # Another may be reading now: a client that became a relay.
             protocol = self._protocol
             assert protocol is not None
             self._shared.incoming.write(self._held)
-            self._held = b""
-            if not self._hand_over(*self._fill(protocol.get_buffer(-1), 0)):
+            fed, self._held = len(self._held), b""
+            if not self._hand_over(*self._fill(protocol.get_buffer(-1), 0), fed):
                 return
 
     def _fill(self, place: memoryview, filled: int) -> tuple[int, bool]:
@@ -234,14 +253,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         elif not isinstance(error, ssl.SSLWantReadError):
             self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
 
-    def _hand_over(self, count: int, more: bool) -> bool:
-        """Hand over what was decrypted; gives `more` back, the ciphertext of which is in `_held` then."""
+    def _hand_over(self, count: int, more: bool, fed: int) -> bool:
+        """Hand over what was decrypted of `fed` bytes; gives `more` back, whose ciphertext is in `_held` then."""
         protocol, incoming = self._protocol, self._shared.incoming
         assert protocol is not None
         # Whoever is called from here on may use the BIOs.
         if incoming.pending:
             self._held = incoming.read()
-        self._flush()
+        self._count_barren(0 if count else fed)
+        answered = self._flush()
+        if answered:
+            self._answers_leave(len(answered))
         if count:
             protocol.buffer_updated(count)
         if not more and self._phase is _OPEN:
@@ -256,6 +278,27 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._held = b""
             self._stream_ended()
 
+    def _count_barren(self, fed: int) -> None:
+        self._barren = self._barren + fed if fed else 0
+        if self._barren > BARREN_BYTES and self._failure is None:
+            self._failure = _idle_talk(f"{self._barren} bytes in a row without data, expected at most {BARREN_BYTES}")
+
+    def _answers_leave(self, count: int) -> None:
+        """Read no more before what OpenSSL answered has left, and not in this turn of the loop."""
+        self._answered += count
+        if self._answered > OWN_ANSWERS_BYTES and self._failure is None:
+            self._failure = _idle_talk(f"{self._answered} bytes of answers, expected at most {OWN_ANSWERS_BYTES}")
+        elif not self._answering and self._raw is not None:
+            self._answering = True
+            self._raw.pause_reading()
+            if not self._stalled:
+                asyncio.get_running_loop().call_soon(self._answers_left)
+
+    def _answers_left(self) -> None:
+        if self._answering and not self._stalled:
+            self._answering = False
+            self._go_on()
+
     def _stream_ended(self) -> None:
         if self._phase is _OPEN and not self._ended and self._protocol is not None:
             self._ended = True
@@ -269,12 +312,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._raw.get_write_buffer_size():
             self._raw.abort()
 
-    def _flush(self) -> None:
-        outgoing = self._shared.outgoing
-        if outgoing.pending:
-            sealed = outgoing.read()
-            if self._raw is not None and not self._raw.is_closing():
-                self._raw.write(sealed)
+    def _flush(self) -> bytes:
+        """Write what OpenSSL has to say of itself; gives it."""
+        sealed = self._shared.outgoing.read()
+        if sealed and self._raw is not None and not self._raw.is_closing():
+            self._raw.write(sealed)
+        return sealed
 
     # --- handshake --------------------------------------------------------------------------------
 
@@ -285,6 +328,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._refuse(TlsFailed(DisconnectCause.NOT_TLS, "not_tls", "the client does not speak TLS"))
         return False
 
+    def _may_shake(self) -> bool:
+        """Tell whether OpenSSL may have what is held: not a part of a ClientHello, nor a monstrous one."""
+        if not self._hello_due:
+            return bool(self._held)
+        try:
+            return hello_end(self._held) > 0
+        except TlsFailed as failure:
+            self._refuse(failure)
+            return False
+
     def _shake(self) -> None:
         """Do a step of the handshake; called when it is this connection's turn."""
         if self._phase is not _Phase.HANDSHAKE:
@@ -292,24 +345,34 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         try:
             if self._step():
                 self._open()
+            elif self._may_shake():
+                self._shared.turns.later_and_quick(self._shake)
             else:
                 self._read_on()
         except Exception as error:
             self._refuse(TlsFailed.of(error))
 
     def _step(self) -> bool:
-        incoming = self._shared.incoming
-        incoming.write(self._held)
-        self._held = b""
+        incoming, held, answer = self._shared.incoming, self._held, b""
+        end = hello_end(held) if self._hello_due else len(held)
+        if self._hello_due and not end:
+            # A second turn for one read.
+            return False
+        incoming.write(held[:end])
+        self._held = held[end:]
         try:
             self._sealer.do_handshake()
         except ssl.SSLWantReadError:
-            return False
+            pass
+        else:
+            self._hello_due = False
+            return True
         finally:
             if incoming.pending:
-                self._held = incoming.read()
-            self._flush()
-        return True
+                self._held = incoming.read() + self._held
+            answer = self._flush()
+        self._hello_due = self._hello_due and asks_again(answer)
+        return False
 
     def _open(self) -> None:
         assert self._raw is not None
@@ -353,11 +416,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _read_on(self) -> None:
         # uvloop raises for a transport that was reset and has not said so yet.
-        if self._raw is not None and not self._raw.is_closing():
+        if self._raw is not None and not self._answering and not self._raw.is_closing():
             self._raw.resume_reading()
 
     def _go_on(self) -> None:
-        if self._paused or self._phase is not _OPEN:
+        if self._paused or self._answering or self._phase is not _OPEN:
             return
         if self._has_rest and not self._ended:
             self._deliver_rest()
@@ -469,6 +532,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._phase = _Phase.CLOSING
         if self._raw is not None:
             self._raw.abort()
+
+
+def _idle_talk(detail: str) -> TlsFailed:
+    return TlsFailed(DisconnectCause.TLS_ERROR, "broken", f"the peer keeps tls busy with itself: got {detail}")
 
 
 def _over(*_: object) -> Any:

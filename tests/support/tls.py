@@ -209,6 +209,7 @@ async def tls_link(
     kind: type[RecordingEndpoint] = RecordingEndpoint,
     kernel_buffer_bytes: int = 0,
     shared: TlsShared | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[RecordingEndpoint, TlsPeer]]:
     """Give an endpoint with TLS below it and its peer, hands shaken; nothing is left open afterwards."""
     loop = asyncio.get_running_loop()
@@ -221,7 +222,7 @@ async def tls_link(
         shared = TlsShared(Turns(loop, perf_counter)) if shared is None else shared
         transport = TlsTransport(shared, server_context(), lambda: endpoint, failures.append, server_side=True)
         await loop.create_connection(lambda: transport, sock=served)
-        peer = TlsPeer(client, client_context())
+        peer = TlsPeer(client, client_context() if context is None else context)
         await peer.sealer.shake(client)
         await eventually(lambda: endpoint.transport is not None or endpoint.ends)
         try:

@@ -340,6 +340,41 @@ class TestHandshakes:
 
         run_on(loop_factory, main())
 
+    def test_a_client_that_is_asked_for_another_key_share_gets_in(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            context = server_context()
+            context.set_ecdh_curve("secp384r1")
+            async with hangup_watcher() as watcher:
+                lone = Lone(context)
+                await lone.open(watcher)
+                await Sealer(client_context()).shake(lone.client)
+                await eventually(lambda: lone.made)
+                lone.client.close()
+                await eventually(lambda: lone.made[0].ends)
+
+        run_on(loop_factory, main())
+
+    @pytest.mark.parametrize("behind_a_good_one", [False, True])
+    def test_a_hello_that_claims_too_much_is_refused_by_its_first_bytes(
+        self, loop_factory: LoopFactory, behind_a_good_one: bool
+    ) -> None:
+        async def main() -> None:
+            context = server_context()
+            context.set_ecdh_curve("secp384r1")
+            async with hangup_watcher() as watcher:
+                lone = Lone(context)
+                await lone.open(watcher)
+                sealer = Sealer(client_context())
+                with pytest.raises(ssl.SSLWantReadError):
+                    sealer.tls.do_handshake()
+                first = sealer.outgoing.read() if behind_a_good_one else b""
+                # In the same segment: OpenSSL would read it in the same call.
+                lone.client.send(first + b"\x16\x03\x01\x02\x00\x01" + (131_000).to_bytes(3, "big"))
+                await lone.fails("other")
+                assert "claims 131000 bytes" in lone.failures[0].detail
+
+        run_on(loop_factory, main())
+
     def test_a_version_that_is_not_spoken_is_named(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:
             context = server_context()
