@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from tests.load.programs import ROOT, DidNotStart, Target, demo, run_locust
+from tests.load.programs import ENDING_SIGNALS, ROOT, DidNotStart, Target, demo, run_locust
 
 SCENARIOS: Final = ("reconnect_storm", "slow_readers", "mixed_tenants")
 USERS: Final = {"reconnect_storm": 120, "slow_readers": 20, "mixed_tenants": 24}
@@ -30,7 +30,7 @@ OTHER_SECONDS: Final = 60
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the scenarios and give the exit code."""
     options, more = _options(arguments)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING_SIGNALS:
         signal.signal(number, _leave)
     options.out.mkdir(parents=True, exist_ok=True)
     target = nullcontext(Target(options.url, "", 0)) if options.url else demo(options.proxy_set)

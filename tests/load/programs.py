@@ -5,6 +5,7 @@ Rule: whatever happens, a child is ended by its own id, asked first and then for
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 # The demo gives its own children 8 s each.
 END_SECONDS: Final = 25.0
 FAILED: Final = 1
+ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 DEMO_NAMESPACES: Final = 8
 DEMO_TOPICS: Final = 5000
 DEMO_MB: Final = 16
@@ -63,6 +65,9 @@ def run_locust(arguments: Sequence[str], seconds: float) -> int:
 def _child(
     command: Sequence[str], environment: dict[str, str], output: int | None
 ) -> Iterator["subprocess.Popen[str]"]:
+    told: list[int] = []
+    # A signal while a child comes to life would leave it without anybody who ends it.
+    handlers = {number: signal.signal(number, lambda number, _: told.append(number)) for number in ENDING_SIGNALS}
     with subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=ROOT,
@@ -75,6 +80,10 @@ def _child(
         process_group=0,
     ) as process:
         try:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            for came in told:
+                signal.raise_signal(came)
             yield process
         finally:
             _end(process)
