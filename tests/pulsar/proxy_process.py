@@ -4,6 +4,7 @@ Obeys one rule: an exit code other than 0 after SIGTERM is a failure. Starts the
 command line.
 """
 
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,6 +48,14 @@ def answers(service_url: str) -> bool:
     return True
 
 
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None) -> Iterator[Proxy]:
     """Run the proxy until the block ends; raises ProcessFailedError, also for an unclean end."""
@@ -69,7 +78,8 @@ def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | No
     process = ChildProcess("proxy", command, config.with_suffix(".log"), {"PYTHONPATH": str(_ROOT)})
     proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process)
     try:
-        process.wait_ready(lambda: answers(proxy.service_url), _READY_SECONDS)
+        # The web port comes a moment behind the other.
+        process.wait_ready(lambda: answers(proxy.service_url) and _listens(web_port), _READY_SECONDS)
         yield proxy
         process.ensure_running()
     finally:
