@@ -1,7 +1,6 @@
-"""The listening socket and the accept loop: paced, and paused instead of spinning when file descriptors run out."""
+"""Accept Pulsar clients: who is served, who must say first whom it stands for, who is turned away with an ERROR."""
 
 import asyncio
-import errno
 import socket
 from collections.abc import Callable
 from typing import Final, cast
@@ -9,6 +8,7 @@ from typing import Final, cast
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
+from proxy.accepting import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.client_connection import ClientConnection
 from proxy.counters import Counters
 from proxy.dialer import SocketOptions
@@ -21,8 +21,6 @@ from proxy.tls.arrivals import Arrivals
 
 # Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.
 ACCEPTS_A_TURN: Final = 64
-ACCEPT_PAUSE_SECONDS: Final = 0.5
-_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # Refused clients are kept this long to read the ERROR (a socket closed with unread input loses it), and only so many.
 REFUSAL_LINGER_SECONDS: Final = 1.0
 MOST_LINGERING: Final = 256
@@ -76,26 +74,11 @@ class Listener:
         self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
         self._proxy_headers = proxy_headers
         self._lingering: set[_Refused] = set()
-        self._socket: socket.socket | None = None
-        self._resume: asyncio.TimerHandle | None = None
+        self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)
 
     def open(self, host: str, port: int, backlog: int) -> int:
         """Listen, and give the port; raises OSError with the address in its text."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.setblocking(False)
-            listening.bind((host, port))
-            listening.listen(backlog)
-        except OSError as error:
-            listening.close()
-            raise OSError(
-                error.errno, f"cannot listen on {host}:{port} ({self._key}): {(error.strerror or '').lower()}"
-            ) from error
-        self._socket = listening
-        self._loop.add_reader(listening.fileno(), self._accept_some)
-        return int(listening.getsockname()[1])
+        return self._accepting.open(host, port, self._key, backlog)
 
     @property
     def _key(self) -> str:
@@ -103,34 +86,12 @@ class Listener:
 
     async def close(self) -> None:
         """Stop accepting; those accepted already stay."""
-        if self._resume is not None:
-            self._resume.cancel()
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
+        self._accepting.close()
         await self._awaited.close()
         # Those accepted already become connections at once: cancelled, they would be sockets without an owner.
         await self._scope.emptied()
 
-    def _accept_some(self) -> None:
-        listening = self._socket
-        assert listening is not None
-        for _ in range(ACCEPTS_A_TURN):
-            try:
-                accepted, address = listening.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in _OUT_OF_RESOURCES:
-                    self._pause(error)
-                    return
-                # The client was gone before it was accepted.
-                continue
-            self._take(accepted, str(address[0]))
-
     def _take(self, accepted: socket.socket, address: str) -> None:
-        accepted.setblocking(False)
         if not self._proxy_headers:
             self._admit(accepted, address, None, self._loop.time())
             return
@@ -194,14 +155,6 @@ class Listener:
             accepted.close()
             self._lingering.discard(refused)
 
-    def _pause(self, error: OSError) -> None:
-        """Leave clients in the backlog for a while: an accept that fails would be called again at once, for ever."""
-        assert self._socket is not None
+    def _note_pause(self, error: OSError) -> None:
         self._counters.accept_pauses += 1
         self._log.warning("accepting paused", reason=error.strerror, seconds=ACCEPT_PAUSE_SECONDS)
-        self._loop.remove_reader(self._socket.fileno())
-        self._resume = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._continue)
-
-    def _continue(self) -> None:
-        if self._socket is not None:
-            self._loop.add_reader(self._socket.fileno(), self._accept_some)

@@ -6,13 +6,13 @@ HTTP (PROXY protocol, TLS handshake) has a time and counts as a connection.
 """
 
 import asyncio
-import errno
 import socket
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
+from proxy.accepting import AcceptLoop
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.proxy_headers import read_proxy_header
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 128
 ACCEPTS_A_TURN: Final = 16
-ACCEPT_PAUSE_SECONDS: Final = 0.5
 HANDSHAKE_SECONDS: Final = 10.0
-_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class HttpListener:
@@ -54,61 +52,32 @@ class HttpListener:
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
         # Those that are not HTTP yet, oldest first, and what ends each.
         self._opening: dict[socket.socket, Callable[[], object]] = {}
-        self._socket: socket.socket | None = None
-        self._resume: asyncio.TimerHandle | None = None
+        self._accepting = AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._count_pause)
         self.port = 0
 
     def open(self, host: str, port: int, key: str) -> None:
         """Listen; raises OSError that names address and key."""
+        self.port = self._accepting.open(host, port, key, BACKLOG, self._bound_buffers)
+
+    def _bound_buffers(self, listening: socket.socket) -> None:
+        # A read takes no more than the receive buffer has, which the kernel doubles.
         buffer_bytes = self._limits.buffer_bytes
-        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Inherited by what is accepted: a read takes no more than the receive buffer has, which the kernel doubles.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * buffer_bytes)
-            listening.setblocking(False)
-            listening.bind((host, port))
-            listening.listen(BACKLOG)
-        except OSError as error:
-            listening.close()
-            text = (error.strerror or "").lower()
-            raise OSError(error.errno, f"cannot listen on {host}:{port} ({key}): {text}") from error
-        self._socket = listening
-        self.port = int(listening.getsockname()[1])
-        self._loop.add_reader(listening.fileno(), self._accept_some)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * buffer_bytes)
 
     async def close(self) -> None:
         """Stop accepting, and end what is not HTTP yet."""
-        if self._resume is not None:
-            self._resume.cancel()
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
+        self._accepting.close()
         self._scope.cancel()
         await self._scope.emptied()
 
-    def _accept_some(self) -> None:
-        assert self._socket is not None
-        for _ in range(ACCEPTS_A_TURN):
-            try:
-                accepted, address = self._socket.accept()
-            except BlockingIOError:
+    def _take(self, accepted: socket.socket, address: str) -> None:
+        if len(self._server.connections) + len(self._scope) >= self._limits.max_connections:
+            self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
+            if not self._make_room():
+                accepted.close()
                 return
-            except OSError as error:
-                if error.errno in _OUT_OF_RESOURCES:
-                    self._pause()
-                    return
-                continue
-            accepted.setblocking(False)
-            if len(self._server.connections) + len(self._scope) >= self._limits.max_connections:
-                self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-                if not self._make_room():
-                    accepted.close()
-                    continue
-            serving = self._serve(accepted, str(address[0]))
-            self._opening[accepted] = self._scope.start(serving, partial(self._opened, accepted))
+        self._opening[accepted] = self._scope.start(self._serve(accepted, address), partial(self._opened, accepted))
 
     def _opened(self, accepted: socket.socket) -> None:
         if self._opening.pop(accepted, None) is None:
@@ -149,12 +118,5 @@ class HttpListener:
         connection.accepted_from = address
         return connection
 
-    def _pause(self) -> None:
-        assert self._socket is not None
+    def _count_pause(self, _: OSError) -> None:
         self._counters.accept_pauses += 1
-        self._loop.remove_reader(self._socket.fileno())
-        self._resume = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._continue)
-
-    def _continue(self) -> None:
-        if self._socket is not None:
-            self._loop.add_reader(self._socket.fileno(), self._accept_some)

@@ -1,0 +1,91 @@
+"""A listening socket and its accept loop: paced, and paused instead of spinning when file descriptors run out."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Final
+
+ACCEPT_PAUSE_SECONDS: Final = 0.5
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class AcceptLoop:
+    """Give each accepted socket (not blocking) and its address to `take`, at most `a_turn` in a turn of the loop.
+
+    `paused` hears of each pause, with what the system said.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        a_turn: int,
+        take: Callable[[socket.socket, str], None],
+        paused: Callable[[OSError], None],
+    ) -> None:
+        self._loop = loop
+        self._a_turn = a_turn
+        self._take = take
+        self._paused = paused
+        self._socket: socket.socket | None = None
+        self._resume: asyncio.TimerHandle | None = None
+
+    def open(
+        self, host: str, port: int, key: str, backlog: int, prepare: Callable[[socket.socket], None] | None = None
+    ) -> int:
+        """Listen, and give the port; raises OSError that names address and key.
+
+        `prepare` sets options that accepted sockets inherit.
+        """
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if prepare is not None:
+                prepare(listening)
+            listening.setblocking(False)
+            listening.bind((host, port))
+            listening.listen(backlog)
+        except OSError as error:
+            listening.close()
+            text = (error.strerror or "").lower()
+            raise OSError(error.errno, f"cannot listen on {host}:{port} ({key}): {text}") from error
+        self._socket = listening
+        self._loop.add_reader(listening.fileno(), self._accept_some)
+        return int(listening.getsockname()[1])
+
+    def close(self) -> None:
+        """Stop accepting; a second call does nothing."""
+        if self._resume is not None:
+            self._resume.cancel()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def _accept_some(self) -> None:
+        listening = self._socket
+        assert listening is not None
+        for _ in range(self._a_turn):
+            try:
+                accepted, address = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._pause(error)
+                    return
+                # The client was gone before it was accepted.
+                continue
+            accepted.setblocking(False)
+            self._take(accepted, str(address[0]))
+
+    def _pause(self, error: OSError) -> None:
+        """Leave clients in the backlog for a while: an accept that fails would be called again at once, for ever."""
+        assert self._socket is not None
+        self._paused(error)
+        self._loop.remove_reader(self._socket.fileno())
+        self._resume = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._continue)
+
+    def _continue(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._accept_some)
