@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-SOURCES := protocol limiter proxy tests benchmarks scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types generated unit integration pulsar bench load proto generate lock clean
+.PHONY: help demo demo-pipeline test check lint types generated unit integration pulsar spark bench bench-pipeline load
+.PHONY: generate lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
@@ -17,7 +17,7 @@ demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clien
 test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory unit integration pulsar
+	@$(MAKE) --no-print-directory unit integration spark pulsar
 
 check: lint types generated ## Lint, types, generated files
 
@@ -33,10 +33,13 @@ generated: $(VENV)/.dev ## Generated files are what their generators write
 	  $(BIN)/python -m scripts.$$(basename $$script .py) --check; done
 
 unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/test_layering.py
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/test_layering.py -m "not spark"
 
 integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker
 	$(BIN)/python -m pytest -q tests/integration
+
+spark: $(VENV)/.dev ## Tests of the pipeline in a Spark of their own (needs a JDK 17)
+	$(BIN)/python -m pytest -q tests/spark
 
 pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker
 	$(BIN)/python -m tests.pulsar.harness --prepare
@@ -46,6 +49,12 @@ bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (need
 	$(BIN)/python -m benchmarks.bench_semaphore
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
 	$(BIN)/python -m benchmarks.real_broker
+
+demo-pipeline: $(VENV)/.pipeline ## Record a storm of the demo, run every job of the pipeline on it; ends with the report's path
+	$(BIN)/python -m pipeline.demo $(ARGS)
+
+bench-pipeline: $(VENV)/.dev ## Measure the pipeline beside Polars and DuckDB (long)
+	$(BIN)/python -m benchmarks.pipeline $(ARGS)
 
 load: $(VENV)/.dev ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
@@ -57,6 +66,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(PIP) install uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/runtime.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra dev -o requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra delta -c requirements/dev.txt -o requirements/pipeline.txt pyproject.toml
 	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
 
 clean: ## Remove the virtual environment and caches
@@ -71,6 +81,10 @@ $(VENV)/.python:
 $(VENV)/.runtime: $(VENV)/.python requirements/runtime.txt requirements/build.txt pyproject.toml
 	$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.pipeline: $(VENV)/.runtime requirements/pipeline.txt
+	$(PIP) install --require-hashes -r requirements/pipeline.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt

@@ -11,6 +11,7 @@ from proxy.config_key import Key
 from proxy.keys.authentication import AuthenticationKeys
 from proxy.keys.brokers import BrokerKeys
 from proxy.keys.clients import ClientKeys
+from proxy.keys.events import EventKeys
 from proxy.keys.http import HttpKeys
 from proxy.keys.operation import OperationKeys
 from proxy.keys.server import ServerKeys
@@ -29,6 +30,7 @@ class ConfigKeys(
     HttpKeys,
     SocketKeys,
     OperationKeys,
+    EventKeys,
 ):
     """The keys as attributes, in the order in which operators read them."""
 

@@ -1,7 +1,8 @@
 """The import law and the rules that go with it, read from the source.
 
 `protocol` may import the standard library and protobuf, `limiter` and `eventlog` the standard library,
-`proxy` all of these and its libraries, `pipeline` the event schema and its own. Nobody imports `proxy`.
+`proxy` all of these and its libraries but none of the pipeline's, `pipeline` the event schema and its own.
+Nobody imports `proxy`.
 
 Tasks are started by a TaskGroup, or by the one module whose scopes stand in for it; anywhere else they could
 outlive their connection.
@@ -24,6 +25,8 @@ MAY_IMPORT = {
     "pipeline": {"pipeline", "eventlog"},
 }
 STDLIB_ONLY = {"limiter", "eventlog"}
+# What only the extra `pipeline` installs; half a gigabyte that the proxy must never need.
+OF_THE_PIPELINE = {"altair", "delta", "jinja2", "numba", "numpy", "pandas", "pyarrow", "pyspark", "vl_convert"}
 # Its scopes cost no task per idle connection, as a TaskGroup would; it alone may ask a loop for a task.
 TASK_OWNER = ROOT / "proxy" / "tasks.py"
 LOOPS = frozenset({"loop", "_loop", "get_running_loop()", "get_event_loop()"})
@@ -54,7 +57,8 @@ def broken_imports(package: str, tree: ast.Module) -> list[str]:
         ours_but_not_allowed = top in OURS and top not in MAY_IMPORT[package]
         foreign = top not in OURS and top not in sys.stdlib_module_names and top not in MAY_IMPORT[package]
         not_allowed = foreign and package in STDLIB_ONLY | {"protocol"}
-        if ours_but_not_allowed or not_allowed or top in FORBIDDEN.get(package, ()):
+        too_heavy = package != "pipeline" and top in OF_THE_PIPELINE
+        if ours_but_not_allowed or not_allowed or too_heavy or top in FORBIDDEN.get(package, ()):
             broken.append(module)
     return broken
 
@@ -116,7 +120,10 @@ def test_framing_does_without_protobuf(name: str) -> None:
         ("limiter", "import google.protobuf", ["google.protobuf"]),
         ("pipeline", "import pyspark\nfrom eventlog import schema", []),
         ("pipeline", "from proxy import config", ["proxy"]),
+        ("pipeline", "from limiter.semaphore import Permit", ["limiter.semaphore"]),
         ("proxy", "import uvloop\nimport limiter.semaphore", []),
+        ("proxy", "import pyarrow", ["pyarrow"]),
+        ("eventlog", "import orjson", ["orjson"]),
     ],
 )
 def test_law_finds_what_it_forbids(package: str, code: str, broken: list[str]) -> None:

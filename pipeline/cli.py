@@ -1,0 +1,59 @@
+"""The command `pulsar-proxy-pipeline`: one job for each subcommand, the same words under spark-submit and in Helm.
+
+Rule: a job is imported only when it is run, so that `--help` needs no JVM. Its exit code is one of `ExitCode`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from pipeline.errors import ExitCode, PipelineError
+
+__all__ = ["JOBS", "main"]
+
+JOBS: Final[dict[str, str]] = {
+    "init-topic": "create the topic of the event log, have its namespace keep messages, and verify it",
+    "generate": "write synthetic events: namespaces by Zipf's law, reconnect storms, at any scale",
+    "ingest": "read events from files or a topic, check them, and write the table `events`",
+    "usage": "say who costs how much: by tenant, namespace, principal, client version and window",
+    "storms": "find bursts of arrivals: how large, who, how long until everybody was served",
+    "whatif": "replay recorded arrivals under other limits, loads and fleet sizes",
+    "advise": "choose the smallest limits that hold a target, as a fragment of proxy.conf",
+    "report": "write one HTML page with everything",
+    "run": "ingest, usage, storms, whatif, advise and report, in one session",
+    "compact": "merge small files, and delete what is older than the retention",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one job and give its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(given[:1]).parse_args(given)
+    try:
+        code: int = options.run(options)
+    except PipelineError as error:
+        print(f"pulsar-proxy-pipeline {options.job}: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return ExitCode.FAILED
+    return code
+
+
+def _parser(job: Sequence[str]) -> argparse.ArgumentParser:
+    """Make the parser; only the job that is asked for is imported, and brings its options."""
+    parser = argparse.ArgumentParser(prog="pulsar-proxy-pipeline", description="what the proxy's event log tells")
+    jobs = parser.add_subparsers(required=True, metavar="JOB", dest="job")
+    for name, text in JOBS.items():
+        command = jobs.add_parser(name, help=text, description=text)
+        if name in job:
+            module = import_module(f"pipeline.jobs.{name.replace('-', '_')}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Where events come from: files of the proxy, or a Pulsar topic."""

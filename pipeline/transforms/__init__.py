@@ -1,0 +1,1 @@
+"""Pure transformations, DataFrame to DataFrame: the same for batch and for streams."""
