@@ -72,7 +72,7 @@ class Admin:
             raise TopicError(f"{self._url}{path}: got no JSON: is --admin-url the admin interface?") from None
 
     def headers(self, path: str) -> Message:
-        """Give the headers of the answer, whose body is not read, at the first try; raises NotFoundError, TopicError."""
+        """Give the headers of an answer, its body not read, at the first try; raises NotFoundError, TopicError."""
         got: Message = self._ask(path, lambda answer: answer.headers, 0.0)
         return got
 

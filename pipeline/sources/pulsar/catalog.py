@@ -134,8 +134,8 @@ class ReaderCatalog:
         with connected(self._settings) as client:
             found = {}
             for name in client.get_topic_partitions(topic):
-                # At its end, that included: what it reads first is the last message there is.
-                with reading(client, name, pulsar.MessageId.latest, self._settings, inclusive=True) as reader:
+                # At its end: what it reads first is the last message there is.
+                with reading(client, name, pulsar.MessageId.latest, self._settings) as reader:
                     last = self._first(reader)
                 found[name] = PartitionState(name, partition_index(topic, name), None, last or NOWHERE)
         return found

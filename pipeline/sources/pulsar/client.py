@@ -72,15 +72,15 @@ def _quietly_close(client: pulsar.Client) -> None:
 
 @contextmanager
 def reading(
-    client: pulsar.Client, name: str, start: pulsar.MessageId, settings: PulsarSettings, *, inclusive: bool = False
+    client: pulsar.Client, name: str, start: pulsar.MessageId, settings: PulsarSettings
 ) -> Iterator[pulsar.Reader]:
-    """Give a reader of one partition; it is closed with its client."""
+    """Give a reader of one partition from `start` on, that included; it is closed with its client."""
     yield client.create_reader(
         name,
         start,
         receiver_queue_size=settings.receiver_queue,
         reader_name="pulsar-proxy-pipeline",
-        start_message_id_inclusive=inclusive,
+        start_message_id_inclusive=True,
     )
 
 
@@ -88,7 +88,8 @@ def message_id(after: Position) -> pulsar.MessageId:
     """Give the id from which a reader gets the entry after this position first, whole."""
     if after.ledger < 0:
         return pulsar.MessageId.earliest
-    # Not inclusive, and yet it begins with the first message of that entry, because its batch index is before it.
+    # To be read inclusively. Batch index -1 is before the first message of a batch, but is a message that is in none:
+    # a reader that does not include its start would leave that one out.
     return pulsar.MessageId(-1, after.ledger, after.entry + 1, -1)
 
 
