@@ -38,12 +38,14 @@ class PulsarSettings:
 
     `topic` is `persistent://tenant/namespace/name`; `start` is `earliest`, `latest` or milliseconds since 1970;
     `max_events` bounds a batch of a stream, 0 does not. Without `admin_url` the cluster's admin interface is not asked.
+    `window` fixes what a batch reads (`source.window_of`); without it that is what the topic holds at each action.
     """
 
     service_url: str
     topic: str
     admin_url: str = ""
     start: str = "earliest"
+    window: str = ""
     max_events: int = 0
     on_data_loss: OnDataLoss = "fail"
     read_timeout_seconds: int = 60

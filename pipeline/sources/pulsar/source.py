@@ -5,6 +5,7 @@ What is lost is an error, or by option a warning and a gap that the offset count
 read from their beginning.
 """
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,41 @@ def initial_marks(settings: PulsarSettings, catalog: Catalog, states: Mapping[st
     return {name: Mark(position) for name, position in catalog.since(states, int(settings.start)).items()}
 
 
+def window_of(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> str:
+    """Give all there is from `start` to the end as it is now, as text; raises TopicError."""
+    start = encode(initial_marks(settings, catalog, states))
+    return json.dumps([start, encode({name: Mark(state.end) for name, state in states.items()})])
+
+
+def require_partitions(
+    settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]
+) -> None:
+    """Raise TopicError if a partition of `marks` is gone."""
+    if gone := sorted(marks.keys() - states.keys()):
+        raise TopicError(
+            f"{settings.topic}: the checkpoint knows partitions that the topic does not have ({gone[0]}):"
+            " was it deleted and created anew? begin with a new --checkpoint"
+        )
+
+
+def require_kept(settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> None:
+    """Raise DataLossError, or warn, if what follows one of `marks` may be gone."""
+    for name, mark in marks.items():
+        if not (name in states and states[name].lost(mark.position)):
+            continue
+        first = states[name].beginning
+        rest = f"the first left is in ledger {first.ledger}" if first != NOWHERE else "none are left"
+        what = (
+            f"{name}: events after {mark.position} are gone, {rest}:"
+            " they were trimmed before they were read, or the topic was deleted and created anew"
+        )
+        if settings.on_data_loss == "fail":
+            raise DataLossError(
+                f"{what}; keep messages longer (retention), or go on without them with --on-data-loss warn"
+            )
+        print(f"warning: {what}", file=sys.stderr, flush=True)
+
+
 def _read(settings: PulsarSettings, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
     # The driver plans without Arrow and the client.
     from pipeline.sources.pulsar.reading import read_range
@@ -112,8 +148,11 @@ class EventsReader(DataSourceReader):
         """Plan one task for each partition that holds anything."""
         catalog = open_catalog(self._settings)
         states = catalog.states()
-        start = initial_marks(self._settings, catalog, states)
-        return _input_partitions(ranges(start, {name: Mark(state.end) for name, state in states.items()}, states))
+        window = self._settings.window or window_of(self._settings, catalog, states)
+        start, end = map(decode, json.loads(window))
+        require_partitions(self._settings, start, states)
+        require_kept(self._settings, start, states)
+        return _input_partitions(ranges(start, end, states))
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Read one of them."""
@@ -157,8 +196,9 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         states = self._target if self._target is not None else self._catalog.states()
         self._latest = {name: Mark(state.end) for name, state in states.items()}
         marks = decode(start)
-        self._check_partitions(marks, states)
-        self._check_lost(marks, states)
+        if self._target is None:
+            require_partitions(self._settings, marks, states)
+        require_kept(self._settings, marks, states)
         limits = self._limits(marks, states, limit)
         later = {name: next_mark(state, marks.get(name), limits.get(name)) for name, state in states.items()}
         return encode(marks | later)
@@ -174,9 +214,9 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Asked anew: a batch that is replayed after days may find its ledgers gone.
         states = self._catalog.states()
         first, last = decode(start), decode(end)
-        self._check_partitions(first, states)
+        require_partitions(self._settings, first, states)
         moving = {name: mark for name, mark in first.items() if last[name].gaps == mark.gaps and last[name] != mark}
-        self._check_lost(moving, states)
+        require_kept(self._settings, moving, states)
         return _input_partitions(ranges(first, last, states))
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -200,27 +240,3 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return unread | entry_limits(
             {name: unread[name] for name in waiting}, self._catalog.rows_per_entry(states, waiting), limit.max_rows
         )
-
-    def _check_partitions(self, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> None:
-        if self._target is None and (gone := sorted(marks.keys() - states.keys())):
-            raise TopicError(
-                f"{self._settings.topic}: the checkpoint knows partitions that the topic does not have ({gone[0]}):"
-                " was it deleted and created anew? begin with a new --checkpoint"
-            )
-
-    def _check_lost(self, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> None:
-        for name, mark in marks.items():
-            if name in states and states[name].lost(mark.position):
-                self._lost(name, mark, states[name])
-
-    def _lost(self, name: str, mark: Mark, state: PartitionState) -> None:
-        there = f"the first is {state.beginning}" if state.beginning != NOWHERE else "none are left"
-        what = (
-            f"{name}: events after {mark.position} are gone, {there}: they were trimmed before they were read, or the"
-            " topic was deleted and created anew"
-        )
-        if self._settings.on_data_loss == "fail":
-            raise DataLossError(
-                f"{what}; keep messages longer (retention), or go on without them with --on-data-loss warn"
-            )
-        print(f"warning: {what}", file=sys.stderr, flush=True)
