@@ -38,6 +38,7 @@ def memory(frame: pd.DataFrame, kind: str, alt_text: str) -> Chart:
     """
     ways = {"held_mib": _IN_USE, "waiting_mib": _WAITING}
     stacked = frame.melt(["at_ms", "when"], list(ways), "way", "mib").replace({"way": ways})
+    stacked["rank"] = (stacked["way"] == _WAITING).astype(int)
     scale = alt.Scale(domain=[_IN_USE, _WAITING, _LIMIT], range=[colours.BLUE, colours.ORANGE, colours.RED])
     areas = (
         alt.Chart(stacked)
@@ -46,7 +47,7 @@ def memory(frame: pd.DataFrame, kind: str, alt_text: str) -> Chart:
             x=_time(),
             y=alt.Y("mib:Q", stack="zero", title="MiB"),
             color=alt.Color("way:N", scale=scale, title=None),
-            order=alt.Order("way:N"),
+            order=alt.Order("rank:Q"),
             tooltip=[_when(), alt.Tooltip("way:N", title="memory"), alt.Tooltip("mib:Q", title="MiB", format=",.1f")],
         )
     )
@@ -61,7 +62,8 @@ def memory(frame: pd.DataFrame, kind: str, alt_text: str) -> Chart:
         f"{kind.capitalize()} memory against its limit",
         alt.layer(areas, lines).properties(width=WIDTH, height=HEIGHT),
         alt_text,
-        "Mean of each interval over all proxies. Orange above blue is what requests stood in line for: where both together"
+        "Mean of each interval over all proxies. Orange above blue is what requests stood in line for: where"
+        " both together"
         " stay below the dashed line the limit was enough; the higher the orange, the longer everybody waited.",
     )
 
@@ -106,20 +108,25 @@ def waits(frame: pd.DataFrame, alt_text: str) -> Chart:
         "Waits for memory",
         drawing,
         alt_text,
-        "Heap, growth and direct memory together, by time of arrival; half of the requests waited less than p50, one in a"
+        "Heap, growth and direct memory together, by time of arrival; half of the requests waited less than"
+        " p50, one in a"
         " hundred longer than p99. From buckets: within 9 %.",
     )
 
 
 def refusals(frame: pd.DataFrame, alt_text: str) -> Chart:
     """Draw requests that were not answered, by reason; columns: at_ms, end_ms, when, reason, requests."""
+    # Stacked here: Vega-Lite does not stack bars whose two ends are given.
+    frame = frame.sort_values(["at_ms", "reason"])
+    top = frame.groupby("at_ms")["requests"].cumsum()
     drawing = (
-        alt.Chart(frame)
-        .mark_bar()
+        alt.Chart(frame.assign(bottom=top - frame["requests"], top=top))
+        .mark_rect()
         .encode(
             x=_time(),
             x2="end_ms:T",
-            y=alt.Y("requests:Q", stack="zero", title="requests"),
+            y=alt.Y("bottom:Q", title="requests"),
+            y2="top:Q",
             color=alt.Color("reason:N", title=None),
             tooltip=[_when(), alt.Tooltip("reason:N"), alt.Tooltip("requests:Q", format=",")],
         )
@@ -130,8 +137,9 @@ def refusals(frame: pd.DataFrame, alt_text: str) -> Chart:
         "Requests that were not answered",
         drawing,
         alt_text,
-        "By time of arrival. `timeout` in heap or direct: the limit was too small or held too long; `queue_full`: more stood"
-        " in line than allowed; `cancelled`: the client left first.",
+        "By time of arrival. Timeouts in heap or direct: the limit was too small, or held too long; queue full:"
+        " more stood"
+        " in line than allowed; cancelled: the client left first.",
     )
 
 

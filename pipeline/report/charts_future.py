@@ -27,13 +27,12 @@ def surface(frame: pd.DataFrame, measure: str, alt_text: str) -> Chart:
     """
     refused = measure == "refused"
     most = 1.0 if refused else max(float(frame["value"].max()), 0.001)
-    scheme = "oranges" if refused else "purples"
     base = alt.Chart(frame).encode(
         x=alt.X("heap_mib:O", title="heap MiB", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("direct_mib:O", title="direct MiB", sort="descending"),
     )
     cells = base.mark_rect(stroke="#80808060").encode(
-        color=alt.Color("value:Q", scale=alt.Scale(scheme=scheme, domain=[0, most]), legend=None),
+        color=alt.Color("value:Q", scale=_scale(refused, most), legend=None),
         tooltip=["heap_mib:Q", "direct_mib:Q", "load:Q", "fleet:Q", alt.Tooltip("label:N", title=measure)],
     )
     text = base.mark_text(fontSize=10).encode(
@@ -46,23 +45,32 @@ def surface(frame: pd.DataFrame, measure: str, alt_text: str) -> Chart:
         alt.layer(cells, text)
         .properties(width=width, height=_CELL * frame["direct_mib"].nunique())
         .facet(
-            column=alt.Column("load:O", title=None, header=alt.Header(labelExpr="'load ' + datum.value + ' ×'")),
-            row=alt.Row("fleet:O", title=None, header=alt.Header(labelExpr="datum.value + ' × proxies'")),
+            column=alt.Column("load:O", title=None, header=alt.Header(labelExpr="'load ' + datum.value + ' x'")),
+            row=alt.Row("fleet:O", title=None, header=alt.Header(labelExpr="datum.value + ' x the proxies'")),
             spacing=12,
         )
     )
     return chart(f"whatif-{measure}", *_SURFACE[measure][:1], drawing, alt_text, _SURFACE[measure][1])
 
 
+def _scale(refused: bool, most: float) -> alt.Scale:
+    if refused:
+        return alt.Scale(scheme="oranges", domain=[0, most])
+    return alt.Scale(scheme="purples", domain=[0, most])
+
+
 _SURFACE: Final = {
     "refused": (
         "Share of requests refused under other limits",
-        "Each cell is a replay of everything that was recorded. Columns: arrivals come so many times as fast. Rows: so many"
-        " proxies in place of each. Light is good; find the smallest limits that are still light at the load you expect.",
+        "Each cell is a replay of everything that was recorded. Columns: arrivals come so many times as fast."
+        " Rows: so many"
+        " proxies in place of each. Light is good; find the smallest limits that are still light at the load"
+        " you expect.",
     ),
     "wait": (
         "p99 wait of answered requests under other limits",
-        "The same grid. A cell may be light because almost everything was refused: read it together with the one above.",
+        "The same grid. A cell may be light because almost everything was refused: read it together with the"
+        " one above.",
     ),
 }
 
@@ -77,7 +85,8 @@ def calibration(frame: pd.DataFrame, alt_text: str) -> Chart:
             _dumbbell(frame[frame["group"] == "outcomes"], "share of requests", ".0%"),
         ),
         alt_text,
-        "The replay under the very limits that were in force. Where the two dots of a line lie together the model can be"
+        "The replay under the very limits that were in force. Where the two dots of a line lie together the"
+        " model can be"
         " believed; a long line is what the advice may be wrong by.",
     )
 
@@ -123,7 +132,8 @@ def trade_off(frame: pd.DataFrame, alt_text: str) -> Chart:
         "What memory buys",
         alt.hconcat(refused, wait),
         alt_text,
-        "Every set of limits that was tried at the load of the target. Left of the green points memory is too small; to their"
+        "Every set of limits that was tried at the load of the target. Left of the green points memory is too"
+        " small; to their"
         " right it costs more and buys nothing.",
     )
 

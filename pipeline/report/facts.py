@@ -54,8 +54,8 @@ class Facts:
     top_costs: pd.DataFrame = field(default_factory=_nothing)
     sharing: pd.DataFrame = field(default_factory=_nothing)
     storms: pd.DataFrame = field(default_factory=_nothing)
-    arrivals: pd.DataFrame = field(default_factory=_nothing)
+    members: pd.DataFrame = field(default_factory=_nothing)
     whatif: pd.DataFrame = field(default_factory=_nothing)
     calibration: pd.DataFrame = field(default_factory=_nothing)
     advice: pd.DataFrame = field(default_factory=_nothing)
-    imputed_share: float | None = None
+    fragment: str | None = None

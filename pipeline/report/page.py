@@ -59,7 +59,7 @@ def script_json(value: Any) -> str:
 @cache
 def _runtime() -> str:
     """Give Vega, Vega-Lite and vega-embed as one script; takes seconds the first time."""
-    bundle: str = vl_convert.javascript_bundle(vl_version=VEGALITE_VERSION)
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGALITE_VERSION)
     return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

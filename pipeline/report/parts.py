@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["MOST_POINTS", "Chart", "Cell", "Fragment", "Section", "Sheet"]
+__all__ = ["MOST_POINTS", "Cell", "Chart", "Fragment", "Section", "Sheet"]
 
 # More is no better to look at, and the page must stay small.
 MOST_POINTS: Final = 5000
