@@ -29,8 +29,11 @@ def test_events_are_written_or_counted(actions: list[tuple[str, int]], limit_byt
         elif action == "fail":
             line.store.failures += [StoreError("no")] * count
         else:
-            fields = {"long": {"client_version": "v" * 20_000}, "bad": {"tenant": object()}}.get(action, {})
-            line.put(count, **fields)
+            of_kind: dict[str, dict[str, object]] = {
+                "long": {"client_version": "v" * 20_000},
+                "bad": {"tenant": object()},
+            }
+            line.put(count, **of_kind.get(action, {}))
             put += count
         assert line.buffer.pending_bytes <= limit_bytes
     line.store.failures = []
