@@ -29,8 +29,8 @@ from pipeline.replay.calibrate import ALL
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.prepare import Prepared, prepared_before
 from pipeline.replay.tally import refused
+from pipeline.replay.traces import Prepared, prepared_before
 from pipeline.sinks import read_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, WHATIF

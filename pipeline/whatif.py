@@ -18,8 +18,8 @@ from pipeline.replay.grid import Grid
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import WAITS, Limits
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.prepare import Prepared, prepare
 from pipeline.replay.tally import longest, wait_counts
+from pipeline.replay.traces import Prepared, prepare
 from pipeline.schema import table_schema
 from pipeline.sinks import read_table, write_table
 from pipeline.tables.events import EVENTS

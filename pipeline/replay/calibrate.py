@@ -21,9 +21,9 @@ from pipeline.replay.buckets import BUCKETS, count_waits, quantile
 from pipeline.replay.kernel import replay
 from pipeline.replay.model import Limits, Outcome, Result
 from pipeline.replay.parts import Part, Survey, over_parts
-from pipeline.replay.prepare import Prepared
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import longest, packed, refused, unpacked
+from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
 __all__ = ["ALL", "FLOOR_US", "Calibration", "Seen", "calibrate", "compare", "outcome_error", "wait_error"]

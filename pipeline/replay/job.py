@@ -16,9 +16,9 @@ from pipeline.replay.buckets import BUCKETS
 from pipeline.replay.engine import simulate
 from pipeline.replay.model import WAITS, Aggregates, Limits
 from pipeline.replay.parts import Part, Survey, over_parts
-from pipeline.replay.prepare import Prepared
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import NOTHING, added, packed, unpacked
+from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
 __all__ = ["Place", "Total", "WorkItem", "replay_grid", "work_items"]
