@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.replay.model import NEVER, Limits, Outcome
 from pipeline.tables.whatif import REPLAY_INPUT
 
-__all__ = ["Prepared", "ProxyTrace", "prepare", "recorded_limits", "replay_input", "with_imputed"]
+__all__ = ["Prepared", "ProxyTrace", "prepare", "prepared_before", "recorded_limits", "replay_input", "with_imputed"]
 
 # The value of the event, and what stands for it where nobody ever showed one.
 _MEASURED: Final[dict[str, str]] = {
@@ -63,6 +63,8 @@ _ENDED: Final[dict[str, Outcome]] = {
 }
 
 
+# Tasks that read a window leave the other groups of a file alone.
+ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 # A fleet has a handful; so many are a mistake.
 MOST_LIMITS: Final = 1000
 
@@ -99,9 +101,16 @@ class Prepared:
         """Give the share of requests whose sizes or times are those of others."""
         return sum(proxy.imputed for proxy in self.proxies) / self.rows
 
-    def limits_in_force(self, limits_id: int) -> Limits:
-        """Give the limits of that number."""
-        return self.limits[limits_id]
+    @property
+    def usual_limits(self) -> Limits:
+        """Give the limits that most requests met."""
+        return next(iter(self.limits.values()))
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Give the heap and the direct memory of the largest lists, in bytes."""
+        heap = max(proxy.largest_heap_bytes for proxy in self.proxies)
+        return heap, max(proxy.largest_direct_bytes for proxy in self.proxies)
 
 
 def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
@@ -111,11 +120,18 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     """
     rows = replay_input(events)
     sorted_rows = rows.repartition("proxy_id").sortWithinPartitions("proxy_id", "arrival_us", "seq")
-    sorted_rows.write.mode("overwrite").partitionBy("proxy_id").parquet(path)
-    proxies = _describe(spark, path)
-    if not proxies:
+    writer = sorted_rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
+    # Every proxy is written anew: those of an earlier run must not stay.
+    writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
+    return prepared_before(spark, events, path)
+
+
+def prepared_before(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
+    """Describe what `prepare` wrote; raises PipelineError if there is nothing to replay."""
+    limits = recorded_limits(events)
+    if not limits:
         raise PipelineError("got no event of kind get_topics, expected some: nothing to replay")
-    return Prepared(path, proxies, recorded_limits(events))
+    return Prepared(path, _describe(spark, path), limits)
 
 
 def replay_input(events: DataFrame) -> DataFrame:
@@ -125,7 +141,7 @@ def replay_input(events: DataFrame) -> DataFrame:
         F.col("ts_us").alias("arrival_us"),
         "seq",
         # One without a name for it shares with nobody.
-        F.xxhash64(F.coalesce("question_hash", _own_name())).alias("question"),
+        F.coalesce("question_hash", _own_name()).alias("question"),
         F.xxhash64(F.coalesce("client_id", _own_name())).alias("client"),
         F.xxhash64(F.coalesce("principal", F.lit(""))).alias("principal"),
         F.xxhash64("tenant").alias("tenant"),
@@ -139,7 +155,8 @@ def replay_input(events: DataFrame) -> DataFrame:
         F.greatest(F.lit(0), F.col("total_us") - _work("upstream_us", "read_us", "write_us")).alias("recorded_wait_us"),
     )
     known = with_imputed(requests)
-    known = known.withColumn("broker", F.xxhash64(F.coalesce("broker_name", F.lit(""))))
+    # A question is one to one broker.
+    known = known.withColumns({"broker": F.xxhash64("broker_name"), "question": F.xxhash64("question", "broker_name")})
     return known.select([column.name for column in REPLAY_INPUT.columns])
 
 
@@ -189,15 +206,14 @@ def _measured(name: str) -> Column:
 
 
 def recorded_limits(events: DataFrame) -> dict[int, Limits]:
-    """Collect the limits that were ever in force, by `limits_id`."""
+    """Collect the limits that were ever in force, by `limits_id`, the most frequent first."""
     columns = [F.col(theirs).alias(ours) for ours, theirs in _LIMITS.items()]
-    requests = events.where(F.col("kind") == "get_topics")
-    found = requests.select(_limits_id().alias("limits_id"), *columns).distinct().limit(MOST_LIMITS + 1).collect()
-    if len(found) > MOST_LIMITS:
-        raise PipelineError(
-            f"got more than {MOST_LIMITS} sets of limits in the events, expected a few: choose a window"
-        )
-    return {row.limits_id: _limits(row.asDict()) for row in found}
+    requests = events.where(F.col("kind") == "get_topics").select(_limits_id().alias("limits_id"), *columns)
+    found = requests.groupBy("limits_id", *_LIMITS).count().orderBy(F.desc("count"), "limits_id")
+    rows = found.limit(MOST_LIMITS + 1).collect()
+    if len(rows) > MOST_LIMITS:
+        raise PipelineError(f"got more than {MOST_LIMITS} sets of limits in the events, expected a few")
+    return {row.limits_id: _limits(row.asDict()) for row in rows}
 
 
 def _limits(row: dict[str, object]) -> Limits:

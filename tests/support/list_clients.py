@@ -38,6 +38,7 @@ class ListClient(Endpoint):
     ) -> None:
         super().__init__(loop, SharedReadBuffer(), hangup)
         self.name = name
+        self.client_version: str | None = None
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
         watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768), open_log())
