@@ -83,7 +83,7 @@ def test_trimmed_ledgers_are_an_error_or_a_gap_that_is_counted(events: Callable[
     topic.send(10, batch=1)
     strict, lenient = Stream(topic.settings(), ReadMaxRows(5)), Stream(topic.settings(on_data_loss="warn"), ALL)
     reader = EventsStreamReader(topic.settings())
-    start = reader.initialOffset()
+    start = reader.latestOffset(reader.initialOffset(), ALL)
     half = reader.latestOffset(start, ReadMaxRows(5))
     strict.offset = lenient.offset = half
     topic.roll()
@@ -118,7 +118,7 @@ def test_ledger_that_goes_while_a_task_reads_fails_the_task(events: Callable[[in
     topic.roll()
     topic.send(1)
     reader = EventsStreamReader(topic.settings())
-    start = reader.initialOffset()
+    start = reader.latestOffset(reader.initialOffset(), ALL)
     (task,) = reader.partitions(start, reader.latestOffset(start, ALL))
     topic.trim()
     with pytest.raises(DataLossError, match="were trimmed while they were to be read"):
@@ -161,7 +161,7 @@ def test_broker_that_stops_in_mid_read_ends_the_task_in_bounded_time(
     monkeypatch.setattr(reading, "BATCH_ROWS", 10)
     settings = topic.settings(receiver_queue=10, read_timeout_seconds=3)
     reader = EventsStreamReader(replace(settings, service_url=proxy.service_url))
-    start = reader.initialOffset()
+    start = reader.latestOffset(reader.initialOffset(), ALL)
     (task,) = reader.partitions(start, reader.latestOffset(start, ALL))
     batches = reader.read(task)
     assert next(batches).num_rows == 10
