@@ -4,12 +4,13 @@ Rule: giving an event away costs the giver next to nothing: it never blocks, nev
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
-__all__ = ["STAMPED", "EventSink"]
+__all__ = ["STAMPED", "EventSink", "SinkCounts"]
 
 # What the event log itself says of each event; whoever puts one leaves these fields out.
-STAMPED = ("schema_version", "proxy_id", "boot_id", "seq", "dropped_before")
+STAMPED: Final = ("schema_version", "proxy_id", "boot_id", "seq", "dropped_before")
 
 
 class EventSink(Protocol):
@@ -17,3 +18,16 @@ class EventSink(Protocol):
 
     def put(self, event: Mapping[str, object]) -> None:
         """Take one event, which is the sink's from now on; it never blocks and never raises."""
+
+
+@dataclass(slots=True)
+class SinkCounts:
+    """What became of the events of one sink; written by its thread alone, read by anybody.
+
+    `lost` are events that had left the buffer; `errors` counts attempts that failed, most of which succeed later.
+    """
+
+    written: int = 0
+    bytes_written: int = 0
+    errors: int = 0
+    lost: int = 0

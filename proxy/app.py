@@ -18,6 +18,7 @@ from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters
 from proxy.doors import Doors
 from proxy.errors import DisconnectCause
+from proxy.events.log import EventLog
 from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.live import Live
@@ -77,6 +78,9 @@ class Proxy:
         self.sockets = Sockets(config, loop, counters, log)
         self.sessions = Sessions(loop, counters, log, limits.session_limits(config))
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.introductions, counters, log)
+        self.event_log = EventLog(
+            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
+        )
         self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
         self.questions = self._list_questions()
         self.recorder = self.watch_limits.recorder = services.recorder(self, event_sink)
@@ -118,6 +122,7 @@ class Proxy:
         self.sockets.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()
+        self.event_log.start()
         self.broker_side.brokers.start()
         self.readiness.listening = True
         self._tell_ports()
@@ -162,9 +167,11 @@ class Proxy:
         if self.phase is not Phase.CLOSING:
             self.enter(Phase.DRAINING, ready=False)
         await self.doors.close()
-        millis = self.config.shutdown_drain_millis
-        await self.sessions.drain(millis / 1000 if drain_seconds is None else drain_seconds)
+        seconds = self.config.shutdown_drain_millis / 1000 if drain_seconds is None else drain_seconds
+        ends = self.loop.time() + seconds
+        await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
+        await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
         self.close_control()

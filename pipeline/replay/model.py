@@ -2,19 +2,38 @@
 
 Times are int64 microseconds, sizes int64 bytes. A trace is one proxy's requests in the order of their arrival, each
 with what it needed and how long others kept it; the limiter's waits are what the replay finds out. No pyspark here.
+
+What happens in the same microsecond happens in the order of `Phase`: an answer that is there lets others in before
+anybody is refused, and who arrives finds all that decided. `reference` and `kernel` keep to it, and so does the test
+that drives the real limiter.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MIB", "NEVER", "Fairness", "Limits", "Outcome", "Result", "Scenario", "Trace"]
+__all__ = [
+    "LISTS_AT_ONCE",
+    "MIB",
+    "NEVER",
+    "WAITS",
+    "Aggregates",
+    "Fairness",
+    "Limits",
+    "Outcome",
+    "Phase",
+    "Result",
+    "Scenario",
+    "Trace",
+]
 
 MIB: Final = 1024 * 1024
 NEVER: Final = -1
+LISTS_AT_ONCE: Final = 2  # of one connection; the proxy has the same number
+WAITS: Final = ("heap", "heap_update", "direct", "total")  # what is counted by length, see `Aggregates.waits`
 Fairness = Literal["fifo", "connection", "principal", "tenant", "namespace"]
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -36,9 +55,23 @@ class Outcome(IntEnum):
     FAILED = 9
 
 
+class Phase(IntEnum):
+    """The order of what happens in the same microsecond; within a phase what was begun first, or asked first."""
+
+    DONE = 0  # an answer begins, is whole, or has been written
+    MEMORY_DEADLINE = 1  # of heap memory, in a broker's line or the common one: who began to wait first
+    DIRECT_DEADLINE = 2
+    REQUEST_DEADLINE = 3
+    LEAVING = 4
+    ARRIVAL = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The keys of proxy.conf that the limiter goes by; 0 bytes is no limit, a queue of 0 no bound."""
+    """The keys of proxy.conf that the limiter goes by; 0 bytes is no limit, a queue of 0 no bound.
+
+    Without `max_answer_bytes` answers may be as large as the smaller of both limits, as in the proxy.
+    """
 
     heap_bytes: int = 100 * MIB
     direct_bytes: int = 100 * MIB
@@ -51,6 +84,14 @@ class Limits:
     coalescing: bool = True
     fairness: Fairness = "fifo"
     key_cap_percent: int = 100
+    max_answer_bytes: int | None = None
+
+    @property
+    def answer_limit_bytes(self) -> int:
+        """Give the largest answer that is read, in bytes; 0 is no limit."""
+        if self.max_answer_bytes is not None:
+            return self.max_answer_bytes
+        return min((limit for limit in (self.heap_bytes, self.direct_bytes) if limit), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +108,10 @@ class Trace:
     """Requests of one proxy, in the order of arrival; all arrays have the same length.
 
     `question` numbers equal requests (those that may share an answer), `share` the keys of the fairness in question,
-    `client` connections, `broker` brokers. `hold_us` is the time between the answer's memory and having it whole,
-    `cancel_us` the time from arrival to the client's leaving, or NEVER.
+    `client` connections, `broker` brokers; all count from 0, without gaps if memory matters. `hold_us` is the time
+    between the answer's memory and having it whole, `cancel_us` the time from arrival to the client's leaving, or
+    NEVER. Equal requests have the same broker. A group needs what its first request needed, but each of its members
+    its own `write_us`.
     """
 
     arrival_us: Int64s
@@ -87,10 +130,26 @@ class Trace:
     def __len__(self) -> int:
         return len(self.arrival_us)
 
+    def check(self) -> None:
+        """Raise ValueError if the arrays cannot be a trace."""
+        for field in fields(self):
+            values = getattr(self, field.name)
+            if values.shape != self.arrival_us.shape or values.ndim != 1:
+                raise ValueError(f"{field.name}: expected shape {self.arrival_us.shape}, got {values.shape}")
+            lowest = NEVER if field.name == "cancel_us" else 0
+            if len(self) and values.min() < lowest:
+                raise ValueError(f"{field.name}: expected at least {lowest}, got {values.min()}")
+        if (self.arrival_us[1:] < self.arrival_us[:-1]).any():
+            raise ValueError("arrival_us: expected the order of arrival, got a request before an earlier one")
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of each request: its outcome, the waits that led there, and when it ended."""
+    """What became of each request: its outcome, the waits that led there, and when it ended.
+
+    A wait is the member's part of its group's wait: who joins a group that waits for memory already has waited since
+    it joined. Waiting in the line of a broker for heap memory is waiting for heap memory.
+    """
 
     outcome: Int8s
     heap_wait_us: Int64s
@@ -100,3 +159,19 @@ class Result:
     peak_heap_bytes: int
     peak_direct_bytes: int
     questions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """What became of all requests of a scenario, each counted once however it ended.
+
+    `outcomes` has a count for each `Outcome`; `waits` a row for each of `WAITS` with a count for each bucket of
+    `pipeline.replay.buckets`.
+    """
+
+    outcomes: Int64s
+    waits: Int64s
+    peak_heap_bytes: int
+    peak_direct_bytes: int
+    questions: int
+    last_end_us: int
