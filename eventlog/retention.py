@@ -105,10 +105,14 @@ class TopicAdmin:
 
     def partitions(self, topic: TopicName) -> int | None:
         """Give the number of partitions, 0 for a topic that has none, None if it does not exist; raises AdminError."""
-        found = self._call("GET", f"{_path(topic)}/partitions")
-        partitions = int(found.get("partitions", 0)) if isinstance(found, dict) else 0
-        if partitions:
-            return partitions
+        try:
+            found = self._call("GET", f"{_path(topic)}/partitions")
+        except AdminError as error:
+            if error.status != 404:
+                raise
+            found = None  # no topic, or no namespace: the next question tells
+        if isinstance(found, dict) and found.get("partitions"):
+            return int(found["partitions"])
         return 0 if str(topic) in self._topics(topic) else None
 
     def _topics(self, topic: TopicName) -> list[str]:
