@@ -15,7 +15,7 @@ __all__ = ["Outcome", "Step", "run_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What failed so far, in that order, with the reason of each; what was skipped counts with the reason of its need."""
+    """What failed so far, in that order, each with its reason; what was skipped has that of the job it needed."""
 
     failed: Mapping[str, PipelineError] = field(default_factory=dict)
 

@@ -7,15 +7,16 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.advise import AdviseSettings, AdviseSummary, advise
+from pipeline.advise import AdviseSummary, advise
 from pipeline.chain import Outcome, Step, run_steps
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.errors import PipelineError
 from pipeline.ingest import settings as told
 from pipeline.ingest.batch import ingest
 from pipeline.jobs.advise import add_target, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.options import add_common, common_settings
 from pipeline.replay.grid import Grid, add_grid, grid_of
+from pipeline.report.units import size
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
 from pipeline.session import open_session
 from pipeline.storms import StormSettings, find_storms
@@ -79,9 +80,9 @@ class _Steps:
         ]
 
     def _report(self, spark: SparkSession, so_far: Outcome) -> ReportSummary:
-        error = so_far.failed.get("advise")
-        settings = ReportSettings(self.common, self.page, _conf_path(self._advise), "" if error is None else str(error))
-        return write_report(spark, settings)
+        failed = so_far.failed.get("advise")
+        why = "" if failed is None else str(failed)
+        return write_report(spark, ReportSettings(self.common, self.page, self._advise.conf_path, why))
 
 
 def _target_load(given: int | None, grid: Grid) -> int:
@@ -97,8 +98,12 @@ def _replayed(summary: WhatifSummary) -> str:
 
 
 def _advised(summary: AdviseSummary) -> str:
-    where = "" if summary.conf_path is None else f", {summary.conf_path}"
-    return f"{summary.advice.final.limits.heap_bytes >> 20} MiB of heap, ..."
+    final = summary.advice.final
+    where = "" if summary.conf_path is None else f", in {summary.conf_path}"
+    return (
+        f"heap {size(final.limits.heap_bytes)}, direct {size(final.limits.direct_bytes)} for each of"
+        f" {final.proxies} proxies{where}"
+    )
 
 
 def _quiet(_: str) -> None:
