@@ -157,9 +157,11 @@ def _try_lock(lock: IO[str], how: int) -> bool:
 
 
 def _finish(root: Path) -> None:
-    """Carry out what the journal holds, and clear away what dead processes staged."""
+    """Carry out what the journal holds, and clear away what dead processes staged or did not write to its end."""
     for entry in _entries(root):
         _carry_out(root, _read(entry))
+    for unwritten in (root / JOURNAL).glob(".*"):
+        unwritten.unlink()
     staged = root / STAGING
     for left in staged.iterdir() if staged.is_dir() else ():
         _clear(left)
@@ -177,7 +179,8 @@ def _clear(left: Path) -> None:
 
 
 def _entries(root: Path) -> list[Path]:
-    return sorted((root / JOURNAL).glob("*.json"))
+    # A hidden one was never written to its end, and so never happened.
+    return sorted(path for path in (root / JOURNAL).glob("*.json") if not path.name.startswith(HIDDEN))
 
 
 def _read(entry: Path) -> Change:
