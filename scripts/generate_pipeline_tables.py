@@ -19,7 +19,8 @@ INTRODUCTION = """\
 
 # Tables of the pipeline
 
-Each table is a directory of that name under `--out`. The columns it is laid out by are directories, as `date=2026-03-01`.
+Each table is a directory of that name under `--out`. The columns it is laid out by are directories, as
+`date=2026-03-01`.
 Times are UTC. What a job writes is checked against these declarations.
 """
 

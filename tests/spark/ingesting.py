@@ -1,5 +1,6 @@
 """A directory of event files, one of tables, and an ingest between them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 
@@ -15,12 +16,18 @@ from pipeline.tables.events import EVENTS, QUARANTINE
 class Ingest:
     """An ingest that can be run again and again; `lines` are what it said."""
 
-    def __init__(self, spark: SparkSession, directory: Path, table_format: TableFormat = "parquet") -> None:
+    def __init__(self, spark: SparkSession, directory: Path, common: CommonSettings | None = None) -> None:
         self.spark = spark
         self.source = directory / "in"
         self.source.mkdir(parents=True)
-        self.common = CommonSettings(str(directory / "out"), table_format, None, {})
+        self.common = common or self.settings(directory)
         self.lines: list[str] = []
+
+    @staticmethod
+    def settings(
+        directory: Path, table_format: TableFormat = "parquet", conf: Mapping[str, str] | None = None
+    ) -> CommonSettings:
+        return CommonSettings(str(directory / "out"), table_format, "local[2]", conf or {})
 
     def run(self, mode: Mode = "batch", *, max_files: int = 1_000, stop: Event | None = None) -> Books:
         checkpoint = f"{self.common.out}/_checkpoints/ingest"

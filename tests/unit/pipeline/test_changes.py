@@ -2,12 +2,12 @@
 
 import fcntl
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline import changes
 from pipeline.changes import Change, Directory, Staging
 from pipeline.errors import ExitCode, PipelineError
 
@@ -53,7 +53,7 @@ def cut_off_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], i
 
     for name in ("replace", "unlink", "write_text", "mkdir"):
         monkeypatch.setattr(Path, name, stepping(getattr(Path, name)))
-    monkeypatch.setattr(changes.shutil, "rmtree", stepping(changes.shutil.rmtree))
+    monkeypatch.setattr(shutil, "rmtree", stepping(shutil.rmtree))
     return lambda: done
 
 
