@@ -48,15 +48,16 @@ class Staging:
     """A place for files that nobody reads yet; it is gone with `discard`, or with the process that made it."""
 
     def __init__(self, root: Path, change_id: str) -> None:
-        self.id = change_id
+        self._root = root
         self.path = root / STAGING / change_id
         # Held as long as the owner lives: what nobody holds is left over.
         self._owned = _own(self.path)
 
     def discard(self) -> None:
-        """Delete it; again is no error."""
+        """Delete it; again is no error. What a change is to move that is not carried out yet, stays for it."""
         self._owned.close()
-        shutil.rmtree(self.path, ignore_errors=True)
+        if not _entries(self._root):
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 class Writer:

@@ -87,9 +87,9 @@ def test_cut_off_anywhere_the_change_is_whole_or_not_there(
         except CutOffError:
             pass
     assert count() == steps, "the change has fewer steps than the test cuts"
-    # What holds the places of its files in the real world is the process itself.
-    one._owned.close()
-    two._owned.close()
+    # As after an error, and as after the end of the process: both give the files up.
+    one.discard()
+    two.discard()
     found = listed(directory)
     assert found in (before, after)
     with directory.exclusive() as writer:
