@@ -25,12 +25,12 @@ class CutOffError(Exception):
 
 @pytest.fixture
 def job(spark: SparkSession, tmp_path: Path) -> Ingest:
-    """Give events of two hours, in two files each, and of a day much earlier."""
+    """Give events of three hours, in two files each, and of a day much earlier."""
     job = Ingest(spark, tmp_path)
-    rows = [event(seq, ts_us=T0_US + seq % 2 * HOUR_US) for seq in range(4)] + [event(9, ts_us=T0_US - 9 * DAY_US)]
+    rows = [event(seq, ts_us=T0_US + seq % 3 * HOUR_US) for seq in range(6)] + [event(9, ts_us=T0_US - 9 * DAY_US)]
     events = with_hour(spark.createDataFrame(rows, event_schema())).cache()
     store = open_store(spark, job.common)
-    for some in ("seq < 2", "seq >= 2"):
+    for some in ("seq < 3", "seq >= 3"):
         staged = store.stage(EVENTS, events.where(some).coalesce(1))
         with store.exclusive() as opened:
             opened.add({EVENTS.name: staged})
@@ -48,22 +48,22 @@ def files(job: Ingest) -> list[Path]:
 
 def test_compaction_survives_being_cut_off_and_drops_old_days(job: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = job.events().toPandas().sort_values("seq", ignore_index=True)
-    assert len(files(job)) == 5
+    assert len(files(job)) == 7
     during = job.events()
     for step in ("_move", "_remove_empty", "_carry_out"):
         with monkeypatch.context() as patch:
             patch.setattr(changes, step, cut_off)
             with pytest.raises(CutOffError):
                 run(job)
-        assert job.seqs() == [0, 1, 2, 3, 9], step
-    assert run(job).after == 3
+        assert job.seqs() == [0, 1, 2, 3, 4, 5, 9], step
+    assert run(job).before == 4
     after = job.events().toPandas().sort_values("seq", ignore_index=True)
     assert after.equals(rows)
     with pytest.raises(Exception, match="FILE_NOT_EXIST"):
         during.collect()
-    assert run(job) == Compacted(3, 3, 0)
-    assert run(job, retention_days=3) == Compacted(3, 2, 1)
-    assert job.seqs() == [0, 1, 2, 3]
+    assert run(job) == Compacted(4, 4, 0)
+    assert run(job, retention_days=3) == Compacted(4, 3, 1)
+    assert job.seqs() == [0, 1, 2, 3, 4, 5]
 
 
 def cut_off(*_: object) -> None:

@@ -37,16 +37,14 @@ def test_mode_follows_from_what_is_said_about_time() -> None:
     assert parsed("--source", "a", "--checkpoint", "c").checkpoint == "c"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("1.5h", 5_400_000_000), ("30d", 2_592_000_000_000), (" 10s ", 10_000_000)]
-)
+@pytest.mark.parametrize(("text", "expected"), [("1.5h", 5_400_000_000), ("30d", 30 * 86_400_000_000), ("10s ", 10**7)])
 def test_times_have_units(text: str, expected: int) -> None:
     assert micros("--late-after", text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "10", "ten s", "-1s", "1w"])
 def test_time_without_a_unit_is_refused(text: str) -> None:
-    with pytest.raises(PipelineError, match="--trigger: got .*, expected a time like 500ms"):
+    with pytest.raises(PipelineError, match=r"--trigger: got .*, expected a time like 500ms"):
         micros("--trigger", text)
 
 
