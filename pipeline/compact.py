@@ -19,10 +19,15 @@ __all__ = ["CompactSettings", "Compacted", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class CompactSettings:
-    """One compaction; without `retention_days` no day is too old, `today` is the day in UTC."""
+    """One compaction; without `retention_days` no day is too old, `today` is the day in UTC.
+
+    Files written later than `written_before` (seconds since 1970) are left: a stream of the table reads files as they
+    were written, and must have had the time to.
+    """
 
     common: CommonSettings
     today: date
+    written_before: float
     target_bytes: int = 128 * 1024 * 1024
     retention_days: int | None = None
 
@@ -46,7 +51,7 @@ def compact(spark: SparkSession, settings: CompactSettings, say: Callable[[str],
         dropped = 0
         if settings.retention_days is not None:
             dropped = store.drop_before(table, settings.today - timedelta(days=settings.retention_days))
-        before, after = store.merge(table, settings.target_bytes)
+        before, after = store.merge(table, settings.target_bytes, settings.written_before)
         if before or dropped:
             say(f"{table.name}: {dropped} files of old days deleted, {before} merged into {after}")
         total = Compacted(total.before + before + dropped, total.after + after, total.dropped + dropped)

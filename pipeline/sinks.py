@@ -25,9 +25,13 @@ from pipeline.options import CommonSettings
 from pipeline.schema import require_table, table_schema
 from pipeline.tables import Table
 
-__all__ = ["Batch", "OpenStore", "ParquetStore", "Staged", "Store", "open_store", "read_table", "write_table"]
+__all__ = ["ADDED", "Batch", "OpenStore", "ParquetStore", "Staged", "Store", "open_store", "read_table", "write_table"]
 
 COMPRESSION: Final = "zstd"
+# How the names of files begin that hold rows added to a table, and of those that hold the rows of several such. A
+# stream of a table reads the former only, or it would see rows again.
+ADDED: Final = "part"
+MERGED: Final = "merged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,11 @@ class Store(Protocol):
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""
 
-    def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
-        """Merge small files of a table into such of about this size; gives how many there were, and are."""
+    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
+        """Merge small files of a table into such of about this size; gives how many there were, and are.
+
+        Files written later than this time (seconds since 1970) stay as they are.
+        """
 
     def drop_before(self, table: Table, day: date) -> int:
         """Delete the rows of earlier days from a table laid out by `date`; gives the number of files."""
@@ -136,12 +143,13 @@ class ParquetStore:
         """Give the rows of a table as they are between two changes."""
         return _frame(self._spark, table, self._directory.root, self._directory.files(table.name))
 
-    def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
+    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
         """Merge files of less than half the size, each partition in one step; raises PipelineError."""
         files = self._directory.files(table.name)
         small: dict[Path, list[Path]] = {}
         for path in files:
-            if path.stat().st_size < target_bytes // 2:
+            found = path.stat()
+            if found.st_size < target_bytes // 2 and found.st_mtime < written_before:
                 small.setdefault(path.parent, []).append(path)
         for old in small.values():
             if len(old) > 1:
@@ -199,17 +207,20 @@ class OpenParquet:
 
     def replace(self, table: Table, rows: Staged) -> None:
         """Have a table hold these rows only, in one step."""
-        self.replace_files(table, rows, self.files(table))
+        self._change({table.name: rows}, tuple(str(path.relative_to(self._root)) for path in self.files(table)), {})
 
     def replace_files(self, table: Table, rows: Staged, old: list[Path]) -> None:
-        """Have rows stand in the place of some files, in one step."""
-        self._change({table.name: rows}, tuple(str(path.relative_to(self._root)) for path in old), {})
+        """Have files with these rows, under names that streams of the table pass by, stand for others, in one step."""
+        removes = tuple(str(path.relative_to(self._root)) for path in old)
+        self._change({table.name: rows}, removes, {}, prefix=MERGED)
 
     def remove_files(self, old: list[Path]) -> None:
         """Remove files, in one step."""
         self._change({}, tuple(str(path.relative_to(self._root)) for path in old), {})
 
-    def _change(self, rows: Mapping[str, Staged], removes: tuple[str, ...], notes: dict[str, int]) -> None:
+    def _change(
+        self, rows: Mapping[str, Staged], removes: tuple[str, ...], notes: dict[str, int], prefix: str = ADDED
+    ) -> None:
         name = uuid4().hex
         moves: list[tuple[str, str]] = []
         for table, staged in rows.items():
@@ -217,7 +228,7 @@ class OpenParquet:
             # A table without a row is there, too: readers tell it from one that no job has written.
             (self._root / table).mkdir(parents=True, exist_ok=True)
             for number, path in enumerate(staged.files()):
-                target = Path(table, path.relative_to(staged.path)).with_name(f"part-{name}-{number:05d}.parquet")
+                target = Path(table, path.relative_to(staged.path)).with_name(f"{prefix}-{name}-{number:05d}.parquet")
                 moves.append((str(path.relative_to(self._root)), str(target)))
         self._writer.make(Change(name, tuple(moves), removes, notes))
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from pipeline.compact import CompactSettings, compact
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.ingest.settings import micros
 from pipeline.options import add_common, common_settings
 from pipeline.session import open_session
 
@@ -22,6 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target-file-mb", type=int, default=128, metavar="N", help="size of merged files (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--min-age",
+        default="1d",
+        metavar="TIME",
+        help="leave younger files: the longest that a stream of a table, as usage --stream, may be behind"
+        " (default: %(default)s)",
     )
 
 
@@ -43,6 +51,11 @@ def compact_settings(options: argparse.Namespace) -> CompactSettings:
         given = getattr(options, name)
         if given is not None and given < least:
             raise PipelineError(f"--{name.replace('_', '-')}: got {given}, expected {least} or more")
+    now = datetime.now(UTC)
     return CompactSettings(
-        common_settings(options), datetime.now(UTC).date(), options.target_file_mb * MIB, options.retention_days
+        common_settings(options),
+        now.date(),
+        now.timestamp() - micros("--min-age", options.min_age) / 1_000_000,
+        options.target_file_mb * MIB,
+        options.retention_days,
     )

@@ -30,7 +30,7 @@ def main(directory: Path) -> dict[str, object]:
         Path(directory, "out", "_checkpoints", "ingest", "commits", name).unlink()
     job.run("once")
     seen["seqs"], seen["quarantine"] = job.seqs(), job.quarantine()
-    settings_of = CompactSettings(job.common, date(2026, 3, 4), retention_days=3)
+    settings_of = CompactSettings(job.common, date(2026, 3, 4), 0, retention_days=3)
     seen["compacted"] = compact(spark, settings_of, job.lines.append).after
     seen["seqs after"] = job.seqs()
     write_table(spark, job.common, EVENTS, job.events().where("seq = 2"))

@@ -1,5 +1,6 @@
 """Compaction keeps every row, in fewer files, whenever it is looked at or cut off."""
 
+import math
 from datetime import date
 from pathlib import Path
 
@@ -38,8 +39,10 @@ def job(spark: SparkSession, tmp_path: Path) -> Ingest:
     return job
 
 
-def run(job: Ingest, retention_days: int | None = None) -> Compacted:
-    return compact(job.spark, CompactSettings(job.common, TODAY, retention_days=retention_days), job.lines.append)
+def run(job: Ingest, retention_days: int | None = None, written_before: float = math.inf) -> Compacted:
+    return compact(
+        job.spark, CompactSettings(job.common, TODAY, written_before, retention_days=retention_days), job.lines.append
+    )
 
 
 def files(job: Ingest) -> list[Path]:
@@ -50,6 +53,7 @@ def test_compaction_survives_being_cut_off_and_drops_old_days(job: Ingest, monke
     rows = job.events().toPandas().sort_values("seq", ignore_index=True)
     assert len(files(job)) == 7
     during = job.events()
+    assert run(job, written_before=0) == Compacted(7, 7, 0)
     for step in ("_move", "_remove_empty", "_carry_out"):
         with monkeypatch.context() as patch:
             patch.setattr(changes, step, cut_off)
@@ -62,6 +66,7 @@ def test_compaction_survives_being_cut_off_and_drops_old_days(job: Ingest, monke
     with pytest.raises(Exception, match="FILE_NOT_EXIST"):
         during.collect()
     assert run(job) == Compacted(4, 4, 0)
+    assert [path.name.split("-")[0] for path in files(job)] == ["part", "merged", "merged", "merged"]
     assert run(job, retention_days=3) == Compacted(4, 3, 1)
     assert job.seqs() == [0, 1, 2, 3, 4, 5]
 
