@@ -105,9 +105,7 @@ def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> D
     """Give the rows of a table; raises PipelineError if no job has written it yet."""
     rows = open_store(spark, settings).read(table)
     if rows is None:
-        raise PipelineError(
-            f"--out {settings.out}: found no table `{table.name}`, expected the job that writes it first"
-        )
+        raise PipelineError(f"--out {settings.out}: found no table `{table.name}`: run the job that writes it first")
     return rows
 
 

@@ -34,6 +34,8 @@ GONE: Final = (
     "event files were deleted before they were read: ingest more often, have the proxy keep more"
     " (eventLogFilesMaxTotalMB), or go on without them (--on-data-loss warn)"
 )
+# Spark gives the path as a URI. In a query a plus sign means a space, in a path it is itself.
+SOURCE: Final = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
 # What Spark says of a file that is damaged, or gone.
 SIGNS: Final = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FileNotFoundException")
 
@@ -139,9 +141,8 @@ def _shown(path: str) -> str:
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    source = F.regexp_replace("_metadata.file_path", "^file:/+", "/").alias("source")
     lines = spark.read.option("lineSep", "\n").text(list(paths))
-    return lines.select("value", source, F.lit(False).alias("damaged"))
+    return lines.select("value", F.expr(SOURCE).alias("source"), F.lit(False).alias("damaged"))
 
 
 def _none(spark: SparkSession) -> DataFrame:
@@ -152,7 +153,7 @@ def _columns(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     schema = spark.read.parquet(*paths).schema
     _require_events(paths[0], schema)
     rows = spark.read.schema(event_schema()).parquet(*paths)
-    return rows.select("*", F.regexp_replace("_metadata.file_path", "^file:/+", "/").alias("source"))
+    return rows.select("*", F.expr(SOURCE).alias("source"))
 
 
 def _require_events(path: str, schema: StructType) -> None:

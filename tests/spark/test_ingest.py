@@ -92,13 +92,17 @@ def test_later_files_add_what_is_new(job: Ingest) -> None:
 
 def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest) -> None:
     members = [gzip.compress(text(event(seq) for seq in range(at, at + 50)).encode(), 1) for at in (0, 50)]
-    (job.source / "cut.jsonl.gz").write_bytes(b"".join(members)[:-20])
+    # The name of a proxy is quoted in the name of its files.
+    (job.source / "host%3A1 +.jsonl.gz").write_bytes(b"".join(members)[:-20])
+    (job.source / "host%3A2 +.jsonl").write_text("no json\n")
     write_events(job.source / "whole.jsonl.gz", [event(seq) for seq in range(200, 210)])
     (job.source / "none.jsonl.gz").write_bytes(b"this is not gzip")
     books = job.run()
-    assert books.quarantined == {"truncated": 2}
+    assert books.quarantined == {"truncated": 2, "malformed": 1}
+    sources = [row.source for row in read_table(job.spark, job.common, QUARANTINE).select("source").collect()]
+    assert {Path(source).name for source in sources} == {"host%3A1 +.jsonl.gz", "host%3A2 +.jsonl", "none.jsonl.gz"}
     assert set(range(50)) | set(range(200, 210)) <= set(job.seqs())
-    assert books.read == books.kept + 2
+    assert books.read == books.kept + 3
     assert job.run().kept == 0
 
 

@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 
+from pipeline import cli
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.ingest import Books, IngestSettings
 from pipeline.ingest.settings import ingest_settings, micros
@@ -95,6 +96,21 @@ def test_sigterm_tells_a_stream_to_stop(monkeypatch: pytest.MonkeyPatch, capsys:
     assert ingest.run(options) == ExitCode.OK
     assert session.stopped
     assert capsys.readouterr().out == "ingest: 3 read: 1 kept, 1 duplicates, 1 late; 4 lost by proxies\n"
+
+
+def test_table_that_was_compacted_meanwhile_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(options: argparse.Namespace) -> int:
+        raise RuntimeError(f"[{said}] Encountered error")
+
+    monkeypatch.setattr(compact, "run", fail)
+    said = "FAILED_READ_FILE.FILE_NOT_EXIST"
+    assert cli.main(["compact", "--out", "o"]) == ExitCode.FAILED
+    assert "compacted meanwhile: run again" in capsys.readouterr().err
+    said = "SOMETHING_ELSE"
+    with pytest.raises(RuntimeError):
+        cli.main(["compact", "--out", "o"])
 
 
 def test_books_of_parts_add_up() -> None:
