@@ -243,6 +243,5 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {name: starts[name] for name, entries in unread.items() if entries}
         if not waiting:
             return {}
-        return unread | entry_limits(
-            {name: unread[name] for name in waiting}, self._catalog.rows_per_entry(states, waiting), limit.max_rows
-        )
+        rows = self._catalog.rows_per_entry(states, waiting, limit.max_rows)
+        return unread | entry_limits({name: unread[name] for name in waiting}, rows, limit.max_rows)

@@ -35,7 +35,9 @@ class MadeUpTopic:
     def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
         return {name: Position(millis, 0) for name in states}
 
-    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
+    def rows_per_entry(
+        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
+    ) -> dict[str, float]:
         return dict.fromkeys(starts, self.rows)
 
 
