@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy import limits, services
 from proxy.auth.client_authentication import RoleFinder
@@ -52,7 +53,13 @@ COLLECT_AT_LAST_SECONDS: Final = 600
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger, role_finder: RoleFinder | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        role_finder: RoleFinder | None = None,
+        event_sink: EventSink | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self.pending: Mapping[str, str] = {}
@@ -76,6 +83,9 @@ class Proxy:
         )
         self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
         self.questions = self._list_questions()
+        self.recorder = self.watch_limits.recorder = services.recorder(
+            self, self.event_log.sink if event_sink is None else event_sink
+        )
         self.writes = self._write_watch()
         self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays, self.shown)
         self.services = services.client_services(self)
@@ -163,6 +173,8 @@ class Proxy:
         ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
+        if self.recorder is not None:
+            await self.recorder.all_told()
         await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
@@ -316,5 +328,6 @@ class Proxy:
             own=self.identities.own,
             tls_server=TlsStreams(self.sockets.tls, self.sockets.shared, tls_files.web),
             tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
+            recorder=self.recorder,
             names=self.identities.names,
         )

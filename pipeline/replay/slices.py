@@ -4,7 +4,7 @@ Rule: memory is that of one window and its warm-up. Names become small numbers h
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -29,7 +29,7 @@ _NUMBERS: Final = (
 )
 _NAMES: Final = ("question", "client", "broker", "principal", "tenant", "namespace")
 _RECORDED: Final = ("recorded_outcome", "recorded_wait_us")
-COLUMNS: Final = (*_NUMBERS, *_NAMES, *_RECORDED, "imputed")
+COLUMNS: Final = (*_NUMBERS, *_NAMES, *_RECORDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,10 @@ class Slice:
     names: dict[str, NDArray[np.int64]]
     recorded_outcome: NDArray[np.int64]
     recorded_wait_us: NDArray[np.int64]
-    imputed: NDArray[np.bool_]
     warm_up: int
 
     def __len__(self) -> int:
-        return len(self.imputed)
+        return len(self.recorded_outcome)
 
     @property
     def counted(self) -> int:
@@ -76,23 +75,7 @@ class Slice:
             {name: values[mine] for name, values in self.names.items()},
             self.recorded_outcome[mine],
             self.recorded_wait_us[mine],
-            self.imputed[mine],
             int(np.count_nonzero(mine[: self.warm_up])),
-        )
-
-    def last(self, rows: int) -> "Slice":
-        """Leave out the beginning of a warm-up that is longer than `rows`."""
-        spare = max(0, self.warm_up - rows)
-        if not spare:
-            return self
-        return replace(
-            self,
-            numbers={name: values[spare:] for name, values in self.numbers.items()},
-            names={name: values[spare:] for name, values in self.names.items()},
-            recorded_outcome=self.recorded_outcome[spare:],
-            recorded_wait_us=self.recorded_wait_us[spare:],
-            imputed=self.imputed[spare:],
-            warm_up=rows,
         )
 
 
@@ -108,19 +91,20 @@ def read_slice(path: str, proxy_id: str, warm_us: int, start_us: int, end_us: in
     """Read the requests of a proxy that came from `warm_us` to before `end_us`; those before `start_us` warm up."""
     arrival = ds.field("arrival_us")
     wanted = (ds.field("proxy_id") == proxy_id) & (arrival >= warm_us) & (arrival < end_us)
-    return slice_of(_dataset(path).to_table(columns=list(COLUMNS), filter=wanted), start_us)
+    return slice_of(_dataset(path).to_table(columns=list(COLUMNS), filter=wanted), warm_us, start_us, end_us)
 
 
-def slice_of(table: pa.Table, start_us: int) -> Slice:
+def slice_of(table: pa.Table, warm_us: int, start_us: int, end_us: int) -> Slice:
     """Make a slice of rows of `replay_input` that are sorted by arrival."""
-    columns = {name: table.column(name).to_numpy() for name in COLUMNS}
+    arrival = table.column("arrival_us").to_numpy()
+    first, counted, last = (int(each) for each in np.searchsorted(arrival, [warm_us, start_us, end_us]))
+    columns = {name: table.column(name).to_numpy()[first:last] for name in COLUMNS}
     return Slice(
         {name: columns[name] for name in _NUMBERS},
         {name: columns[name] for name in _NAMES},
         columns["recorded_outcome"].astype(np.int64),
         columns["recorded_wait_us"],
-        columns["imputed"],
-        int(np.searchsorted(columns["arrival_us"], start_us, side="left")),
+        counted - first,
     )
 
 

@@ -1,0 +1,92 @@
+"""The report put together: tables in, one file out."""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.options import TableFormat
+from pipeline.report import future, past
+from pipeline.report.facts import Facts
+from pipeline.report.gather import gather
+from pipeline.report.page import render
+from pipeline.report.parts import Section
+from pipeline.report.words import span, summary
+
+__all__ = ["ReportSettings", "ReportSummary", "page_of", "report_path", "write_report"]
+
+TITLE = "Topic lists: who costs how much, and which limits to set"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """Where the tables are, where the page goes, and what it says under its title; `made_at` is UTC."""
+
+    out: str
+    to: Path
+    format: TableFormat = "parquet"
+    made_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSummary:
+    """What was written."""
+
+    path: Path
+    bytes: int
+    charts: int
+
+
+def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary:
+    """Gather, render and write the page; raises PipelineError if there are no events or the file cannot be written."""
+    facts = gather(spark, settings.out, settings.format)
+    sections = sections_of(facts)
+    text = page_of(facts, sections, settings.made_at or datetime.now(UTC))
+    data = text.encode("utf-8")
+    try:
+        settings.to.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever looks at the old page while this is written sees all of it.
+        partial = settings.to.with_name(f".{settings.to.name}.partial")
+        partial.write_bytes(data)
+        os.replace(partial, settings.to)
+    except OSError as error:
+        raise PipelineError(f"--to {settings.to}: cannot be written: {error.strerror}", ExitCode.USAGE) from error
+    return ReportSummary(settings.to, len(data), sum(len(section.charts) for section in sections))
+
+
+def sections_of(facts: Facts) -> list[Section]:
+    """Write all sections, in the order of the page."""
+    overview = facts.overview
+    assert overview is not None
+    return [
+        summary(facts, overview),
+        future.advice(facts, overview),
+        past.demand(facts, overview),
+        past.waits(facts, overview),
+        past.refusals(facts, overview),
+        past.storms(facts, overview),
+        past.costs(facts),
+        past.sharing(facts),
+        future.whatif(facts),
+        future.calibration(facts),
+        past.quality(facts, overview),
+    ]
+
+
+def page_of(facts: Facts, sections: list[Section], made_at: datetime) -> str:
+    """Render the sections."""
+    assert facts.overview is not None
+    made = f"Made by pulsar-proxy-pipeline report on {made_at:%Y-%m-%d %H:%M} UTC from the tables in {facts.out}."
+    return render(TITLE, span(facts.overview), sections, made)
+
+
+def report_path(out: str, to: str | None) -> Path:
+    """Say where the page goes: `to`, else report.html among the tables; raises PipelineError where that is no disk."""
+    if to is not None:
+        return Path(to)
+    if "://" in out.removeprefix("file://"):
+        raise PipelineError(f"--to: got none, expected a file: --out {out} is not on this machine")
+    return Path(out.removeprefix("file://").removeprefix("file:")) / "report.html"
