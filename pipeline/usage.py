@@ -18,7 +18,7 @@ from pipeline.errors import PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.schema import table_schema
-from pipeline.sinks import Batch, Staged, Store, open_store, read_table
+from pipeline.sinks import ADDED, Batch, Staged, Store, open_store, read_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.table import Table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
@@ -178,9 +178,12 @@ def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> No
 def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings) -> DataFrame:
     place = f"{common.out}/{EVENTS.name}"
     if common.format == "delta":
-        return spark.readStream.format("delta").option("maxFilesPerTrigger", stream.max_files).load(place)
+        # What a retention deletes is no news.
+        reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+        return reader.option("maxFilesPerTrigger", stream.max_files).load(place)
     reader = spark.readStream.schema(table_schema(EVENTS)).option("maxFilesPerTrigger", stream.max_files)
-    return reader.parquet(place)
+    # Merged files hold rows that were read before.
+    return reader.option("pathGlobFilter", f"{ADDED}-*").parquet(place)
 
 
 def _triggered(writer: DataStreamWriter, stream: StreamSettings) -> DataStreamWriter:
