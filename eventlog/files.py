@@ -63,14 +63,13 @@ class FileStore:
         self._settings = settings
         self._note = note
         self._number = 0
+        # The directory is to be looked at: a file was finished, or given up and is now like a dead writer's.
+        self._untidy = True
         self._open: _Open | None = None
 
     def open(self) -> None:
-        """Make the directory, finish what dead writers left there, and keep to the sum; raises StoreError."""
-        try:
-            self._tidy()
-        except OSError as error:
-            raise self._failure(error) from error
+        """Make the directory, finish what dead writers left there, and keep to the sum."""
+        self._tidy_up()
 
     def write(self, lines: list[bytes], now: float) -> int:
         """Write one gzip member, all of it or nothing; raises StoreError."""
@@ -89,6 +88,7 @@ class FileStore:
     def tick(self, now: float) -> None:
         """Finish a file that is large or old enough; raises StoreError."""
         opened, settings = self._open, self._settings
+        self._tidy_up()
         if opened is None:
             return
         if opened.length >= settings.max_bytes or now - opened.began_at >= settings.max_age_seconds:
@@ -98,6 +98,7 @@ class FileStore:
         """Finish the file; raises StoreError."""
         if self._open is not None:
             self._end_file()
+        self._tidy_up()
 
     # --- one file -----------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ class FileStore:
             os.ftruncate(opened.file.fileno(), opened.length)
             opened.file.seek(opened.length)
         except OSError:
-            self._open = None
+            self._open, self._untidy = None, True
             opened.file.close()
 
     def _end_file(self) -> None:
@@ -151,7 +152,7 @@ class FileStore:
         assert opened is not None
         try:
             self._ensure_there(opened)
-            self._open = None
+            self._open, self._untidy = None, True
             with opened.file:
                 if opened.events:
                     os.fsync(opened.file.fileno())
@@ -159,12 +160,20 @@ class FileStore:
                     self.counts.finished += 1
                 else:
                     opened.path.unlink()
-            self._tidy()
         except OSError as error:
-            # The lock is free: the next look at the directory finishes the file, if it is still there.
             raise self._failure(error) from error
+        self._tidy_up()
 
     # --- the directory ------------------------------------------------------------------------------
+
+    def _tidy_up(self) -> None:
+        """Look at the directory if there is need. What is wrong there must not keep events from being written."""
+        if self._untidy:
+            self._untidy = False
+            try:
+                self._tidy()
+            except OSError as error:
+                self._note(f"cannot be tidied: {self._failure(error)}")
 
     def _tidy(self) -> None:
         directory = self._settings.directory

@@ -105,7 +105,13 @@ class TopicAdmin:
 
     def partitions(self, topic: TopicName) -> int | None:
         """Give the number of partitions, 0 for a topic that has none, None if it does not exist; raises AdminError."""
-        found = self._call("GET", f"{_path(topic)}/partitions")
+        try:
+            found = self._call("GET", f"{_path(topic)}/partitions")
+        except AdminError as error:
+            # Before Pulsar 4 a topic that does not exist had 0 partitions.
+            if error.status == 404:
+                return None
+            raise
         partitions = int(found.get("partitions", 0)) if isinstance(found, dict) else 0
         if partitions:
             return partitions
@@ -126,6 +132,30 @@ class TopicAdmin:
         return self._call("GET", f"{_namespace_path(topic)}/{name}")
 
     # --- changing -----------------------------------------------------------------------------------
+
+    def create_namespace(self, topic: TopicName) -> bool:
+        """Create the namespace of a topic, and its tenant in all clusters; False if it was there; raises AdminError."""
+        path = _namespace_path(topic)
+        try:
+            self._call("GET", path)
+            return False
+        except AdminError as error:
+            if error.status != 404:
+                raise
+        try:
+            self._call("PUT", path, {})
+        except AdminError as error:
+            if error.status != 404:
+                raise
+            clusters = self._call("GET", "/admin/v2/clusters")
+            tenant = {"adminRoles": [], "allowedClusters": clusters}
+            self._call("PUT", f"/admin/v2/tenants/{_quoted(topic.tenant)}", tenant)
+            self._call("PUT", path, {})
+        return True
+
+    def grow(self, topic: TopicName, partitions: int) -> None:
+        """Give a partitioned topic more partitions; raises AdminError."""
+        self._call("POST", f"{_path(topic)}/partitions", partitions)
 
     def create(self, topic: TopicName, partitions: int) -> bool:
         """Create a topic, 0 partitions for one without; False if it is there already; raises AdminError."""

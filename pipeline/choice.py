@@ -95,7 +95,7 @@ def refinements(points: Sequence[Point], best: Point, target: Target, least: tup
 
 
 def with_headroom(limits: Limits, headroom: float, least: tuple[int, int]) -> Limits:
-    """Add headroom to both memories, to whole MiB, at least the largest list; raises PipelineError if it is less than 0."""
+    """Add headroom to both memories, in whole MiB and no less than the largest list; raises PipelineError."""
     if headroom < 0:
         raise PipelineError(f"--headroom: got {headroom}, expected 0 or more")
     heap, direct = ((1 + headroom) * size for size in (limits.heap_bytes, limits.direct_bytes))

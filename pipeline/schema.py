@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -20,7 +21,7 @@ from pyspark.sql.types import (
 from eventlog.schema import FIELDS
 from pipeline.tables.table import Table
 
-__all__ = ["event_schema", "table_schema"]
+__all__ = ["event_schema", "require_table", "table_schema"]
 
 _TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -43,3 +44,12 @@ def event_schema() -> StructType:
 def table_schema(table: Table) -> StructType:
     """Give the schema of a table of the pipeline."""
     return StructType([StructField(column.name, _TYPES[column.type], column.nullable) for column in table.columns])
+
+
+def require_table(frame: DataFrame, table: Table) -> None:
+    """Check that a frame has the columns of a table, in order and type; raises TypeError, for it is a fault of ours."""
+    got = [(field.name, field.dataType) for field in frame.schema]
+    expected = [(field.name, field.dataType) for field in table_schema(table)]
+    if got != expected:
+        odd = sorted({name for name, _ in set(got) ^ set(expected)}) or "their order"
+        raise TypeError(f"table {table.name}: the frame differs from its declaration in {odd}")

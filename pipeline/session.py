@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 
-__all__ = ["build_session", "open_session"]
+__all__ = ["build_session", "open_session", "task_counts"]
 
 LOCAL_MASTER: Final = "local[*]"
 # Everything is counted in UTC; data frames travel to Python as Arrow; an unused UI would open a port.
@@ -75,6 +75,14 @@ def build_session(
         raise PipelineError(_why_no_session(error), ExitCode.FAILED) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def task_counts(session: SparkSession) -> tuple[int, int]:
+    """Count the tasks of the stages that run now: those done, and all."""
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
 
 
 def _under_spark_submit() -> bool:

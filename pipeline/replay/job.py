@@ -4,23 +4,21 @@ Rule: a work item is a part of the trace, a load, a place in the fleet and a blo
 over inside the kernel. Only sums come back.
 """
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pyspark.sql import Row, SparkSession
 
 from pipeline.replay.buckets import BUCKETS
 from pipeline.replay.engine import simulate
 from pipeline.replay.model import WAITS, Aggregates, Limits
 from pipeline.replay.parts import Part, Survey, over_parts
-from pipeline.replay.prepare import Prepared
 from pipeline.replay.slices import Slice
-from pipeline.replay.tally import NOTHING, added
+from pipeline.replay.tally import NOTHING, added, packed, unpacked
+from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
 __all__ = ["Place", "Total", "WorkItem", "replay_grid", "work_items"]
@@ -131,13 +129,3 @@ def _others(counted: Aggregates) -> tuple[int, int, int, int]:
 def _counts(row: Row) -> Aggregates:
     waits = unpacked(row.waits).reshape(len(WAITS), BUCKETS)
     return Aggregates(unpacked(row.outcomes), waits, *(int(each) for each in unpacked(row.others)))
-
-
-def packed(counts: NDArray[np.int64]) -> bytes:
-    """Pack counts for the way to the driver: nearly all are zero, and there are some for each scenario and item."""
-    return zlib.compress(counts.tobytes(), 1)
-
-
-def unpacked(counts: bytes) -> NDArray[np.int64]:
-    """Undo `packed`."""
-    return np.frombuffer(zlib.decompress(counts), np.int64)

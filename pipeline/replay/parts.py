@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.replay.prepare import Prepared
 from pipeline.replay.slices import Slice, batches_of, read_slice, slice_of
+from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import WINDOW_ROWS, Window, cut
 
 __all__ = ["Part", "Survey", "Way", "over_parts", "survey"]

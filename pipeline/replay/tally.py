@@ -3,6 +3,7 @@
 Rule: every figure of a result comes from sums and maxima, so that it does not matter how the work was split.
 """
 
+import zlib
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.replay.buckets import BUCKETS, EDGES
 from pipeline.replay.model import WAITS, Aggregates, Outcome
 
-__all__ = ["NOTHING", "added", "longest", "refused", "wait_counts"]
+__all__ = ["NOTHING", "added", "longest", "packed", "refused", "unpacked", "wait_counts"]
 
 REFUSED: Final = tuple(
     outcome for outcome in Outcome if outcome.name.startswith(("TIMEOUT", "QUEUE")) or outcome is Outcome.OVERSIZE
@@ -54,3 +55,13 @@ def longest(counts: NDArray[np.int64]) -> float:
 def wait_counts(waits: NDArray[np.int64]) -> dict[int, int]:
     """Give the buckets that have any, by the number of their bucket (-1: waits of nothing)."""
     return {int(position) - 1: int(waits[position]) for position in np.flatnonzero(waits)}
+
+
+def packed(counts: NDArray[np.int64]) -> bytes:
+    """Pack counts for the way to the driver: nearly all are zero, and there are some for each scenario and item."""
+    return zlib.compress(counts.tobytes(), 1)
+
+
+def unpacked(counts: bytes) -> NDArray[np.int64]:
+    """Undo `packed`."""
+    return np.frombuffer(zlib.decompress(counts), np.int64)

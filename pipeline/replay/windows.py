@@ -82,10 +82,12 @@ def _next(times: Int64s, limits: Int64s, rows: int, *, by_limits: bool) -> int |
 
 
 def _idlest(times: Int64s, rows: int) -> int | None:
-    first = max(1, rows - rows // 4)
-    gaps = times[first : rows + 1] - times[first - 1 : rows]
-    best = int(np.argmax(gaps))
+    gaps = times[1 : rows + 1] - times[:rows]
+    first = rows - 1 - rows // 4
+    best = first + int(np.argmax(gaps[first:]))
     if gaps[best] > 0:
-        return first + best
+        return best + 1
+    if len(before := np.flatnonzero(gaps)):
+        return int(before[-1]) + 1
     after = int(np.searchsorted(times, times[rows], side="right"))
     return after if after < len(times) else None

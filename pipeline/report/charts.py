@@ -11,12 +11,15 @@ import altair as alt
 import pandas as pd
 
 from pipeline.report import colours
+from pipeline.report.clock import Clock
 from pipeline.report.parts import MOST_POINTS, Chart
 
 __all__ = ["WIDTH", "arrivals", "chart", "fullness", "memory", "refusals", "waits"]
 
 WIDTH: Final = 780
 HEIGHT: Final = 220
+_HOUR_US: Final = 3_600_000_000
+_PATTERNS: Final = ((_HOUR_US // 6, "%H:%M:%S"), (36 * _HOUR_US, "%H:%M"), (10 * 24 * _HOUR_US, "%b %d %H:%M"))
 _IN_USE, _WAITING, _LIMIT = "in use", "waited for", "limit"
 
 
@@ -31,7 +34,7 @@ def chart(name: str, title: str, drawing: Any, alt_text: str, caption: str) -> C
     return Chart(name, title, alt_text, caption, spec)
 
 
-def memory(frame: pd.DataFrame, kind: str, alt_text: str) -> Chart:
+def memory(frame: pd.DataFrame, clock: Clock, kind: str, alt_text: str) -> Chart:
     """Draw what was held and what was waited for against the limit.
 
     Columns: at_ms, when, held_mib, waiting_mib, limit_mib (0 where there is none).
@@ -44,7 +47,7 @@ def memory(frame: pd.DataFrame, kind: str, alt_text: str) -> Chart:
         alt.Chart(stacked)
         .mark_area(interpolate="step-after", opacity=0.75, line=False)
         .encode(
-            x=_time(),
+            x=_time(clock),
             y=alt.Y("mib:Q", stack="zero", title="MiB"),
             color=alt.Color("way:N", scale=scale, title=None),
             order=alt.Order("rank:Q"),
@@ -52,15 +55,18 @@ def memory(frame: pd.DataFrame, kind: str, alt_text: str) -> Chart:
         )
     )
     limits = frame.loc[frame["limit_mib"] > 0, ["at_ms", "when", "limit_mib"]].assign(way=_LIMIT)
-    lines = (
-        alt.Chart(limits)
-        .mark_line(interpolate="step-after", strokeDash=[6, 3], strokeWidth=2)
-        .encode(x=_time(), y="limit_mib:Q", color=alt.Color("way:N", scale=scale, title=None))
-    )
+    layers = [areas]
+    if len(limits):
+        lines = (
+            alt.Chart(limits)
+            .mark_line(interpolate="step-after", strokeDash=[6, 3], strokeWidth=2)
+            .encode(x=_time(clock), y="limit_mib:Q", color=alt.Color("way:N", scale=scale, title=None))
+        )
+        layers.append(lines)
     return chart(
         f"memory-{kind}",
         f"{kind.capitalize()} memory against its limit",
-        alt.layer(areas, lines).properties(width=WIDTH, height=HEIGHT),
+        alt.layer(*layers).properties(width=WIDTH, height=HEIGHT),
         alt_text,
         "Mean of each interval over all proxies. Orange above blue is what requests stood in line for: where"
         " both together"
@@ -68,13 +74,13 @@ def memory(frame: pd.DataFrame, kind: str, alt_text: str) -> Chart:
     )
 
 
-def fullness(frame: pd.DataFrame, alt_text: str) -> Chart:
+def fullness(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
     """Draw how full the fullest proxy was when requests arrived; columns: at_ms, when, kind, share."""
     drawing = (
         alt.Chart(frame)
         .mark_line(interpolate="monotone", strokeWidth=2, point={"size": 18})
         .encode(
-            x=_time(),
+            x=_time(clock),
             y=alt.Y("share:Q", title="of the limit", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
             color=alt.Color("kind:N", title=None),
             tooltip=[_when(), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
@@ -90,13 +96,13 @@ def fullness(frame: pd.DataFrame, alt_text: str) -> Chart:
     )
 
 
-def waits(frame: pd.DataFrame, alt_text: str) -> Chart:
+def waits(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
     """Draw quantiles of waiting; columns: at_ms, when, quantile, seconds."""
     drawing = (
         alt.Chart(frame)
         .mark_line(strokeWidth=2, point={"size": 18})
         .encode(
-            x=_time(),
+            x=_time(clock),
             y=alt.Y("seconds:Q", title="seconds", scale=alt.Scale(domainMin=0)),
             color=alt.Color("quantile:N", title=None, sort=["p50", "p95", "p99"], scale=alt.Scale(range=_three())),
             tooltip=[_when(), alt.Tooltip("quantile:N"), alt.Tooltip("seconds:Q", format=",.3f")],
@@ -114,7 +120,7 @@ def waits(frame: pd.DataFrame, alt_text: str) -> Chart:
     )
 
 
-def refusals(frame: pd.DataFrame, alt_text: str) -> Chart:
+def refusals(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
     """Draw requests that were not answered, by reason; columns: at_ms, end_ms, when, reason, requests."""
     # Stacked here: Vega-Lite does not stack bars whose two ends are given.
     frame = frame.sort_values(["at_ms", "reason"])
@@ -123,11 +129,11 @@ def refusals(frame: pd.DataFrame, alt_text: str) -> Chart:
         alt.Chart(frame.assign(bottom=top - frame["requests"], top=top))
         .mark_rect()
         .encode(
-            x=_time(),
+            x=_time(clock),
             x2="end_ms:T",
             y=alt.Y("bottom:Q", title="requests"),
             y2="top:Q",
-            color=alt.Color("reason:N", title=None),
+            color=alt.Color("reason:N", title=None, scale=alt.Scale(range=_REASONS)),
             tooltip=[_when(), alt.Tooltip("reason:N"), alt.Tooltip("requests:Q", format=",")],
         )
         .properties(width=WIDTH, height=HEIGHT)
@@ -143,13 +149,13 @@ def refusals(frame: pd.DataFrame, alt_text: str) -> Chart:
     )
 
 
-def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, alt_text: str) -> Chart:
+def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
     """Draw requests a second, with storms as bands; columns: at_ms, when, rate; begin_ms, end_ms, name."""
     line = (
         alt.Chart(rates)
-        .mark_area(interpolate="step-after", opacity=0.8, color=colours.BLUE, line={"color": colours.BLUE})
+        .mark_area(interpolate="step-after", opacity=0.85, color=colours.BLUE)
         .encode(
-            x=_time(),
+            x=_time(clock),
             y=alt.Y("rate:Q", title="requests a second"),
             tooltip=[_when(), alt.Tooltip("rate:Q", title="requests/s", format=",.1f")],
         )
@@ -159,7 +165,7 @@ def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, alt_text: str) -> Chart:
         bands = (
             alt.Chart(storms)
             .mark_rect(opacity=0.22, color=colours.ORANGE, stroke=colours.ORANGE, strokeWidth=1)
-            .encode(x=_time("begin_ms"), x2="end_ms:T", tooltip=[alt.Tooltip("name:N", title="storm")])
+            .encode(x=_time(clock, "begin_ms"), x2="end_ms:T", tooltip=[alt.Tooltip("name:N", title="storm")])
         )
         layers = [bands, line]
     return chart(
@@ -171,8 +177,22 @@ def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, alt_text: str) -> Chart:
     )
 
 
-def _time(column: str = "at_ms") -> alt.X:
-    return alt.X(f"{column}:T", title="time (UTC)", scale=alt.Scale(type="utc"), axis=alt.Axis(grid=False))
+_REASONS: Final = [
+    colours.RED, colours.ORANGE, colours.PURPLE, colours.TEAL, colours.BLUE, colours.GREEN, colours.PINK, colours.GREY,
+]  # fmt: skip
+
+
+def _time(clock: Clock, column: str = "at_ms") -> alt.X:
+    """Give the axis of time: the same one in all charts of a page, so that they can be compared."""
+    span_us = clock.bins * clock.step_us
+    begin_ms = clock.origin_us // 1000
+    pattern = next((text for longest, text in _PATTERNS if span_us <= longest), "%Y-%m-%d")
+    return alt.X(
+        f"{column}:T",
+        title="time (UTC)",
+        scale=alt.Scale(type="utc", domainMin=begin_ms, domainMax=begin_ms + span_us // 1000, clamp=True),
+        axis=alt.Axis(grid=False, format=pattern, tickCount=8),
+    )
 
 
 def _when() -> alt.Tooltip:

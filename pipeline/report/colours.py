@@ -6,7 +6,9 @@ page's text, so that a chart needs no second drawing when the scheme changes, no
 
 from typing import Any, Final
 
-__all__ = ["BLUE", "CONFIG", "DARK", "FONT", "GREEN", "GREY", "LIGHT", "ORANGE", "PURPLE", "RED", "SERIES", "TEAL"]
+__all__ = [
+    "BLUE", "CONFIG", "DARK", "FONT", "GREEN", "GREY", "LIGHT", "ORANGE", "PINK", "PURPLE", "RED", "SERIES", "TEAL",
+]  # fmt: skip
 
 LIGHT: Final = "#ffffff"
 DARK: Final = "#14171c"

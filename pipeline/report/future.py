@@ -12,7 +12,7 @@ from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Fragment, Section, Sheet
 from pipeline.report.units import count, duration, share, shown, size
 
-__all__ = ["REFUSED", "advice", "calibration", "chosen", "whatif"]
+__all__ = ["REFUSED", "advice", "calibration", "chosen", "times", "whatif"]
 
 REFUSED: Final = (
     "timeout_heap", "timeout_heap_update", "timeout_direct", "timeout_other", "queue_full_heap", "queue_full_direct",
@@ -210,8 +210,8 @@ def advice(facts: Facts, overview: Overview) -> Section:
     else:
         sentences = [
             f"At {row['load']} x the recorded load: {size(row['heap_limit_bytes'])} of heap and"
-            f" {size(row['direct_limit_bytes'])} of direct memory for each proxy, {row['fleet']} x as many proxies"
-            f" (recorded: {size(overview.heap_limit)} and {size(overview.direct_limit)}).",
+            f" {size(row['direct_limit_bytes'])} of direct memory for each proxy, {times(row['fleet'])}"
+            f" (recorded: {_limit(overview.heap_limit)} and {_limit(overview.direct_limit)}).",
             f"The replay then refuses {share(row['refused'] / max(row['requests'], 1))} of the requests, and 99"
             " % of the"
             f" answered ones wait at most {duration(row['wait_p99_us'])} for memory.",
@@ -219,6 +219,11 @@ def advice(facts: Facts, overview: Overview) -> Section:
     fragments = () if facts.fragment is None else (Fragment("Put this into proxy.conf", facts.fragment),)
     drawn = charts_future.trade_off(_curve(facts.advice), " ".join(sentences))
     return Section(section.name, section.title, tuple(sentences), (drawn,), fragments, (_advice_sheet(facts.advice),))
+
+
+def times(fleet: int) -> str:
+    """Write a size of the fleet."""
+    return "as many proxies" if fleet == 1 else f"{fleet} times as many proxies"
 
 
 def _curve(frame: pd.DataFrame) -> pd.DataFrame:

@@ -48,12 +48,12 @@ def demand(facts: Facts, overview: Overview) -> Section:
             f" {duration(overview.clock.step_us)}."
         )
         sentences.append(text)
-        drawn.append(charts.memory(frame, kind, text))
+        drawn.append(charts.memory(frame, overview.clock, kind, text))
     full = _fullness(facts, overview)
     if len(full):
         highest = full.groupby("kind")["share"].max()
         text = "Highest use on arrival: " + ", ".join(f"{kind} {share(highest[kind])}" for kind in highest.index) + "."
-        drawn.append(charts.fullness(full, text))
+        drawn.append(charts.fullness(full, overview.clock, text))
     return Section(section.name, section.title, tuple(sentences), tuple(drawn), sheets=(_demand_sheet(facts),))
 
 
@@ -103,7 +103,9 @@ def waits(facts: Facts, overview: Overview) -> Section:
         ((count(row["count"]), *(duration(row[name]) for name in (*_QUANTILES, "max_us"))),),
         frozenset(range(5)),
     )
-    return Section(section.name, section.title, (sentence,), (charts.waits(long, sentence),), sheets=(sheet,))
+    return Section(
+        section.name, section.title, (sentence,), (charts.waits(long, overview.clock, sentence),), sheets=(sheet,)
+    )
 
 
 def refusals(facts: Facts, overview: Overview) -> Section:
@@ -125,7 +127,11 @@ def refusals(facts: Facts, overview: Overview) -> Section:
     rows = tuple((_reason(name), count(number), share(number / overview.requests)) for name, number in totals.items())
     sheet = Sheet("Requests that were not answered", ("reason", "requests", "of all"), rows, frozenset({1, 2}))
     return Section(
-        section.name, section.title, (f"{sentence}.",), (charts.refusals(frame, f"{sentence}."),), sheets=(sheet,)
+        section.name,
+        section.title,
+        (f"{sentence}.",),
+        (charts.refusals(frame, overview.clock, f"{sentence}."),),
+        sheets=(sheet,),
     )
 
 
@@ -192,7 +198,10 @@ def _cost_sheet(of_it: pd.DataFrame, title: str) -> Sheet:
         if any(cells[1:]):
             rows.append(tuple(cells))
     return Sheet(
-        f"The dearest by {title}: who, how much, and which part of all", ("", *_MEASURES.values()), tuple(rows)
+        f"The dearest by {title}: who, how much, and which part of all",
+        ("", *_MEASURES.values()),
+        tuple(rows),
+        frozenset({0}),
     )
 
 
@@ -217,7 +226,9 @@ def storms(facts: Facts, overview: Overview) -> Section:
     )
     text = f"Requests a second over time, at most {rates['rate'].max():,.1f}. {sentence}"
     sheets = tuple(_storm_sheets(facts)) if len(facts.storms) else ()
-    return Section(section.name, section.title, (sentence,), (charts.arrivals(rates, bands, text),), sheets=sheets)
+    return Section(
+        section.name, section.title, (sentence,), (charts.arrivals(rates, bands, overview.clock, text),), sheets=sheets
+    )
 
 
 def _bands(found: pd.DataFrame) -> pd.DataFrame:
@@ -234,8 +245,10 @@ def _bands(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def _storm_sheets(facts: Facts) -> Iterator[Sheet]:
-    headers = ("storm", "begin (UTC)", "arrivals for", "all served after", "requests", "peak a second", "refused", "longest wait",
-               "most heap", "longest queue")  # fmt: skip
+    headers = (
+        "", "begin (UTC)", "arrivals", "all served", "requests", "peak /s", "refused", "longest wait",
+        "most heap", "queue",
+    )  # fmt: skip
     rows = tuple(
         (
             str(row["storm"]),
@@ -249,7 +262,9 @@ def _storm_sheets(facts: Facts) -> Iterator[Sheet]:
         )
         for _, row in facts.storms.iterrows()
     )
-    yield Sheet("Storms: how long, how large, until everybody was served", headers, rows, frozenset(range(2, 10)))
+    yield Sheet(
+        "Storms: how long requests arrived, until when all were served, how large", headers, rows, frozenset(range(10))
+    )
     if len(facts.members):
         members = tuple(
             (

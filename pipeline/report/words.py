@@ -6,7 +6,7 @@ import pandas as pd
 
 from pipeline.report.clock import when
 from pipeline.report.facts import Facts, Overview
-from pipeline.report.future import chosen
+from pipeline.report.future import chosen, times
 from pipeline.report.parts import Section
 from pipeline.report.units import count, duration, moment, plural, share, shown, size
 
@@ -81,11 +81,11 @@ def _reasons(facts: Facts) -> Iterator[str]:
 def _to_do(facts: Facts, overview: Overview) -> Iterator[str]:
     row = chosen(facts)
     if row is not None:
-        fleet = "as many proxies" if row["fleet"] == 1 else f"{row['fleet']} times as many proxies"
         yield (
             f"What to set, for {row['load']} x the recorded load: {size(row['heap_limit_bytes'])} of heap"
             f" (now {_limit(overview.heap_limit)}) and {size(row['direct_limit_bytes'])} of direct memory"
-            f" (now {_limit(overview.direct_limit)}), {fleet}. The fragment of proxy.conf is under Advice."
+            f" (now {_limit(overview.direct_limit)}), {times(row['fleet'])}. The fragment of proxy.conf is"
+            " under Advice."
         )
     elif len(facts.advice):
         yield "What to set: none of the limits that were tried holds the target; see Advice."

@@ -10,9 +10,9 @@ from pipeline.replay.engine import simulate
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import MIB, Limits, Outcome
 from pipeline.replay.parts import Way, survey
-from pipeline.replay.prepare import Prepared, prepare, replay_input
 from pipeline.replay.slices import read_slice
 from pipeline.replay.tally import NOTHING, added
+from pipeline.replay.traces import Prepared, prepare, replay_input
 from pipeline.schema import event_schema
 from tests.support.replay_events import REFUSED, START_US, requests, storm
 

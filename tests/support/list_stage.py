@@ -214,6 +214,8 @@ class ListStage:
         self.brokers: list[BrokerEnd] = []
         self.clients: list[ListClient] = []
         self.reports: list[BaseException] = []
+        # What all lists held, summed over the time it was held.
+        self.held_byte_us = {"heap_byte_us": 0, "direct_byte_us": 0}
         self.numbers = count(1)
         self.loop.set_exception_handler(lambda _, context: self.reports.append(RuntimeError(str(context))))
         self.run(self._build())
@@ -311,7 +313,12 @@ class ListStage:
         record.asks(request)
 
         async def start() -> None:
-            client.start(self.service.serve(client, BROKER, request, self.loop.time(), record))
+            client.start(self.service.serve(client, BROKER, request, self.loop.time(), record), ended)
+
+        def ended() -> None:
+            if not record.told:
+                self.counters.list_ended("cancelled")
+                record.cancelled()
 
         self.run(start())
         return request.request_id
@@ -334,6 +341,9 @@ class ListStage:
 
     def advance(self, seconds: float) -> None:
         """Let time pass and what is due happen."""
+        unread = sum(client.output._permit.size for client in self.clients if client.output._permit is not None)
+        self.held_byte_us["heap_byte_us"] += round(self.limiter.heap.held * seconds * 1e6)
+        self.held_byte_us["direct_byte_us"] += round((self.limiter.direct.held - unread) * seconds * 1e6)
         self.loop.now += seconds
         self.step()
 

@@ -1,4 +1,4 @@
-"""Events of topic-list requests for tests of the replay: whole rows of the table `events`, of which a test names little."""
+"""Events of topic-list requests for tests of the replay: whole rows of which a test names what matters to it."""
 
 import random
 from collections.abc import Iterable

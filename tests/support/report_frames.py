@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from pipeline.report.clock import Clock
+from pipeline.report.clock import Clock, when
 from pipeline.report.facts import Facts, Overview
 
 MIB = 2**20
@@ -88,7 +88,7 @@ def only_events() -> Facts:
 def memory() -> pd.DataFrame:
     clock = overview().clock
     rows = [
-        (at, str(at), kind, held, waiting, limit)
+        (at, when(at), kind, held, waiting, limit)
         for kind, limit, held, waiting in (("heap", 16.0, 12.0, 28.0), ("direct", 0.0, 3.0, 0.0))
         for at in clock.begin_ms
     ]
@@ -98,7 +98,11 @@ def memory() -> pd.DataFrame:
 def top_costs() -> pd.DataFrame:
     rows = [
         ("whole", dimension, measure, rank, name, value, value / 100)
-        for dimension, names in (("namespace", (HOSTILE, "t/b")), ("tenant", ("evil", "t")), ("principal", (None, None)))
+        for dimension, names in (
+            ("namespace", (HOSTILE, "t/b")),
+            ("tenant", ("evil", "t")),
+            ("principal", (None, None)),
+        )
         for measure in ("heap_byte_seconds", "requests")
         for rank, (name, value) in enumerate(zip(names, (70.0, 30.0), strict=True), 1)
     ]

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipeline.sources.pulsar.catalog import open_catalog
 from pipeline.sources.pulsar.errors import explain
+from pipeline.sources.pulsar.keeping import require_keeping
 from pipeline.sources.pulsar.options import SCHEMES, PulsarSettings, add_arguments, settings, to_spark
 from pipeline.sources.pulsar.source import FORMAT, EventsSource, window_of
 
@@ -19,9 +20,10 @@ __all__ = ["SCHEMES", "PulsarSettings", "add_arguments", "batch", "explain", "li
 def stream(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
     """Give the topic as a stream: value, topic, partition, ledger_id, entry_id, batch_index, publish_time, key.
 
-    Raises TopicError if it cannot be reached, or does not exist.
+    Raises TopicError if it cannot be reached, does not exist, or does not keep its messages.
     """
     open_catalog(settings).states()
+    require_keeping(settings)
     spark.dataSource.register(EventsSource)
     return spark.readStream.format(FORMAT).options(**to_spark(settings)).load()
 
@@ -29,10 +31,11 @@ def stream(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
 def batch(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
     """Give what the topic holds now from `start` on, with the columns of `stream`: the same for every action.
 
-    Raises TopicError.
+    Raises TopicError as `stream` does.
     """
     catalog = open_catalog(settings)
     fixed = replace(settings, window=window_of(settings, catalog, catalog.states()))
+    require_keeping(settings)
     spark.dataSource.register(EventsSource)
     return spark.read.format(FORMAT).options(**to_spark(fixed)).load()
 

@@ -5,8 +5,10 @@ two positions is the same whenever it is read. Rules that make lost ledgers visi
 
 - A position `(ledger, -1)` is only made of a ledger that has entries: a broker deletes an empty one when it closes it,
   which loses nothing. A partition in which nothing was ever seen stands at NOWHERE.
-- A position moves on to the next ledger once its own is read to the end and the next has entries. So if the ledger of a
-  position is gone, events may be, too; a ledger that was read is let go.
+- A position moves on to the next ledger once its own is read to the end and the next has entries; until then its mark
+  notes which ledger follows. So a ledger that was read may go, and if another one goes, events may have gone with it.
+  One doubt is left, and counts as a loss: all was read and then trimmed, and the empty ledger that followed was
+  replaced, by a restart of the broker, before anything was written to it.
 """
 
 import json
@@ -40,6 +42,7 @@ class Position(NamedTuple):
 
 
 NOWHERE: Final = Position(-1, -1)
+_UNKNOWN: Final = -1
 
 
 class Ledger(NamedTuple):
@@ -67,11 +70,19 @@ class PartitionState:
         """Give the position before the first entry."""
         return next((Position(ledger.id, -1) for ledger in self.ledgers or () if ledger.entries), NOWHERE)
 
-    def lost(self, position: Position) -> bool:
-        """Tell whether what follows `position` may be gone."""
-        if self.ledgers is None or position in (NOWHERE, self.end):
+    def lost(self, mark: "Mark") -> bool:
+        """Tell whether something that follows the mark may be gone."""
+        if self.ledgers is None or mark.position in (NOWHERE, self.end):
             return False
-        return all(ledger.id != position.ledger for ledger in self.ledgers)
+        return all(ledger.id not in (mark.position.ledger, mark.follows) for ledger in self.ledgers)
+
+    def mark(self, position: Position, gaps: int = 0) -> "Mark":
+        """Note down a position of which nothing is lost."""
+        read = position != NOWHERE and not any(
+            ledger.id == position.ledger and self._unread(ledger, position) for ledger in self.ledgers or ()
+        )
+        later = (ledger.id for ledger in self.ledgers or () if ledger.id > position.ledger)
+        return Mark(position, gaps, next(later, _UNKNOWN) if read else _UNKNOWN)
 
     def before(self, position: Position) -> Position:
         """Give the position from which `position` is the next entry, if there is one or will be."""
@@ -114,15 +125,25 @@ class PartitionState:
 
 
 class Mark(NamedTuple):
-    """A position, and how many gaps were met on the way to it."""
+    """A position, how many gaps were met on the way to it, and the ledger that follows one that was read to its end."""
 
     position: Position
     gaps: int = 0
+    follows: int = -1
 
 
 def encode(marks: Mapping[str, Mark]) -> dict[str, list[int]]:
     """Write an offset of Spark: sorted, because equal offsets must be equal texts."""
-    return {name: [*mark.position, *([mark.gaps] if mark.gaps else [])] for name, mark in sorted(marks.items())}
+    return {name: _words(mark) for name, mark in sorted(marks.items())}
+
+
+def _words(mark: Mark) -> list[int]:
+    words = [*mark.position, mark.gaps, mark.follows]
+    if mark.follows == _UNKNOWN:
+        words.pop()
+        if not mark.gaps:
+            words.pop()
+    return words
 
 
 def decode(offset: Mapping[str, list[int]] | str) -> dict[str, Mark]:
@@ -138,11 +159,11 @@ def next_mark(state: PartitionState, mark: Mark | None, limit: int | None) -> Ma
     from a position that is written down. Whether a gap is allowed the caller has checked.
     """
     if mark is None or (mark.position == NOWHERE and state.ledgers is not None):
-        return Mark(state.beginning, mark.gaps if mark else 0)
-    if state.lost(mark.position):
-        return Mark(state.beginning, mark.gaps + 1)
+        return state.mark(state.beginning, mark.gaps if mark else 0)
+    if state.lost(mark):
+        return state.mark(state.beginning, mark.gaps + 1)
     count = state.entries_after(mark.position) if limit is None else limit
-    return Mark(state.advanced(mark.position, count), mark.gaps)
+    return state.mark(state.advanced(mark.position, count), mark.gaps)
 
 
 def entry_limits(unread: Mapping[str, int], rows_per_entry: Mapping[str, float], max_rows: int) -> dict[str, int]:
@@ -171,7 +192,7 @@ class Range:
 def ranges(start: Mapping[str, Mark], end: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> list[Range]:
     """List what is to be read between two offsets."""
     found = []
-    for name, (last, gaps) in sorted(end.items()):
+    for name, (last, gaps, _) in sorted(end.items()):
         first = start.get(name, Mark(NOWHERE))
         # A step over a gap holds nothing; neither does one from a ledger that was read onto the next.
         if first.gaps == gaps and first.position < last:

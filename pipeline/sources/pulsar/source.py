@@ -85,10 +85,10 @@ class EventsSource(DataSource):
 def initial_marks(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> dict[str, Mark]:
     """Give where to begin: raises TopicError."""
     if settings.start == "earliest":
-        return {name: Mark(state.beginning) for name, state in states.items()}
+        return {name: state.mark(state.beginning) for name, state in states.items()}
     if settings.start == "latest":
-        return {name: Mark(state.end) for name, state in states.items()}
-    return {name: Mark(position) for name, position in catalog.since(states, int(settings.start)).items()}
+        return {name: state.mark(state.end) for name, state in states.items()}
+    return {name: states[name].mark(at) for name, at in catalog.since(states, int(settings.start)).items()}
 
 
 def window_of(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> str:
@@ -111,7 +111,7 @@ def require_partitions(
 def require_kept(settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> None:
     """Raise DataLossError, or warn, if what follows one of `marks` may be gone."""
     for name, mark in marks.items():
-        if not (name in states and states[name].lost(mark.position)):
+        if not (name in states and states[name].lost(mark)):
             continue
         first = states[name].beginning
         rest = f"the first left is in ledger {first.ledger}" if first != NOWHERE else "none are left"
@@ -231,7 +231,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {
             name: marks[name].position
             for name, state in states.items()
-            if name in marks and marks[name].position != NOWHERE and not state.lost(marks[name].position)
+            if name in marks and marks[name].position != NOWHERE and not state.lost(marks[name])
         }
         unread = {name: states[name].entries_after(start) for name, start in starts.items()}
         waiting = {name: starts[name] for name, entries in unread.items() if entries}

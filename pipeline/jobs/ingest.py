@@ -1,0 +1,33 @@
+"""The job `ingest`: event files or a topic, checked, into the tables `events` and `quarantine`."""
+
+import argparse
+import signal
+from threading import Event
+
+from pipeline.errors import ExitCode
+from pipeline.ingest import ingest
+from pipeline.ingest import settings as told
+from pipeline.options import add_common
+from pipeline.session import open_session
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the job."""
+    add_common(parser)
+    told.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job and say what became of the input; raises PipelineError. SIGTERM ends a stream after its batch."""
+    settings = told.ingest_settings(options)
+    stop = Event()
+    if settings.mode != "batch":
+        signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
+    spark = open_session("ingest", settings.common)
+    try:
+        print(f"ingest: {ingest(spark, settings, stop=stop)}")
+    finally:
+        spark.stop()
+    return ExitCode.OK

@@ -1,0 +1,53 @@
+"""How the kernel's functions are compiled: with numba if it is installed, kept on disk if that is possible.
+
+Numba's cache looks at the file of the function that is kept, not at those it calls; `SOURCES_HASH` stands for all of
+them, and the function that is kept closes over it.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["COMPILES", "SOURCES_HASH", "Ints", "compiled", "compiled_and_kept"]
+
+Ints = NDArray[np.int64]
+
+COMPILES: Final = find_spec("numba") is not None
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _hash_of_sources() -> int:
+    content = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return int.from_bytes(blake2b(content, digest_size=7).digest(), "big")
+
+
+SOURCES_HASH: Final = _hash_of_sources()
+
+
+def compiled(function: F) -> F:
+    """Compile a function that others call."""
+    if not COMPILES:
+        return function
+    from numba import njit
+
+    made: F = njit(nogil=True)(function)
+    return made
+
+
+def compiled_and_kept(function: F) -> F:
+    """Compile the function that is called from outside; keep it if there is a directory that can be written."""
+    if not COMPILES:
+        return function
+    from numba import njit
+
+    made: F
+    try:
+        made = njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # numba found no place for a cache
+        made = njit(nogil=True)(function)
+    return made

@@ -1,0 +1,374 @@
+"""The way of a group in the kernel: `reference`'s coroutines, cut where they wait.
+
+A function that ends in a wait leaves the group's state behind; `run_group` goes on from it when the group is woken.
+"""
+
+from pipeline.replay import kernel_lines as lines
+from pipeline.replay import kernel_turns as turns
+from pipeline.replay import layout as L
+from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.kernel_chains import begin_done, push, soon, unlink
+from pipeline.replay.members import PAYERS_ASKED
+from pipeline.replay.model import NEVER, Outcome
+
+OK = int(Outcome.OK)
+TIMEOUT_HEAP = int(Outcome.TIMEOUT_HEAP)
+TIMEOUT_HEAP_UPDATE = int(Outcome.TIMEOUT_HEAP_UPDATE)
+TIMEOUT_DIRECT = int(Outcome.TIMEOUT_DIRECT)
+TIMEOUT_OTHER = int(Outcome.TIMEOUT_OTHER)
+QUEUE_FULL_HEAP = int(Outcome.QUEUE_FULL_HEAP)
+QUEUE_FULL_DIRECT = int(Outcome.QUEUE_FULL_DIRECT)
+OVERSIZE = int(Outcome.OVERSIZE)
+
+
+# --- who pays -----------------------------------------------------------------------------------
+
+
+@compiled
+def _key_of(m: Ints, of: int, r: int) -> int:
+    """Give the key that request `r` is, at the semaphore of that permit."""
+    if of == L.OF_GATE:
+        return int(m[r + L.KEY_OF_GATE])
+    if of == L.OF_HEAP:
+        return int(m[r + L.KEY_OF_HEAP])
+    if of == L.OF_SLOT:
+        return int(m[r + L.KEY_OF_GATE] + m[L.KEYS_OF_SLOTS] - m[L.KEYS_OF_GATES])
+    return int(m[r + L.KEY_OF_HEAP] + m[L.KEYS_OF_DIRECT] - m[L.KEYS_OF_HEAP])
+
+
+@compiled
+def _semaphore_of(m: Ints, g: int, of: int) -> int:
+    if of == L.OF_GATE:
+        return int(m[g + L.G_GATE])
+    if of == L.OF_HEAP:
+        return L.HEAP
+    if of == L.OF_SLOT:
+        return int(m[g + L.G_SLOTS])
+    return L.DIRECT
+
+
+@compiled
+def _payer(m: Ints, s: int, g: int, of: int, n: int) -> int:
+    """Give the member that is there longest, or one whose key is not at its cap."""
+    r = m[g + L.MEMBERS]
+    for _ in range(PAYERS_ASKED):
+        if r == 0:
+            break
+        if not turns.at_cap(m, s, _key_of(m, of, r), n):
+            return int(r)
+        r = m[r + L.MEMBER_LINK + 1]
+    return int(m[g + L.MEMBERS])
+
+
+@compiled
+def _claim(m: Ints, s: int, g: int, of: int, n: int) -> int:
+    """Ask for a permit, on the payer's account."""
+    permit = g + of
+    m[permit + L.ASKED_FOR] = n
+    if m[L.IN_TURNS]:
+        payer = _payer(m, s, g, of, n)
+        m[permit + L.PAYER] = payer
+        m[permit + L.KEY] = _key_of(m, of, payer)
+    return lines.acquire(m, s, g, n)
+
+
+@compiled
+def charge_next(m: Ints, g: int, r: int) -> None:
+    """Charge somebody else for all that member `r` was charged for."""
+    for of in range(L.OF_GATE, L.OF_DIRECT + 1, L.PERMIT_WORDS):
+        permit = g + of
+        if m[permit + L.PAYER] == r:
+            s = _semaphore_of(m, g, of)
+            payer = _payer(m, s, g, of, m[permit + L.ASKED_FOR])
+            m[permit + L.PAYER] = payer
+            key = _key_of(m, of, payer)
+            if key != m[permit + L.KEY]:
+                lines.recharge(m, s, g, key)
+
+
+# --- which group may ask ------------------------------------------------------------------------
+
+
+@compiled
+def _begin(m: Ints, g: int) -> None:
+    """Let the next group ask: this one's answer begins, or never will."""
+    question = m[g + L.G_QUESTION]
+    if question != 0 and m[question + L.ASKED] == g:
+        m[question + L.ASKED] = 0
+    follower = m[g + L.FOLLOWER]
+    if follower != 0:
+        m[g + L.FOLLOWER] = 0
+        m[follower + L.PREDECESSOR] = 0
+        if m[follower + L.STATE] == L.G_FOLLOWS:
+            soon(m, follower)
+
+
+@compiled
+def end_question(m: Ints, g: int) -> None:
+    """Forget a group that asks no more."""
+    question = m[g + L.G_QUESTION]
+    if question != 0 and m[question + L.JOINABLE] == g:
+        m[question + L.JOINABLE] = 0
+    _begin(m, g)
+
+
+# --- the way, from wait to wait -------------------------------------------------------------------
+
+
+@compiled
+def _settle(m: Ints, g: int, outcome: int) -> None:
+    r = m[g + L.MEMBERS]
+    while r != 0:
+        m[r + L.RESULT] = outcome
+        m[r + L.STATE] = L.ANSWERED
+        soon(m, r)
+        r = m[r + L.MEMBER_LINK + 1]
+
+
+@compiled
+def _give_back_heap(m: Ints, g: int) -> None:
+    lines.release(m, L.HEAP, g)
+    lines.release(m, m[g + L.G_GATE], g)
+
+
+@compiled
+def _fail(m: Ints, g: int, outcome: int) -> None:
+    _give_back_heap(m, g)
+    _settle(m, g, outcome)
+    m[g + L.STATE] = L.G_FAILED
+    m[g + L.WORKS] = 0
+    end_question(m, g)
+
+
+@compiled
+def _refused(m: Ints, g: int, came_to: int) -> None:
+    """End a group whose acquire or growth was refused."""
+    stage = m[g + L.STAGE]
+    if came_to != lines.FULL:
+        _fail(m, g, stage)
+    elif stage == TIMEOUT_HEAP:
+        _fail(m, g, QUEUE_FULL_HEAP)
+    else:
+        _fail(m, g, QUEUE_FULL_DIRECT)
+
+
+@compiled
+def _enter(m: Ints, c: Ints, g: int) -> None:
+    """Ask for heap memory, first in the line of the broker."""
+    m[g + L.STAGE] = TIMEOUT_HEAP
+    m[g + L.SPANS] = m[L.NOW]
+    came_to = _claim(m, m[g + L.G_GATE], g, L.OF_GATE, m[g + L.ESTIMATE])
+    m[g + L.STATE] = L.G_AT_GATE
+    if came_to == lines.GRANTED:
+        _enter_heap(m, c, g)
+    elif came_to != lines.WAITS:
+        _refused(m, g, came_to)
+
+
+@compiled
+def _enter_heap(m: Ints, c: Ints, g: int) -> None:
+    came_to = _claim(m, L.HEAP, g, L.OF_HEAP, m[g + L.ESTIMATE])
+    m[g + L.STATE] = L.G_AT_HEAP
+    if came_to == lines.GRANTED:
+        _has_heap(m, c, g)
+    elif came_to != lines.WAITS:
+        _refused(m, g, came_to)
+
+
+@compiled
+def _has_heap(m: Ints, c: Ints, g: int) -> None:
+    m[g + L.SPANS + 1] = m[L.NOW]
+    m[g + L.STAGE] = TIMEOUT_OTHER
+    came_to = _claim(m, m[g + L.G_SLOTS], g, L.OF_SLOT, 1)
+    m[g + L.STATE] = L.G_AT_SLOT
+    if came_to == lines.GRANTED:
+        _ask(m, c, g)
+
+
+@compiled
+def _ask(m: Ints, c: Ints, g: int) -> None:
+    """Write the question; nobody joins any more."""
+    m[L.QUESTIONS_ASKED] += 1
+    question = m[g + L.G_QUESTION]
+    if question != 0 and m[question + L.JOINABLE] == g:
+        m[question + L.JOINABLE] = 0
+        m[question + L.ASKED] = g
+    m[g + L.STATE] = L.G_ASKS
+    begin_done(m, c, m[g + L.UPSTREAM_TIME], L.ANSWER_BEGINS, g)
+
+
+@compiled
+def answer_begins(m: Ints, g: int) -> None:
+    """Give back what only the asking needed, and admit the answer if that is possible now."""
+    lines.release(m, m[g + L.G_SLOTS], g)
+    if m[g + L.STATE] != L.G_ASKS:
+        return  # nobody waits for it any more
+    lines.release(m, m[g + L.G_GATE], g)
+    _begin(m, g)
+    limit = m[L.ANSWER_LIMIT]
+    if m[g + L.DIRECT_BYTES] > limit > 0:
+        m[g + L.G_RESULT] = L.TOO_LARGE
+    else:
+        m[g + L.STAGE] = TIMEOUT_HEAP_UPDATE
+        m[g + L.SPANS + 2] = m[L.NOW]
+        admitted = lines.try_update(m, L.HEAP, g, m[g + L.HEAP_BYTES])
+        m[g + L.G_RESULT] = L.GRANTED if admitted else L.MUST_GROW
+    soon(m, g)
+
+
+@compiled
+def _admit(m: Ints, c: Ints, g: int) -> None:
+    """Go on with an answer that has begun."""
+    result = m[g + L.G_RESULT]
+    if result == L.TOO_LARGE:
+        _fail(m, g, OVERSIZE)
+        return
+    if result == L.MUST_GROW:
+        came_to = lines.update(m, L.HEAP, g, m[g + L.HEAP_BYTES])
+        m[g + L.STATE] = L.G_GROWS
+        if came_to == lines.WAITS:
+            return
+        if came_to != lines.GRANTED:
+            _refused(m, g, came_to)
+            return
+    _hold(m, c, g)
+
+
+@compiled
+def _hold(m: Ints, c: Ints, g: int) -> None:
+    m[g + L.SPANS + 3] = m[L.NOW]
+    m[g + L.STAGE] = TIMEOUT_OTHER
+    m[g + L.STATE] = L.G_HOLDS
+    begin_done(m, c, m[g + L.HOLD_TIME], L.ANSWER_WHOLE, g)
+
+
+@compiled
+def look_for_reader(m: Ints, g: int) -> None:
+    """Promise the list to the first client that can take it, and ask for direct memory; else wait."""
+    m[g + L.STATE] = L.G_READS
+    m[g + L.LOOKS_AGAIN] = 0
+    r = m[g + L.MEMBERS]
+    while r != 0:
+        client = m[r + L.CLIENT]
+        if m[client + L.PROMISED] == 0 and m[client + L.WRITES] == 0:
+            m[client + L.PROMISED] += 1
+            m[r + L.HAS_PROMISE] = 1
+            _enter_direct(m, g)
+            return
+        r = m[r + L.MEMBER_LINK + 1]
+
+
+@compiled
+def _enter_direct(m: Ints, g: int) -> None:
+    m[g + L.STAGE] = TIMEOUT_DIRECT
+    m[g + L.SPANS + 4] = m[L.NOW]
+    came_to = _claim(m, L.DIRECT, g, L.OF_DIRECT, m[g + L.DIRECT_BYTES])
+    m[g + L.STATE] = L.G_AT_DIRECT
+    if came_to == lines.GRANTED:
+        _has_direct(m, g)
+    elif came_to != lines.WAITS:
+        _refused(m, g, came_to)
+
+
+@compiled
+def _has_direct(m: Ints, g: int) -> None:
+    m[g + L.SPANS + 5] = m[L.NOW]
+    m[g + L.STATE] = L.G_IS_WRITTEN
+    lines.release(m, L.HEAP, g)
+    m[g + L.STAGE] = TIMEOUT_OTHER
+    _settle(m, g, OK)
+    m[g + L.WORKS] = 0
+
+
+@compiled
+def run_group(m: Ints, c: Ints, g: int) -> None:
+    """Go on after what the group was woken by."""
+    state = m[g + L.STATE]
+    if state in (L.G_BEGINS, L.G_FOLLOWS):
+        if m[g + L.PREDECESSOR] != 0:
+            m[g + L.STATE] = L.G_FOLLOWS
+        else:
+            _enter(m, c, g)
+    elif state == L.G_ASKS:
+        _admit(m, c, g)
+    elif state == L.G_READS:
+        look_for_reader(m, g)
+    elif m[g + L.G_RESULT] == L.TIMED_OUT:
+        _fail(m, g, m[g + L.STAGE])
+    elif state == L.G_AT_GATE:
+        _enter_heap(m, c, g)
+    elif state == L.G_AT_HEAP:
+        _has_heap(m, c, g)
+    elif state == L.G_AT_SLOT:
+        _ask(m, c, g)
+    elif state == L.G_GROWS:
+        _hold(m, c, g)
+    elif state == L.G_AT_DIRECT:
+        _has_direct(m, g)
+
+
+# --- what comes from outside ----------------------------------------------------------------------
+
+
+@compiled
+def expire(m: Ints, g: int) -> None:
+    """End a group's wait: its time is over."""
+    m[g + L.G_RESULT] = L.TIMED_OUT
+    soon(m, g)
+    lines.leave(m, m[g + L.WAITS_AT], g)
+
+
+@compiled
+def stop(m: Ints, g: int) -> None:
+    """End a group whose last member has left: it leaves its line now, and gives back in its turn."""
+    m[g + L.STATE] = L.G_STOPS
+    soon(m, g)
+    if m[g + L.WAITS_AT] != 0:
+        lines.leave(m, m[g + L.WAITS_AT], g)
+    before = m[g + L.PREDECESSOR]
+    if before != 0:
+        m[before + L.FOLLOWER] = 0
+        m[g + L.PREDECESSOR] = 0
+
+
+@compiled
+def clean_up(m: Ints, g: int) -> None:
+    """Give back what a group that was stopped still holds; a question on its way keeps its slot."""
+    _give_back_heap(m, g)
+    m[g + L.STATE] = L.G_ABANDONED
+
+
+@compiled
+def join(m: Ints, g: int, r: int) -> None:
+    """Add a member; a wait for memory is now also its own, and gets its patience."""
+    push(m, g + L.MEMBERS, r, L.MEMBER_LINK)
+    m[r + L.GROUP] = g
+    s = m[g + L.WAITS_AT]
+    if s != 0 and m[s + L.DEADLINES] != 0:
+        unlink(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
+        lines.watch(m, s, g)
+
+
+@compiled
+def lead_group(m: Ints, g: int, r: int) -> None:
+    """Begin a group; what it needs has been written into its row."""
+    for of in range(L.OF_GATE, L.OF_DIRECT + 1, L.PERMIT_WORDS):
+        for word in range(L.PERMIT_WORDS):
+            m[g + of + word] = 0
+    for span in range(6):
+        m[g + L.SPANS + span] = NEVER
+    m[g + L.MEMBERS] = m[g + L.MEMBERS + 1] = 0
+    m[g + L.PREDECESSOR] = m[g + L.FOLLOWER] = m[g + L.LOOKS_AGAIN] = 0
+    m[g + L.WAITS_AT] = m[g + L.PENDING] = 0
+    m[g + L.STAGE] = TIMEOUT_OTHER
+    m[g + L.STATE] = L.G_BEGINS
+    m[g + L.WORKS] = 1
+    question = m[r + L.QUESTION]
+    m[g + L.G_QUESTION] = question
+    if question != 0:
+        m[question + L.JOINABLE] = g
+        before = m[question + L.ASKED]
+        if before != 0:
+            m[g + L.PREDECESSOR] = before
+            m[before + L.FOLLOWER] = g
+    soon(m, g)

@@ -1,0 +1,257 @@
+"""The kernel's semaphores: `lines.Line`, on the kernel's books.
+
+A group has one permit of each kind of semaphore and waits at one of them at most, so that its row is its place in line.
+"""
+
+from pipeline.replay import kernel_turns as turns
+from pipeline.replay import layout as L
+from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.kernel_chains import push, soon, unlink
+
+# What an acquire comes to at once.
+GRANTED, WAITS, FULL, TOO_LATE = 0, 1, 2, 3
+MUST_WAIT = -1
+
+
+@compiled
+def _room_for(m: Ints, s: int, n: int) -> int:
+    limit = m[s + L.LIMIT]
+    if limit <= 0 or n <= limit - m[s + L.HELD] or n == 0:
+        return n
+    return int(limit) if n > limit and m[s + L.HELD] == 0 else MUST_WAIT
+
+
+@compiled
+def _may_grow(m: Ints, s: int, permit: int, n: int) -> bool:
+    limit, overshooter = m[s + L.LIMIT], m[s + L.OVERSHOOTER]
+    if limit <= 0 or m[s + L.HELD] + n - m[permit + L.SIZE] <= limit:
+        return True
+    return bool(overshooter == 0 or overshooter == permit)
+
+
+@compiled
+def _resize(m: Ints, s: int, permit: int, n: int) -> None:
+    """Book the new size of a permit."""
+    delta = n - m[permit + L.SIZE]
+    if delta == 0:
+        return
+    held = m[s + L.HELD] + delta
+    m[s + L.HELD] = held
+    if held > m[s + L.PEAK]:
+        m[s + L.PEAK] = held
+    overshooter = m[s + L.OVERSHOOTER]
+    if overshooter != 0:
+        if held <= m[s + L.LIMIT] or (permit == overshooter and n <= m[s + L.OVERSHOT_FROM]):
+            m[s + L.OVERSHOOTER] = 0
+    elif delta > 0 and held > m[s + L.LIMIT] > 0:
+        m[s + L.OVERSHOOTER] = permit
+        m[s + L.OVERSHOT_FROM] = m[permit + L.SIZE]
+    if m[L.IN_TURNS]:
+        m[m[permit + L.KEY] + L.KEY_HELD] += delta
+    m[permit + L.SIZE] = n
+
+
+@compiled
+def _grow(m: Ints, s: int, permit: int, n: int) -> None:
+    grown = n - m[permit + L.SIZE]
+    _resize(m, s, permit, n)
+    if m[L.IN_TURNS]:
+        turns.charge(m, s, m[permit + L.KEY], grown)
+
+
+@compiled
+def unwatch(m: Ints, s: int, g: int) -> None:
+    """Let nobody end a group's wait any more."""
+    if m[s + L.DEADLINES] != 0:
+        unlink(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
+
+
+@compiled
+def watch(m: Ints, s: int, g: int) -> None:
+    """End a group's wait after the semaphore's timeout, from now."""
+    if m[s + L.DEADLINES] != 0:
+        m[g + L.WAITS_LATE] = m[L.NOW] + m[s + L.TIMEOUT]
+        push(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
+
+
+@compiled
+def _first(m: Ints, s: int) -> int:
+    """Give the newcomer that goes next, 0 if there is none."""
+    if not m[L.IN_TURNS]:
+        return int(m[s + L.HEAD])
+    key = turns.lead(m, s)
+    return 0 if key == 0 else int(m[key + L.HEAD])
+
+
+@compiled
+def _let_in(m: Ints, s: int, g: int, size: int) -> None:
+    """Book the permit of the newcomer that goes next, and wake it."""
+    permit = g + m[s + L.PERMITS]
+    if m[L.IN_TURNS]:
+        key = m[permit + L.KEY]
+        m[s + L.ROUND] = m[key + L.SPENT] // m[s + L.QUANTUM]
+        m[key + L.SPENT] += size
+        turns.let_go(m, s, g, key)
+        turns.sweep(m, s)
+    else:
+        unlink(m, s, g, L.WAIT_LINK)
+        m[s + L.COUNT] -= 1
+    unwatch(m, s, g)
+    _resize(m, s, permit, size)
+    m[permit + L.CLAIMED] = L.HOLDING
+    m[g + L.WAITS_AT] = 0
+    m[g + L.G_RESULT] = L.GRANTED
+    soon(m, g)
+
+
+@compiled
+def _let_grow(m: Ints, s: int, g: int) -> None:
+    unlink(m, s + L.GROWERS, g, L.WAIT_LINK)
+    unwatch(m, s, g)
+    _grow(m, s, g + m[s + L.PERMITS], m[g + L.WAITS_FOR])
+    m[g + L.WAITS_AT] = 0
+    m[g + L.G_RESULT] = L.GRANTED
+    soon(m, g)
+
+
+@compiled
+def serve(m: Ints, s: int) -> None:
+    """Serve all who may go now: growers first, but a key in debt lets the first newcomer pass if that fits."""
+    while True:
+        growth = m[s + L.GROWERS]
+        if growth == 0 and m[s + L.COUNT] == 0:
+            return
+        newcomer = _first(m, s)
+        if newcomer != 0 and (
+            growth == 0 or (m[L.IN_TURNS] and turns.behind(m, s, m[growth + m[s + L.PERMITS] + L.KEY]))
+        ):
+            size = _room_for(m, s, m[newcomer + L.WAITS_FOR])
+            if size != MUST_WAIT:
+                _let_in(m, s, newcomer, size)
+                continue
+        if growth == 0 or not _may_grow(m, s, growth + m[s + L.PERMITS], m[growth + L.WAITS_FOR]):
+            return
+        _let_grow(m, s, growth)
+
+
+@compiled
+def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
+    """Have a group wait for its permit, if it may."""
+    if m[s + L.DEADLINES] != 0 and m[s + L.TIMEOUT] <= 0:
+        return TOO_LATE
+    if m[s + L.COUNT] >= m[s + L.MAX_QUEUE] > 0:
+        return FULL
+    m[L.ARRIVALS] += 1
+    m[g + L.WAITS_SINCE] = m[L.ARRIVALS]
+    m[g + L.WAITS_FOR] = n
+    m[g + L.WAITS_AT] = s
+    if m[L.IN_TURNS]:
+        turns.take_in(m, s, g, m[permit + L.KEY])
+    else:
+        push(m, s, g, L.WAIT_LINK)
+        m[s + L.COUNT] += 1
+    watch(m, s, g)
+    m[permit + L.CLAIMED] = L.WAITING
+    return WAITS
+
+
+@compiled
+def acquire(m: Ints, s: int, g: int, n: int) -> int:
+    """Book `n`, or have the group wait for it; its claim has been made."""
+    permit = g + m[s + L.PERMITS]
+    if m[L.IN_TURNS]:
+        may_go = n == 0 or turns.admits(m, s, m[permit + L.KEY], n)
+    else:
+        may_go = n == 0 or m[s + L.COUNT] == 0
+    if may_go:
+        size = _room_for(m, s, n)
+        if size != MUST_WAIT:
+            if size and m[L.IN_TURNS]:
+                turns.pay_at_once(m, s, m[permit + L.KEY], size)
+            _resize(m, s, permit, size)
+            m[permit + L.CLAIMED] = L.HOLDING
+            return GRANTED
+    return _queue(m, s, g, n, permit)
+
+
+@compiled
+def release(m: Ints, s: int, g: int) -> None:
+    """Give a group's permit back; nothing if it has none."""
+    permit = g + m[s + L.PERMITS]
+    if m[permit + L.CLAIMED] != L.HOLDING:
+        return
+    m[permit + L.CLAIMED] = L.NOTHING
+    _resize(m, s, permit, 0)
+    if m[L.IN_TURNS]:
+        turns.freed(m, s, m[permit + L.KEY])
+    serve(m, s)
+
+
+@compiled
+def try_update(m: Ints, s: int, g: int, n: int) -> bool:
+    """Shrink a group's permit, or let it grow if nobody else overshoots; tells whether it was done."""
+    permit = g + m[s + L.PERMITS]
+    size = m[permit + L.SIZE]
+    if n > size:
+        if not _may_grow(m, s, permit, n):
+            return False
+        _grow(m, s, permit, n)
+        serve(m, s)
+    elif n < size:
+        _resize(m, s, permit, n)
+        if m[L.IN_TURNS]:
+            turns.freed(m, s, m[permit + L.KEY])
+        serve(m, s)
+    return True
+
+
+@compiled
+def update(m: Ints, s: int, g: int, n: int) -> int:
+    """Change a group's permit, or have the group wait for that."""
+    if try_update(m, s, g, n):
+        return GRANTED
+    if m[s + L.TIMEOUT] <= 0:
+        return TOO_LATE
+    m[g + L.WAITS_FOR] = n
+    m[g + L.WAITS_AT] = s
+    push(m, s + L.GROWERS, g, L.WAIT_LINK)
+    watch(m, s, g)
+    return WAITS
+
+
+@compiled
+def leave(m: Ints, s: int, g: int) -> None:
+    """Take a group out of the line it waits in, and serve those it held up."""
+    permit = g + m[s + L.PERMITS]
+    m[g + L.WAITS_AT] = 0
+    if m[permit + L.CLAIMED] == L.HOLDING:
+        unlink(m, s + L.GROWERS, g, L.WAIT_LINK)
+    else:
+        m[permit + L.CLAIMED] = L.NOTHING
+        if m[L.IN_TURNS]:
+            turns.let_go(m, s, g, m[permit + L.KEY])
+        else:
+            unlink(m, s, g, L.WAIT_LINK)
+            m[s + L.COUNT] -= 1
+    unwatch(m, s, g)
+    serve(m, s)
+
+
+@compiled
+def recharge(m: Ints, s: int, g: int, key: int) -> None:
+    """Charge another key for what a group waits for or holds of a semaphore; nothing for what has ended."""
+    permit = g + m[s + L.PERMITS]
+    old = m[permit + L.KEY]
+    m[permit + L.KEY] = key
+    if m[permit + L.CLAIMED] == L.WAITING:
+        turns.let_go(m, s, g, old)
+        turns.take_in(m, s, g, key)
+        serve(m, s)
+    elif m[permit + L.CLAIMED] == L.HOLDING:
+        size = m[permit + L.SIZE]
+        m[old + L.KEY_HELD] -= size
+        m[key + L.KEY_HELD] += size
+        turns.charge(m, s, old, -size)
+        turns.charge(m, s, key, size)
+        turns.freed(m, s, old)
+        serve(m, s)

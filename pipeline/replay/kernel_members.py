@@ -1,0 +1,297 @@
+"""Requests and their clients in the kernel: arriving, joining, writing, leaving.
+
+A slot holds a request and, behind it, the group that the request leads if it is the first of its kind; it is used again
+when both are over.
+"""
+
+from pipeline.replay import kernel_groups as groups
+from pipeline.replay import kernel_lines as lines
+from pipeline.replay import layout as L
+from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.kernel_chains import begin_done, begin_event, push, soon, unlink
+from pipeline.replay.kernel_groups import OK, TIMEOUT_OTHER
+from pipeline.replay.model import LISTS_AT_ONCE, NEVER, Outcome
+
+CANCELLED = int(Outcome.CANCELLED)
+
+
+# --- slots --------------------------------------------------------------------------------------
+
+
+@compiled
+def _take_slot(m: Ints) -> int:
+    r = m[L.FREE]
+    if r != 0:
+        m[L.FREE] = m[r + L.READY_NEXT]
+    else:
+        r = m[L.NEW]
+        m[L.NEW] = r + L.SLOT_WORDS
+    return int(r)
+
+
+@compiled
+def give_up_part(m: Ints, r: int) -> None:
+    """End the use of a slot by its request or by its group."""
+    m[r + L.PARTS] -= 1
+    if m[r + L.PARTS] == 0:
+        m[r + L.INDEX] = NEVER
+        m[r + L.READY_NEXT] = m[L.FREE]
+        m[L.FREE] = r
+
+
+@compiled
+def free_group(m: Ints, g: int) -> None:
+    """End the use of a group's part of its slot."""
+    m[g + L.STATE] = 0
+    give_up_part(m, g - L.REQUEST_WORDS)
+
+
+# --- a client -----------------------------------------------------------------------------------
+
+
+@compiled
+def _tell(m: Ints, client: int) -> None:
+    """Have the lists look again that wait for this client to be able to take one."""
+    for at in range(L.FIRST, L.SECOND + 1):
+        r = m[client + at]
+        if r != 0 and m[r + L.STATE] == L.AWAITING:
+            g = m[r + L.GROUP]
+            if m[g + L.STATE] == L.G_READS and m[g + L.LOOKS_AGAIN] == 0:
+                m[g + L.LOOKS_AGAIN] = 1
+                soon(m, g)
+
+
+@compiled
+def _redeem(m: Ints, r: int) -> None:
+    if m[r + L.HAS_PROMISE]:
+        m[r + L.HAS_PROMISE] = 0
+        m[m[r + L.CLIENT] + L.PROMISED] -= 1
+        _tell(m, m[r + L.CLIENT])
+
+
+@compiled
+def _let_start(m: Ints, r: int) -> None:
+    """Count a request as under way; it is started by its caller."""
+    client = m[r + L.CLIENT]
+    m[client + L.UNDER_WAY] += 1
+    at = L.FIRST if m[client + L.FIRST] == 0 else L.SECOND
+    m[client + at] = r
+    m[r + L.STATE] = L.STARTING
+
+
+@compiled
+def _end_under_way(m: Ints, r: int) -> None:
+    client = m[r + L.CLIENT]
+    m[client + L.UNDER_WAY] -= 1
+    at = L.FIRST if m[client + L.FIRST] == r else L.SECOND
+    m[client + at] = 0
+    following = m[client + L.HEAD]
+    if following != 0:
+        unlink(m, client, following, L.MEMBER_LINK)
+        _let_start(m, following)
+        soon(m, following)
+
+
+# --- the end of a request -----------------------------------------------------------------------
+
+
+@compiled
+def _part_of(m: Ints, span: int, r: int) -> int:
+    """Give how much of a wait of its group the request has waited, if it ends now."""
+    since, until = m[span], m[span + 1]
+    if since == NEVER:
+        return 0
+    if until == NEVER:
+        until = m[L.NOW]
+    return int(max(0, until - max(since, m[r + L.STARTED])))
+
+
+@compiled
+def _stop_clock(m: Ints, r: int) -> None:
+    if m[r + L.CLOCKED]:
+        m[r + L.CLOCKED] = 0
+        unlink(m, L.CLOCKS, r, L.CLOCK_LINK)
+
+
+@compiled
+def _record(m: Ints, r: int, outcome: int) -> None:
+    """Note how a request ended; the loop tells it to who wants to know."""
+    _stop_clock(m, r)
+    m[r + L.STATE] = L.OVER
+    m[r + L.RESULT] = outcome
+    m[r + L.ENDED_AT] = m[L.NOW]
+    g = m[r + L.GROUP]
+    for wait in range(3):
+        m[r + L.HEAP_WAIT + wait] = 0 if g == 0 else _part_of(m, g + L.SPANS + 2 * wait, r)
+    m[r + L.TELL_NEXT] = m[L.ENDED]
+    m[L.ENDED] = r
+
+
+@compiled
+def _leave(m: Ints, r: int) -> None:
+    """Take a request out of its group, and end the group with the last."""
+    g = m[r + L.GROUP]
+    _redeem(m, r)
+    unlink(m, g + L.MEMBERS, r, L.MEMBER_LINK)
+    if m[g + L.MEMBERS] != 0:
+        if m[L.IN_TURNS]:
+            groups.charge_next(m, g, r)
+        return
+    groups.end_question(m, g)
+    if m[g + L.WORKS]:
+        groups.stop(m, g)
+        return
+    lines.release(m, L.DIRECT, g)
+    free_group(m, g)
+
+
+@compiled
+def _finish(m: Ints, r: int, outcome: int) -> None:
+    """End a request that was started."""
+    _record(m, r, outcome)
+    if m[r + L.GROUP] != 0:
+        _leave(m, r)
+    _end_under_way(m, r)
+
+
+# --- the life of a request ------------------------------------------------------------------------
+
+
+@compiled
+def _prepare(m: Ints, need: Ints, index: int) -> int:
+    """Write what is known of a request, and what a group would need that it leads, into a slot."""
+    r, n = _take_slot(m), index * L.NEED_WORDS
+    m[r + L.PARTS] = 1
+    m[r + L.INDEX] = index
+    m[r + L.CLIENT] = m[L.CLIENTS] + need[n + L.N_CLIENT] * L.CLIENT_WORDS
+    m[r + L.QUESTION] = m[L.QUESTIONS] + need[n + L.N_QUESTION] * L.QUESTION_WORDS if m[L.COALESCING] else 0
+    if m[L.IN_TURNS]:
+        m[r + L.KEY_OF_HEAP] = m[L.KEYS_OF_HEAP] + need[n + L.N_KEY] * L.KEY_WORDS
+        m[r + L.KEY_OF_GATE] = m[L.KEYS_OF_GATES] + need[n + L.N_PAIR] * L.KEY_WORDS
+    m[r + L.ARRIVAL] = m[L.NOW]
+    m[r + L.DEADLINE] = m[L.NOW] + m[L.REQUEST_TIMEOUT]
+    m[r + L.WRITE_TIME] = need[n + L.N_WRITE]
+    m[r + L.GROUP] = m[r + L.HAS_PROMISE] = m[r + L.PENDING] = 0
+    g = r + L.REQUEST_WORDS
+    broker = need[n + L.N_BROKER] * L.SEMAPHORE_WORDS
+    m[g + L.G_GATE] = m[L.GATES] + broker
+    m[g + L.G_SLOTS] = m[L.SLOTS] + broker
+    for word in range(5):
+        m[g + L.ESTIMATE + word] = need[n + L.N_ESTIMATE + word]
+    return r
+
+
+@compiled
+def arrive(m: Ints, c: Ints, need: Ints) -> None:
+    """Let the next request arrive."""
+    index = m[L.ARRIVED]
+    m[L.ARRIVED] = index + 1
+    r = _prepare(m, need, index)
+    leaves_after = need[index * L.NEED_WORDS + L.N_CANCEL]
+    if leaves_after != NEVER:
+        m[L.LEAVINGS] += 1
+        begin_event(m, c, m[L.NOW] + leaves_after, L.LEAVING_BIT | (index << L.ORDER_SHIFT) | r)
+    m[r + L.CLOCKED] = 1
+    push(m, L.CLOCKS, r, L.CLOCK_LINK)
+    client = m[r + L.CLIENT]
+    if m[client + L.UNDER_WAY] < LISTS_AT_ONCE and m[client + L.HEAD] == 0:
+        _let_start(m, r)
+        start(m, r)
+    else:
+        m[r + L.STATE] = L.BEHIND
+        push(m, client, r, L.MEMBER_LINK)
+
+
+@compiled
+def start(m: Ints, r: int) -> None:
+    """Have a request join a group, or lead one; its clock may have ended while it was behind others."""
+    m[r + L.STARTED] = m[L.NOW]
+    if m[r + L.DEADLINE] <= m[L.NOW]:
+        _finish(m, r, TIMEOUT_OTHER)
+        return
+    m[r + L.STATE] = L.AWAITING
+    question = m[r + L.QUESTION]
+    g = 0 if question == 0 else m[question + L.JOINABLE]
+    if g == 0:
+        g = r + L.REQUEST_WORDS
+        m[r + L.PARTS] += 1
+        groups.lead_group(m, g, r)
+    groups.join(m, g, r)
+
+
+@compiled
+def run_request(m: Ints, c: Ints, r: int) -> None:
+    """Go on after what the request was woken by."""
+    state = m[r + L.STATE]
+    if state == L.STARTING:
+        start(m, r)
+    elif state == L.NEXT_TO_WRITE:
+        m[m[r + L.CLIENT] + L.WRITES_NEXT] = 0
+        _write(m, c, r)
+    elif m[r + L.RESULT] != OK:
+        _finish(m, r, m[r + L.RESULT])
+    else:
+        client = m[r + L.CLIENT]
+        if m[client + L.WRITES] != 0 or m[client + L.WRITES_NEXT] != 0:
+            m[client + L.WRITES_NEXT] = r
+            m[r + L.STATE] = L.IN_LINE
+        else:
+            _write(m, c, r)
+
+
+@compiled
+def _write(m: Ints, c: Ints, r: int) -> None:
+    """Write the list; from here the client's own reading decides, not the clock."""
+    m[m[r + L.CLIENT] + L.WRITES] = r
+    _redeem(m, r)
+    _stop_clock(m, r)
+    m[r + L.STATE] = L.WRITING
+    begin_done(m, c, m[r + L.WRITE_TIME], L.LIST_WRITTEN, r)
+
+
+@compiled
+def _end_to_write(m: Ints, r: int) -> None:
+    client = m[r + L.CLIENT]
+    m[client + L.WRITES] = 0
+    following = m[client + L.WRITES_NEXT]
+    if following != 0:
+        m[following + L.STATE] = L.NEXT_TO_WRITE
+        soon(m, following)
+    _tell(m, client)
+
+
+@compiled
+def list_written(m: Ints, r: int) -> None:
+    """End a request whose list has left; one that left before only gives its slot back."""
+    if m[r + L.STATE] == L.WRITING:
+        _end_to_write(m, r)
+        _finish(m, r, OK)
+    else:
+        give_up_part(m, r)
+
+
+@compiled
+def time_out(m: Ints, r: int) -> None:
+    """End a request whose clock has run out; one behind others is told when its turn comes."""
+    _stop_clock(m, r)
+    state = m[r + L.STATE]
+    if state == L.BEHIND:
+        return
+    if state == L.IN_LINE:
+        m[m[r + L.CLIENT] + L.WRITES_NEXT] = 0
+    _finish(m, r, m[m[r + L.GROUP] + L.STAGE])
+
+
+@compiled
+def leave_early(m: Ints, r: int) -> None:
+    """End a request whose client has left."""
+    state = m[r + L.STATE]
+    if state == L.BEHIND:
+        unlink(m, m[r + L.CLIENT], r, L.MEMBER_LINK)
+        _record(m, r, CANCELLED)
+        return
+    if state == L.IN_LINE:
+        m[m[r + L.CLIENT] + L.WRITES_NEXT] = 0
+    elif state == L.WRITING:
+        _end_to_write(m, r)
+    _finish(m, r, CANCELLED)

@@ -1,0 +1,206 @@
+"""The kernel's order of newcomers whose keys go in turns: `turns.Turns`, on the kernel's books.
+
+A key of a semaphore is a row; it knows the groups that wait with it, what it has spent and what it holds.
+"""
+
+from pipeline.replay import layout as L
+from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.kernel_chains import enter_ring, insert_after, leave_ring, push, unlink
+from pipeline.replay.turns import MOST_IDLE_DEBTORS
+
+
+@compiled
+def at_cap(m: Ints, s: int, key: int, n: int) -> bool:
+    """Tell whether a key holds too much to be let in with `n` more."""
+    return bool(m[key + L.KEY_HELD] > 0 and m[key + L.KEY_HELD] + n > m[s + L.CAP])
+
+
+@compiled
+def _leave_chains(m: Ints, s: int, key: int) -> None:
+    if m[key + L.WHERE] == L.IN_RING:
+        leave_ring(m, s, key)
+    m[key + L.WHERE] = L.RESTING
+
+
+@compiled
+def join(m: Ints, s: int, key: int) -> None:
+    """Put a key that waits at the end of its round, which is not before the next."""
+    _leave_chains(m, s, key)
+    begins = (m[s + L.ROUND] + 1) * m[s + L.QUANTUM]
+    if m[key + L.SPENT] < begins:
+        m[key + L.SPENT] = begins
+    m[L.ARRIVALS] += 1
+    m[key + L.RING] = m[key + L.SPENT] // m[s + L.QUANTUM]
+    m[key + L.PLACE] = m[L.ARRIVALS]
+    m[key + L.WHERE] = L.IN_RING
+    enter_ring(m, s, key)
+
+
+@compiled
+def lead(m: Ints, s: int) -> int:
+    """Give the key whose turn it is, 0 if nobody may go, after moving those before it to where they belong by now."""
+    while m[s + L.RINGS_COUNT] > 0:
+        key = m[m[s + L.RINGS]]
+        if m[key + L.SPENT] // m[s + L.QUANTUM] > m[key + L.RING]:
+            join(m, s, key)
+        elif at_cap(m, s, key, m[m[key + L.HEAD] + L.WAITS_FOR]):
+            leave_ring(m, s, key)
+            m[key + L.WHERE] = L.PARKED
+        else:
+            return int(key)
+    return 0
+
+
+@compiled
+def _known(m: Ints, s: int, key: int) -> None:
+    """Make a key known, and no debtor that is idle."""
+    if m[key + L.WHERE] == L.UNKNOWN:
+        m[key + L.SPENT] = 0
+        m[key + L.WHERE] = L.RESTING
+    elif m[key + L.WHERE] == L.IDLING:
+        unlink(m, s + L.IDLE, key, L.KEY_LINK)
+        m[s + L.IDLE_COUNT] -= 1
+        m[key + L.WHERE] = L.RESTING
+
+
+@compiled
+def _oldest_idle(m: Ints, s: int) -> int:
+    key = m[s + L.IDLE]
+    unlink(m, s + L.IDLE, key, L.KEY_LINK)
+    m[s + L.IDLE_COUNT] -= 1
+    return int(key)
+
+
+@compiled
+def _owe(m: Ints, s: int, key: int) -> None:
+    push(m, s + L.IDLE, key, L.KEY_LINK)
+    m[s + L.IDLE_COUNT] += 1
+    m[key + L.WHERE] = L.IDLING
+
+
+@compiled
+def rest(m: Ints, s: int, key: int) -> None:
+    """Keep a key with nobody waiting only for what it owes beyond its next turn."""
+    _leave_chains(m, s, key)
+    if m[key + L.SPENT] <= (m[s + L.ROUND] + 1) * m[s + L.QUANTUM]:
+        m[key + L.WHERE] = L.UNKNOWN
+        return
+    _owe(m, s, key)
+    if m[s + L.IDLE_COUNT] > MOST_IDLE_DEBTORS:
+        m[_oldest_idle(m, s) + L.WHERE] = L.UNKNOWN
+
+
+@compiled
+def sweep(m: Ints, s: int) -> None:
+    """Look at two that owe: those who have paid are forgotten."""
+    for _ in range(min(2, m[s + L.IDLE_COUNT])):
+        key = _oldest_idle(m, s)
+        if m[key + L.SPENT] > (m[s + L.ROUND] + 1) * m[s + L.QUANTUM]:
+            _owe(m, s, key)
+        else:
+            m[key + L.WHERE] = L.UNKNOWN
+
+
+@compiled
+def forget_all(m: Ints, s: int, key: int) -> None:
+    """Forgive everything: `key` was the last with anybody waiting."""
+    _leave_chains(m, s, key)
+    m[key + L.WHERE] = L.UNKNOWN
+    while m[s + L.IDLE_COUNT] > 0:
+        m[_oldest_idle(m, s) + L.WHERE] = L.UNKNOWN
+    m[s + L.ROUND] = 0
+
+
+@compiled
+def take_in(m: Ints, s: int, g: int, key: int) -> None:
+    """Let a group wait with a key, at the place of its arrival."""
+    _known(m, s, key)
+    since = m[g + L.WAITS_SINCE]
+    before = m[key + L.TAIL]
+    while before != 0 and m[before + L.WAITS_SINCE] > since:
+        before = m[before + L.WAIT_LINK]
+    insert_after(m, key, g, L.WAIT_LINK, before)
+    m[s + L.COUNT] += 1
+    is_first = before == 0
+    if m[key + L.WHERE] == L.RESTING or (m[key + L.WHERE] == L.PARKED and is_first):
+        join(m, s, key)
+
+
+@compiled
+def let_go(m: Ints, s: int, g: int, key: int) -> None:
+    """Take a group out of those that wait, and give its key the state that follows from it."""
+    was_first = m[key + L.HEAD] == g
+    unlink(m, key, g, L.WAIT_LINK)
+    m[s + L.COUNT] -= 1
+    if m[s + L.COUNT] == 0:
+        forget_all(m, s, key)
+    elif m[key + L.HEAD] == 0:
+        rest(m, s, key)
+    elif was_first and m[key + L.WHERE] == L.PARKED:
+        join(m, s, key)
+
+
+@compiled
+def _round_of_joining(m: Ints, s: int, key: int) -> int:
+    number = m[s + L.ROUND] + 1
+    if m[key + L.WHERE] == L.UNKNOWN:
+        return int(number)
+    return int(max(number, m[key + L.SPENT] // m[s + L.QUANTUM]))
+
+
+@compiled
+def admits(m: Ints, s: int, key: int, n: int) -> bool:
+    """Tell whether a newcomer that has just come would go before all who wait."""
+    if m[key + L.HEAD] != 0 or at_cap(m, s, key, n):
+        return False
+    first = lead(m, s)
+    return bool(first == 0 or _round_of_joining(m, s, key) < m[first + L.SPENT] // m[s + L.QUANTUM])
+
+
+@compiled
+def pay_at_once(m: Ints, s: int, key: int, n: int) -> None:
+    """Book what was given to one that did not wait, if anybody waits who could go."""
+    if lead(m, s) == 0:
+        return
+    _known(m, s, key)
+    number = _round_of_joining(m, s, key)
+    m[s + L.ROUND] = number
+    m[key + L.SPENT] = max(m[key + L.SPENT], number * m[s + L.QUANTUM]) + n
+    rest(m, s, key)
+    sweep(m, s)
+
+
+@compiled
+def charge(m: Ints, s: int, key: int, n: int) -> None:
+    """Book growth as debt, if anybody waits who could go; below 0 it gives back, but makes no credit."""
+    if lead(m, s) == 0:
+        return
+    _known(m, s, key)
+    quantum = m[s + L.QUANTUM]
+    next_round = m[s + L.ROUND] + 1
+    if m[key + L.WHERE] == L.IN_RING:
+        floor = min(m[key + L.RING], next_round) * quantum
+        m[key + L.SPENT] = max(m[key + L.SPENT] + n, floor)
+        if m[key + L.SPENT] // quantum < m[key + L.RING]:
+            join(m, s, key)
+        return
+    m[key + L.SPENT] = max(m[key + L.SPENT], next_round * quantum) + n
+    if m[key + L.HEAD] == 0:
+        rest(m, s, key)
+
+
+@compiled
+def behind(m: Ints, s: int, key: int) -> bool:
+    """Tell whether a key owes so much that its turn comes in a later round than that of the first one."""
+    first = lead(m, s)
+    if first == 0 or m[key + L.WHERE] == L.UNKNOWN:
+        return False
+    quantum = m[s + L.QUANTUM]
+    return bool(m[key + L.SPENT] // quantum > m[first + L.SPENT] // quantum)
+
+
+@compiled
+def freed(m: Ints, s: int, key: int) -> None:
+    """Let a parked key try again: it holds less than before."""
+    if m[key + L.WHERE] == L.PARKED:
+        join(m, s, key)
