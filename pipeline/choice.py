@@ -119,7 +119,7 @@ def why_nothing(points: Sequence[Point], unbounded: Sequence[Point], target: Tar
     else:
         freest = min(unbounded, key=lambda point: (point.refused / max(1, point.requests), point.wait_p99_us))
         said.append(
-            f"memory is not what is short: without any limit and with --fleet {freest.fleet} {freest.refused} requests"
+            f"memory is not what is short: without any limit and with --fleet {freest.fleet}, {freest.refused} requests"
             f" are refused and 99 % wait at most {freest.wait_p99_us / 1000:.0f} ms; try a larger --fleet, more"
             " --outstanding, --coalescing on, or a target that brokers and clients of that speed can hold"
         )

@@ -17,7 +17,7 @@ def simulate(part: Slice, limits: Sequence[Limits], load: int = 1) -> list[Aggre
     found: dict[int, Aggregates] = {}
     for fairness in dict.fromkeys(each.fairness for each in limits):
         numbers = [number for number, each in enumerate(limits) if each.fairness == fairness]
-        trace = part.trace(fairness, load)
-        many = replay_many(trace, [limits[number] for number in numbers], part.warm_up)
+        trace = part.trace(fairness)
+        many = replay_many(trace, [limits[number] for number in numbers], load, part.warm_up)
         found.update(zip(numbers, many, strict=True))
     return [found[number] for number in range(len(limits))]

@@ -50,14 +50,14 @@ class Slice:
         """Count the requests that are no warm-up."""
         return len(self) - self.warm_up
 
-    def trace(self, fairness: Fairness, load: int = 1) -> Trace:
-        """Make the trace for that fairness; arrivals count from the first, `load` times as fast."""
+    def trace(self, fairness: Fairness) -> Trace:
+        """Make the trace for that fairness; arrivals count from the first."""
         arrival = self.numbers["arrival_us"]
         start = arrival[0] if len(arrival) else 0
         share = np.zeros(len(self), np.int32) if fairness == "fifo" else _codes(self.names[_SHARES[fairness]])
         others = {name: self.numbers[name] for name in _NUMBERS if name != "arrival_us"}
         return Trace(
-            arrival_us=(arrival - start) // load,
+            arrival_us=arrival - start,
             question=_codes(self.names["question"]),
             share=share,
             client=_codes(self.names["client"]),
