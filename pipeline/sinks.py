@@ -211,13 +211,15 @@ class OpenParquet:
 
     def _change(self, rows: Mapping[str, Staged], removes: tuple[str, ...], notes: dict[str, int]) -> None:
         name = uuid4().hex
+        # A stream that reads a table must not take rows for new that only moved (`pipeline.usage`).
+        kind = "moved" if removes else "part"
         moves: list[tuple[str, str]] = []
         for table, staged in rows.items():
             assert isinstance(staged, _StagedFiles)
             # A table without a row is there, too: readers tell it from one that no job has written.
             (self._root / table).mkdir(parents=True, exist_ok=True)
             for number, path in enumerate(staged.files()):
-                target = Path(table, path.relative_to(staged.path)).with_name(f"part-{name}-{number:05d}.parquet")
+                target = Path(table, path.relative_to(staged.path)).with_name(f"{kind}-{name}-{number:05d}.parquet")
                 moves.append((str(path.relative_to(self._root)), str(target)))
         self._writer.make(Change(name, tuple(moves), removes, notes))
 
