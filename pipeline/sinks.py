@@ -9,6 +9,7 @@ an error, never with other rows.
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -194,7 +195,7 @@ class _StagedFiles:
             staging.discard()
             raise
 
-    @property
+    @cached_property
     def frame(self) -> DataFrame:
         return _read(self._spark, self._table, self.path, [self.path])
 

@@ -83,7 +83,9 @@ class Proxy:
         )
         self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
         self.questions = self._list_questions()
-        self.recorder = self.watch_limits.recorder = services.recorder(self, event_sink)
+        self.recorder = self.watch_limits.recorder = services.recorder(
+            self, self.event_log.sink if event_sink is None else event_sink
+        )
         self.writes = self._write_watch()
         self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays, self.shown)
         self.services = services.client_services(self)
@@ -171,6 +173,8 @@ class Proxy:
         ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
+        if self.recorder is not None:
+            await self.recorder.all_told()
         await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()

@@ -53,9 +53,7 @@ def arrivals(settings: GenerateSettings, chunk: Chunk, people: Population, count
     return Arrivals(*(np.concatenate([getattr(part, name) for part in parts]) for name in Arrivals.__annotations__))
 
 
-def _storms(
-    settings: GenerateSettings, chunk: Chunk, people: Population, clients: Ints, count: int
-) -> list[Arrivals]:
+def _storms(settings: GenerateSettings, chunk: Chunk, people: Population, clients: Ints, count: int) -> list[Arrivals]:
     plan = np.random.default_rng([settings.seed, 9, chunk.slice])
     storms = max(1, count // (EACH_IN_STORM * len(clients)))
     begins = np.sort(plan.integers(0, max(int(chunk.span_us * 0.9), 1), storms))

@@ -100,9 +100,7 @@ def chunk_events(settings: GenerateSettings, chunk: Chunk) -> pa.Table:
     return events.set_column(events.schema.get_field_index("seq"), ARROW_SCHEMA.field("seq"), seq)
 
 
-def _lists(
-    settings: GenerateSettings, chunk: Chunk, people: Population, groups: Groups, members: Members
-) -> Columns:
+def _lists(settings: GenerateSettings, chunk: Chunk, people: Population, groups: Groups, members: Members) -> Columns:
     group = members.group
     reached, parts = _parts(groups, members)
     outcome = np.where(members.left, Outcome.CANCELLED, groups.outcome[group])
@@ -135,7 +133,7 @@ def _lists(
             "outcome": _named(np.vectorize(NAME_OF.get, otypes=[object])(outcome)),
             "outcome_stage": bad_stage.cast(pa.string()),
             "cancelled_after_us": pa.array(client_left, mask=~members.left),
-            "close_cause": _named(np.where(members.left, "client_closed", None)),
+            "close_cause": pa.array(np.full(len(group), "client_closed", dtype=object), mask=~members.left),
             "filtered": pa.array((people.pattern_of[question] != NO_PATTERN) & well),
             "hash_unchanged": pa.array(groups.unchanged[group] & well),
         }
@@ -291,8 +289,9 @@ def _common(settings: GenerateSettings, chunk: Chunk, columns: Columns) -> pa.Ta
         nothing = None if field.name in NULLABLE else {pa.bool_(): False, pa.string(): ""}.get(field.type, 0)
         found = columns.get(field.name)
         arrays.append(_repeat(same.get(field.name, nothing), count, field.type) if found is None else found)
-    return pa.Table.from_arrays([column.cast(field.type) for column, field in zip(arrays, ARROW_SCHEMA, strict=True)],
-                                schema=ARROW_SCHEMA)
+    return pa.Table.from_arrays(
+        [column.cast(field.type) for column, field in zip(arrays, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA
+    )
 
 
 def _repeat(value: object, count: int, of: pa.DataType | None = None) -> pa.Array:

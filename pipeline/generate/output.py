@@ -73,7 +73,7 @@ def write_files(settings: GenerateSettings, directory: Path, note: Note) -> int:
 
 
 def events_frame(spark: SparkSession, settings: GenerateSettings) -> DataFrame:
-    """Make the events in Spark's workers, a chunk at a time, with date and hour: for what one process is too slow for."""
+    """Make the events in Spark's workers, a chunk at a time, with date and hour: where one process is too slow."""
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -111,5 +111,3 @@ def _empty(directory: Path) -> Path:
 
 def _ignore(_: str) -> None:
     """Nobody needs to hear of a finished file."""
-
-

@@ -1,6 +1,6 @@
 """What can be chosen about synthetic events, and how they are cut into chunks that anybody can make alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.errors import PipelineError
 from pipeline.replay.model import Limits
@@ -29,7 +29,7 @@ class GenerateSettings:
     watch_share: float = 0.02
     start_us: int = START_US
     simulate: bool = False
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         """Raise PipelineError for numbers that make no trace."""

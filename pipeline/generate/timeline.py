@@ -206,7 +206,13 @@ def _write_us(groups: Groups) -> Ints:
 
 
 def _members(
-    settings: GenerateSettings, groups: Groups, group: Ints, client: Ints, at: Ints, looked: Ints, rng: np.random.Generator
+    settings: GenerateSettings,
+    groups: Groups,
+    group: Ints,
+    client: Ints,
+    at: Ints,
+    looked: Ints,
+    rng: np.random.Generator,
 ) -> Members:
     count = len(at)
     over = groups.ends[DIRECT].copy()

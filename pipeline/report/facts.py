@@ -59,3 +59,4 @@ class Facts:
     calibration: pd.DataFrame = field(default_factory=_nothing)
     advice: pd.DataFrame = field(default_factory=_nothing)
     fragment: str | None = None
+    no_advice: str = ""

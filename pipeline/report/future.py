@@ -198,11 +198,7 @@ def advice(facts: Facts, overview: Overview) -> Section:
     """Show what to set, and the trade-off behind it."""
     section = Section("advice", "Advice")
     if not len(facts.advice):
-        why = (
-            "No advice was given: the replay has not been calibrated, differs too much from what was recorded,"
-            " or the job"
-            " advise has not run. See Calibration."
-        )
+        why = f"No advice was given: {facts.no_advice or 'the job advise has not run'}."
         return Section(section.name, section.title, missing=why)
     row = chosen(facts)
     if row is None:

@@ -12,11 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.errors import PipelineError
-from pipeline.options import TableFormat
+from pipeline.options import CommonSettings
 from pipeline.report import timeline
 from pipeline.report.clock import Clock, clock_of
 from pipeline.report.facts import Facts, Overview
-from pipeline.report.stored import stored
+from pipeline.sinks import open_store
+from pipeline.tables import TABLES
 from pipeline.transforms.histograms import bucket, quantiles
 
 __all__ = ["COST_MEASURES", "gather"]
@@ -36,11 +37,12 @@ OTHER: Final = "other"
 Open = Callable[[str], DataFrame | None]
 
 
-def gather(spark: SparkSession, out: str, table_format: TableFormat, fragment: str | None = None) -> Facts:
-    """Read what the jobs have written to `out`; raises PipelineError if there are no events there."""
+def gather(spark: SparkSession, common: CommonSettings) -> Facts:
+    """Read what the jobs have written; raises PipelineError if there are no events."""
+    store, out = open_store(spark, common), common.out
 
     def opened(name: str) -> DataFrame | None:
-        return stored(spark, out, name, table_format)
+        return store.read(TABLES[name])
 
     events = opened("events")
     overview = None if events is None else overview_of(events)
@@ -62,7 +64,6 @@ def gather(spark: SparkSession, out: str, table_format: TableFormat, fragment: s
         whatif=_without_buckets(_first(opened("whatif"), "load fleet scenario", MOST_SCENARIOS)),
         calibration=_first(opened("calibration"), "proxy_id", MOST_PROXIES),
         advice=_first(opened("advice"), "-chosen -best -holds memory_bytes", MOST_POINTS),
-        fragment=fragment,
     )
 
 

@@ -17,8 +17,8 @@ __all__ = ["NO_WAIT", "PER_DOUBLING", "TINY", "bucket_of", "buckets_of", "merged
 PER_DOUBLING: Final = 8
 NO_WAIT: Final = -1
 # Libraries differ in the last bit of log2, and 8 log2 of a power of two must not fall below its whole number. The
-# other edges are irrational: up to three hours no wait is within this of one.
-TINY: Final = 1e-9
+# other edges are irrational: up to half a day no wait is within this of one.
+TINY: Final = 1e-11
 
 
 def bucket_of(us: int) -> int:

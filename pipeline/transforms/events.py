@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eventlog.schema import FIELD_NAMES
 from pipeline.schema import event_schema
 from pipeline.tables.events import EVENTS, QUARANTINE, QUARANTINE_KEY
-from pipeline.transforms.checks import detail, one_object, reason
+from pipeline.transforms.checks import SEVERAL, detail, reason
 
 __all__ = ["events_of", "from_columns", "from_lines", "quarantined_of", "with_hour"]
 
@@ -34,14 +34,13 @@ def from_lines(lines: DataFrame, late_before_us: int | None = None) -> DataFrame
     present = lines.where((F.trim("value") != "") | F.col("damaged"))
     parsed = present.select("value", "source", "damaged", F.from_json("value", schema, OPTIONS).alias("event"))
     flat = parsed.select("event.*", F.col("value").alias("raw"), "source", "damaged")
-    why = reason(F.col(CORRUPT).isNotNull(), one_object(F.col("raw")), F.col("damaged"), late_before_us)
-    return _with_reason(flat, why)
+    return _with_reason(flat, reason(f"{CORRUPT} IS NOT NULL", SEVERAL, "damaged", late_before_us))
 
 
 def from_columns(rows: DataFrame, late_before_us: int | None = None) -> DataFrame:
     """Make records of rows that have the fields of events, and `source`."""
     raw = F.to_json(F.struct(*FIELD_NAMES)).alias("raw")
-    why = reason(F.lit(False), F.lit(True), F.lit(False), late_before_us)
+    why = reason("false", "false", "false", late_before_us)
     return _with_reason(rows.select(*FIELD_NAMES, raw, "source"), why)
 
 
@@ -71,4 +70,4 @@ def with_hour(frame: DataFrame) -> DataFrame:
 
 def _with_reason(flat: DataFrame, why: Column) -> DataFrame:
     named = flat.select(*FIELD_NAMES, "raw", "source", why.alias("reason"))
-    return named.withColumn("detail", detail(F.col("reason")))
+    return named.withColumn("detail", detail())

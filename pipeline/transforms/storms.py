@@ -15,7 +15,17 @@ from pyspark.sql import functions as F
 
 from pipeline.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
 
-__all__ = ["BurstRule", "Burst", "arrivals", "bursts", "fleet_seconds", "hot_seconds", "storm_members", "storms"]
+__all__ = [
+    "USUAL_RULE",
+    "Burst",
+    "BurstRule",
+    "arrivals",
+    "bursts",
+    "fleet_seconds",
+    "hot_seconds",
+    "storm_members",
+    "storms",
+]
 
 Ints = NDArray[np.int64]
 
@@ -26,11 +36,14 @@ REFUSALS: Final = ("timeout", "queue_full", "oversize")
 
 @dataclass(frozen=True, slots=True)
 class BurstRule:
-    """What is a burst: seconds with at least `floor` arrivals and `times` the usual, quiet ones of `gap` between them."""
+    """A burst: seconds with `floor` arrivals and `times` the usual, and at most `gap_seconds` calmer ones between."""
 
     times: float = 4.0
     floor: int = 50
     gap_seconds: int = 3
+
+
+USUAL_RULE: Final = BurstRule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +113,30 @@ def hot_seconds(spark: SparkSession, found: Sequence[Burst]) -> DataFrame:
 def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> DataFrame:
     """Give the table `storms`; `seconds` are those of `hot_seconds`, few enough to be sent to every worker."""
     ended = F.col("ts_us") + F.col("total_us")
-    facts = _of_storms(events, seconds).groupBy("storm").agg(
-        F.min("ts_us").alias("_begin"),
-        F.max("ts_us").alias("_end"),
-        F.max(ended).alias("_served"),
-        F.count(F.lit(1)).alias("requests"),
-        F.count(F.when(F.col("outcome") == "ok", 1)).alias("answered"),
-        F.count(F.when(_is_refused(), 1)).alias("refused"),
-        F.count(F.when(F.col("outcome") == "cancelled", 1)).alias("cancelled"),
-        F.count(F.when(F.col("carries_cost"), 1)).alias("questions"),
-        F.count_distinct("proxy_id").alias("proxies"),
-        F.count_distinct("proxy_id", "client_id").alias("clients"),
-        F.count_distinct("principal").alias("principals"),
-        F.count_distinct("namespace").alias("namespaces"),
-        F.max("heap_used_bytes").alias("max_heap_used_bytes"),
-        F.max("direct_used_bytes").alias("max_direct_used_bytes"),
-        F.max("heap_queue_len").alias("max_heap_queue_len"),
-        F.max("direct_queue_len").alias("max_direct_queue_len"),
-        F.max(F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")).alias(
-            "max_memory_wait_us"
-        ),
+    facts = (
+        _of_storms(events, seconds)
+        .groupBy("storm")
+        .agg(
+            F.min("ts_us").alias("_begin"),
+            F.max("ts_us").alias("_end"),
+            F.max(ended).alias("_served"),
+            F.count(F.lit(1)).alias("requests"),
+            F.count(F.when(F.col("outcome") == "ok", 1)).alias("answered"),
+            F.count(F.when(_is_refused(), 1)).alias("refused"),
+            F.count(F.when(F.col("outcome") == "cancelled", 1)).alias("cancelled"),
+            F.count(F.when(F.col("carries_cost"), 1)).alias("questions"),
+            F.count_distinct("proxy_id").alias("proxies"),
+            F.count_distinct("proxy_id", "client_id").alias("clients"),
+            F.count_distinct("principal").alias("principals"),
+            F.count_distinct("namespace").alias("namespaces"),
+            F.max("heap_used_bytes").alias("max_heap_used_bytes"),
+            F.max("direct_used_bytes").alias("max_direct_used_bytes"),
+            F.max("heap_queue_len").alias("max_heap_queue_len"),
+            F.max("direct_queue_len").alias("max_direct_queue_len"),
+            F.max(F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")).alias(
+                "max_memory_wait_us"
+            ),
+        )
     )
     rates = [(number, burst.usual_rate, burst.peak_rate) for number, burst in enumerate(found, 1)]
     known = seconds.sparkSession.createDataFrame(rates, "storm int, usual_rate double, peak_rate long")
@@ -136,9 +153,7 @@ def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> Dat
 
 def storm_members(events: DataFrame, seconds: DataFrame, most: int) -> DataFrame:
     """Give the table `storm_members`: for each storm and dimension the `most` with the most requests."""
-    names = F.array(
-        *(F.struct(F.lit(name).alias("dimension"), F.col(name).alias("name")) for name in MEMBERS)
-    )
+    names = F.array(*(F.struct(F.lit(name).alias("dimension"), F.col(name).alias("name")) for name in MEMBERS))
     each = _of_storms(events, seconds).select("storm", "outcome", F.explode(names).alias("one"))
     counted = each.groupBy("storm", "one.dimension", "one.name").agg(
         F.count(F.lit(1)).alias("requests"), F.count(F.when(_is_refused(), 1)).alias("refused")

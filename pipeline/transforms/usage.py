@@ -5,7 +5,7 @@ of all of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant 
 is put in last: a shorter key is less to shuffle.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -30,6 +30,11 @@ MEASURES: Final = (
 )
 MICROS: Final = 1_000_000
 _WHO: Final = ("namespace", "principal", "client_version")
+_REFUSALS: Final = tuple(
+    name
+    for name in (column.name for column in USAGE.columns)
+    if name.startswith(("timeout_", "queue_full_", "oversize"))
+)
 _SUMMED: Final = tuple(
     column.name
     for column in USAGE.columns
@@ -47,11 +52,9 @@ def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     found = events.groupBy(_window(window_seconds), *_WHO).agg(
         *(value.alias(name) for name, value in (counted | summed | seconds | largest).items())
     )
-    refusals = ("timeout_heap", "timeout_heap_update", "timeout_direct", "timeout_other")
-    refusals += ("queue_full_heap", "queue_full_direct", "oversize")
     whole = found.withColumns(
         {name: F.col(name) / MICROS for name in seconds}
-        | {"refused": _total(refusals), "tenant": F.substring_index("namespace", "/", 1)}
+        | {"refused": _total(_REFUSALS), "tenant": F.substring_index("namespace", "/", 1)}
         | _when(window_seconds, part)
     )
     return whole.select([column.name for column in USAGE.columns])
@@ -93,7 +96,7 @@ def sharing(parts: DataFrame) -> DataFrame:
 
 
 def top_costs(parts: DataFrame, most: int) -> DataFrame:
-    """Give the table `top_costs` from `usage`: at most `most` of each dimension, measure and period, none of which is 0."""
+    """Give the table `top_costs` from `usage`: at most `most` of each dimension, measure and period, and none of 0."""
     hourly = [_by_name(parts, dimension) for dimension in DIMENSIONS]
     by_hour = hourly[0].unionByName(hourly[1]).unionByName(hourly[2]).unionByName(hourly[3])
     whole = by_hour.groupBy("dimension", "name").agg(*(F.sum(name).alias(name) for name in MEASURES))

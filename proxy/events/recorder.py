@@ -8,6 +8,7 @@ in any part. Requests over HTTP, whose `question_hash` is null, and frames for w
 carries its own cost.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -35,6 +36,8 @@ _MODE_NAMES: Final[dict[int, str]] = {
     _MODES.ALL: "ALL",
 }
 _LIST: Final = CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
+# Those that waited for their turn are told of for 3 ms in each turn of the loop.
+MOST_TURNS: Final = 10_000
 # What a field is when nothing is known: in the order of the schema.
 _NOTHING: Final[dict[str, object]] = {
     field.name: None if field.nullable else {"bool": False, "string": ""}.get(field.type, 0)
@@ -64,7 +67,10 @@ class Asker(NamedTuple):
 
 
 class Recorder:
-    """Make events of what is served, and give them to `sink`. `now` is monotonic, `wall` since 1970; nanoseconds."""
+    """Make events of what is served, and give them to `sink`. `now` is monotonic, `wall` since 1970; nanoseconds.
+
+    `open` counts the requests of the binary port that are under way.
+    """
 
     def __init__(
         self,
@@ -86,6 +92,7 @@ class Recorder:
         self._charging = charging
         self._wall = wall
         self._groups = 0
+        self.open = 0
         self._in_force: dict[str, object] = {}
         self.limits_changed()
 
@@ -121,6 +128,7 @@ class Recorder:
 
     def request(self, client: Requester) -> "RequestRecord":
         """Begin to record a request that has just arrived."""
+        self.open += 1
         return RequestRecord(self, self.moment(), client)
 
     def group(self, group: ListGroup) -> GroupStory:
@@ -128,6 +136,13 @@ class Recorder:
         self._groups += 1
         question = question_of(group.request)
         return GroupStory(self.now, self.put, self._groups, str(group.broker), question)
+
+    async def all_told(self) -> None:
+        """Let all requests whose clients are gone have their events."""
+        for _ in range(MOST_TURNS):
+            if not self.open:
+                return
+            await asyncio.sleep(0)
 
     def put(self, event: dict[str, object]) -> None:
         """Give a whole event away."""
@@ -218,6 +233,7 @@ class RequestRecord:
         if self.told:
             return
         self.told = True
+        self._recorder.open -= 1
         try:
             event = self._event(outcome, stage)
             event["response_bytes"] = self._response_bytes

@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.cli import main
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.options import CommonSettings
 from pipeline.report import timeline
 from pipeline.report.clock import Clock
 from pipeline.report.gather import gather
 from pipeline.report.write import ReportSettings, write_report
-from pipeline.schema import event_schema, table_schema
+from pipeline.schema import event_schema
+from pipeline.sinks import write_table
 from pipeline.tables import TABLES
 from tests.support.html_pages import Page
 from tests.support.replay_events import REFUSED, START_US, requests
@@ -42,9 +44,14 @@ def frame(spark: SparkSession, *some: dict[str, Any]) -> DataFrame:
 
 
 def stored_events(spark: SparkSession, out: Path, *some: dict[str, Any]) -> None:
-    frame(spark, *some).selectExpr("*", "date(timestamp_micros(ts_us)) as date", "0 as hour").write.partitionBy(
-        "date", "hour"
-    ).parquet(f"{out}/events")
+    dated = frame(spark, *some).selectExpr(
+        "*", "date(timestamp_micros(ts_us)) as date", "hour(timestamp_micros(ts_us)) as hour"
+    )
+    write_table(spark, common(out), TABLES["events"], dated)
+
+
+def common(out: Path) -> CommonSettings:
+    return CommonSettings(str(out), "parquet", None, {})
 
 
 def test_memory_is_shown_when_it_was_held_and_when_it_was_waited_for(spark: SparkSession) -> None:
@@ -78,7 +85,7 @@ def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> No
         REFUSED | {"at_us": 200_000, "namespace": "t/other"},
         {"kind": "watch_init", "namespace": "", "tenant": ""},
     )
-    facts = gather(spark, str(tmp_path), "parquet")
+    facts = gather(spark, common(tmp_path))
     overview = facts.overview
     assert overview is not None
     assert (overview.requests, overview.answered, overview.refused, overview.watch_frames) == (3, 2, 1, 1)
@@ -97,7 +104,7 @@ def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> No
 
 def test_the_page_is_written_whole_before_it_has_its_name(spark: SparkSession, tmp_path: Path) -> None:
     stored_events(spark, tmp_path, SLOW, REFUSED)
-    settings = ReportSettings(str(tmp_path), tmp_path / "pages" / "page.html")
+    settings = ReportSettings(common(tmp_path), tmp_path / "pages" / "page.html")
     summary = write_report(spark, settings)
     text = summary.path.read_text(encoding="utf-8")
     assert len(text.encode()) == summary.bytes
@@ -107,10 +114,10 @@ def test_the_page_is_written_whole_before_it_has_its_name(spark: SparkSession, t
 
 def test_no_events_are_an_error_that_names_the_job_to_run(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="got no events there, expected the table `events`: run the job ingest"):
-        gather(spark, str(tmp_path), "parquet")
-    spark.createDataFrame([], table_schema(TABLES["events"])).write.parquet(f"{tmp_path}/events")
+        gather(spark, common(tmp_path))
+    stored_events(spark, tmp_path)
     with pytest.raises(PipelineError, match="got no events"):
-        gather(spark, str(tmp_path), "parquet")
+        gather(spark, common(tmp_path))
 
 
 def test_a_report_of_tables_elsewhere_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,8 @@ _LARGEST: Final = {
 }
 _WINDOW: Final = "make_timestamp(window_us) AS window_start, split_part(namespace, '/', 1) AS tenant"
 _REFUSED: Final = (
-    "timeout_heap + timeout_heap_update + timeout_direct + timeout_other + queue_full_heap + queue_full_direct + oversize"
+    "timeout_heap + timeout_heap_update + timeout_direct + timeout_other"
+    " + queue_full_heap + queue_full_direct + oversize"
 )
 
 
@@ -97,9 +98,7 @@ class Engine:
             f"coalesce(sum({value}) FILTER ({condition}), 0) / 1e6 AS {name}"
             for name, (value, condition) in _SECONDS.items()
         ]
-        columns += [
-            f"coalesce(max({value}) FILTER (is_list), 0)::BIGINT AS {name}" for name, value in _LARGEST.items()
-        ]
+        columns += [f"coalesce(max({value}) FILTER (is_list), 0)::BIGINT AS {name}" for name, value in _LARGEST.items()]
         grouped = f"SELECT window_us, {_WHO}, {', '.join(columns)} FROM ({self._events}) GROUP BY window_us, {_WHO}"
         return f"SELECT *, {_WINDOW}, {_REFUSED} AS refused FROM ({grouped})"
 

@@ -127,9 +127,7 @@ def _waits(events: pl.LazyFrame) -> pl.LazyFrame:
         pl.when(_LIST).then(pl.lit("memory")).otherwise(pl.lit("watch")).alias("wait"),
         _bucket(_WAITED),
     )
-    total = events.filter(_LIST).select(
-        "window_us", *_WHO, pl.lit("total").alias("wait"), _bucket(pl.col("total_us"))
-    )
+    total = events.filter(_LIST).select("window_us", *_WHO, pl.lit("total").alias("wait"), _bucket(pl.col("total_us")))
     counted = [
         part.group_by("window_us", *_WHO, "wait", "bucket").agg(pl.len().cast(pl.Int64).alias("count"))
         for part in (memory, total)

@@ -70,10 +70,8 @@ def test_what_is_remembered_is_bounded_in_number_and_length() -> None:
         kind(f"192.0.2.1:{number}")
     long = "x" * (LONGEST_REMEMBERED + 1)
     assert identities.pattern(long) == HASHED.pattern(long)
-    caches = [
-        cell.cell_contents for cell in identities._client.__closure__ or () if hasattr(cell.cell_contents, "cache_info")
-    ]  # type: ignore[attr-defined]
-    (cache,) = caches
+    closed_over = [cell.cell_contents for cell in identities._client.__closure__ or ()]
+    (cache,) = [found for found in closed_over if hasattr(found, "cache_info")]
     assert cache.cache_info().currsize == cache.cache_info().maxsize == REMEMBERED
     before = cache.cache_info().misses
     identities.client(long)

@@ -14,7 +14,15 @@ LEAST_CONTRAST = 3.0
 
 @pytest.mark.parametrize(
     ("micros", "text"),
-    [(0, "0 µs"), (999, "999 µs"), (1500, "1.5 ms"), (250_000, "250 ms"), (90e6, "90 s"), (120e6, "2 min"), (None, "-")],
+    [
+        (0, "0 µs"),
+        (999, "999 µs"),
+        (1500, "1.5 ms"),
+        (250_000, "250 ms"),
+        (90e6, "90 s"),
+        (120e6, "2 min"),
+        (None, "-"),
+    ],
 )
 def test_durations_read_as_people_say_them(micros: float | None, text: str) -> None:
     assert duration(micros) == text
