@@ -125,7 +125,7 @@ def _run(prepared: Prepared, limits: Limits, load: int, out: _Out) -> Ints:
 # --- compiled -------------------------------------------------------------------------------------
 
 
-@inlined
+@compiled
 def _event(m: Ints, c: Ints) -> None:
     """Let the first event of the heap happen."""
     order = take_event(m, c)

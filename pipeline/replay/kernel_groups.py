@@ -282,7 +282,7 @@ def _step(m: Ints, c: Ints, g: int) -> int:
     return came_to
 
 
-@inlined
+@compiled
 def run_group(m: Ints, c: Ints, g: int) -> None:
     """Go on after what the group was woken by, as far as it comes without waiting."""
     came_to = lines.GRANTED

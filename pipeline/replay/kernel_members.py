@@ -181,7 +181,7 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
     return r
 
 
-@inlined
+@compiled
 def arrive(m: Ints, c: Ints, need: Ints) -> None:
     """Let the next request arrive."""
     index = m[L.ARRIVED]
