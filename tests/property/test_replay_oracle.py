@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import limiter.shares
 from pipeline.replay import kernel, reference, turns
 from pipeline.replay.buckets import count_waits
-from pipeline.replay.model import NEVER, WAITS, Limits, Outcome, Result, Trace
+from pipeline.replay.model import NEVER, Limits, Outcome, Result, Trace
 from tests.support.real_limiter import replay_by_the_real_limiter
 from tests.support.traces import RULES, Shape, random_trace, times
 
@@ -62,24 +62,24 @@ def test_kernel_goes_on_with_more_memory() -> None:
     assert_same(kernel.replay(trace, limits), reference.replay(trace, limits))
 
 
+@pytest.mark.parametrize("warm_up", [0, 30])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_request_is_counted_once(rule: str) -> None:
+def test_every_request_is_counted_once_unless_it_warms_up(rule: str, warm_up: int) -> None:
     prepared = kernel.Prepared.of(random_trace(5, Shape()))
-    counted = kernel.replay_many(prepared, [RULES[rule], RULES["fifo"]])
+    trace = prepared.trace
+    counted = kernel.replay_many(prepared, [RULES[rule], RULES["fifo"]], warm_up=warm_up)
     for aggregates, limits in zip(counted, [RULES[rule], RULES["fifo"]], strict=True):
-        result = reference.replay(prepared.trace, limits)
-        assert aggregates.outcomes.tolist() == np.bincount(result.outcome, minlength=len(Outcome)).tolist()
-        total = result.end_us - prepared.trace.arrival_us
-        waits = (result.heap_wait_us, result.heap_update_wait_us, result.direct_wait_us, total)
-        assert aggregates.waits.tolist() == [count_waits(lengths).tolist() for lengths in waits]
-        assert aggregates.waits.sum(axis=1).tolist() == [len(prepared.trace)] * len(WAITS)
-        peaks = (aggregates.peak_heap_bytes, aggregates.peak_direct_bytes, aggregates.questions, aggregates.last_end_us)
-        assert peaks == (
-            result.peak_heap_bytes,
-            result.peak_direct_bytes,
-            result.questions,
-            int(result.end_us.max()),
-        )
+        result = reference.replay(trace, limits)
+        outcomes = result.outcome[warm_up:]
+        assert aggregates.outcomes.tolist() == np.bincount(outcomes, minlength=len(Outcome)).tolist()
+        waits = (result.heap_wait_us, result.heap_update_wait_us, result.direct_wait_us)
+        assert aggregates.waits[:3].tolist() == [count_waits(lengths[warm_up:]).tolist() for lengths in waits]
+        work = trace.upstream_us + trace.hold_us + trace.write_us
+        total = np.maximum(0, result.end_us - trace.arrival_us - work)[warm_up:]
+        assert aggregates.waits[3].tolist() == count_waits(total[outcomes == Outcome.OK]).tolist()
+        peaks = (aggregates.peak_heap_bytes, aggregates.peak_direct_bytes, aggregates.last_end_us)
+        assert peaks == (result.peak_heap_bytes, result.peak_direct_bytes, int(result.end_us.max()))
+        assert aggregates.questions == result.questions if not warm_up else aggregates.questions < result.questions
 
 
 SMALL = st.integers(0, 12)
