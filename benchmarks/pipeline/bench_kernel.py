@@ -1,6 +1,7 @@
 """Measure the replay kernel beside the least that a replay can be, and print JSON.
 
-Every figure is the best of some rounds in one process. Run: `python -m benchmarks.pipeline.bench_kernel [--requests N]`.
+Every figure is the best of some rounds in one process, by its processor time: the machine is shared.
+Run: `python -m benchmarks.pipeline.bench_kernel [--requests N]`.
 """
 
 import argparse
@@ -47,9 +48,9 @@ def requests_a_second(requests: int, run: Callable[[], object]) -> float:
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     run()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def main() -> None:

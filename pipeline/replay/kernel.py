@@ -1,4 +1,4 @@
-"""What other limits would have done, compiled: the same results as `reference`, bit for bit, some hundred times as fast.
+"""What other limits would have done, compiled: the results of `reference`, bit for bit, some hundred times as fast.
 
 `replay` tells what became of each request, `replay_many` counts for many limits without an output for each request.
 Both let other threads run meanwhile. Memory is that of the trace (about 110 bytes a request) and of the requests that
