@@ -9,10 +9,11 @@ __all__ = ["ACTS", "LIMITS", "Act"]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One run: what it shows, and the options of the proxy's demo."""
+    """One run, or several: what it shows, and the options of the proxy's demo."""
 
     shows: str
     options: Mapping[str, str]
+    times: int = 1
 
 
 # The storm wants some 40 MiB at once of each; waits end before its slow readers begin to read.
@@ -30,7 +31,8 @@ KEYS: Final[Mapping[str, str]] = {
 ACTS: Final = (
     Act(
         "a calm time: few clients, small lists",
-        {"connections": "40", "requests": "1", "topics": "1000", "namespaces": "20", "slow-share": "0"},
+        {"connections": "20", "requests": "1", "topics": "1000", "namespaces": "20", "slow-share": "0"},
+        times=3,
     ),
     Act(
         "everybody reconnects to a namespace of his own, one in ten reads late",

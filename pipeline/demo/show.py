@@ -52,7 +52,8 @@ def _recorded(directory: Path) -> list[Path]:
     events.mkdir()
     for number, act in enumerate(ACTS, 1):
         print(f"recording {number} of {len(ACTS)}: {act.shows}", flush=True)
-        print(f"  {record(act, events)}", flush=True)
+        for _ in range(act.times):
+            print(f"  {record(act, events)}", flush=True)
     return event_files(events)
 
 
