@@ -108,13 +108,11 @@ class TopicAdmin:
         try:
             found = self._call("GET", f"{_path(topic)}/partitions")
         except AdminError as error:
-            # Before Pulsar 4 a topic that does not exist had 0 partitions.
-            if error.status == 404:
-                return None
-            raise
-        partitions = int(found.get("partitions", 0)) if isinstance(found, dict) else 0
-        if partitions:
-            return partitions
+            if error.status != 404:
+                raise
+            found = None  # no topic, or no namespace: the next question tells
+        if isinstance(found, dict) and found.get("partitions"):
+            return int(found["partitions"])
         return 0 if str(topic) in self._topics(topic) else None
 
     def _topics(self, topic: TopicName) -> list[str]:

@@ -1,4 +1,4 @@
-"""A stream over a topic that is written, rolled over, unloaded and trimmed: every entry is read once, or a gap says no."""
+"""A stream over a topic that is written, rolled over, unloaded, trimmed: an entry is read once, or a gap says no."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

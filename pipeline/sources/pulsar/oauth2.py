@@ -65,7 +65,10 @@ class AccessToken:
             answer["access_token"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             # An answer may quote what was sent: only its kind is told.
-            status = f" {error.code}" if isinstance(error, urllib.error.HTTPError) else ""
+            status = ""
+            if isinstance(error, urllib.error.HTTPError):
+                status = f" {error.code}"
+                error.close()
             raise TopicError(f"--auth oauth2: {issuer} gave no access token: {type(error).__name__}{status}") from None
         return answer
 
