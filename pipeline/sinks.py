@@ -6,9 +6,11 @@ files, so that what comes later does not change what it reads; if a compaction r
 an error, never with other rows.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,7 +20,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.changes import Change, Directory, Staging, Writer
-from pipeline.errors import PipelineError
+from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.schema import require_table, table_schema
 from pipeline.tables import Table
@@ -75,6 +77,12 @@ class Store(Protocol):
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""
 
+    def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
+        """Merge small files of a table into such of about this size; gives how many there were, and are."""
+
+    def drop_before(self, table: Table, day: date) -> int:
+        """Delete the rows of earlier days from a table laid out by `date`; gives the number of files."""
+
 
 def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
     """Open the tables under `--out`; raises PipelineError for a place that cannot hold them."""
@@ -127,6 +135,41 @@ class ParquetStore:
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table as they are between two changes."""
         return _frame(self._spark, table, self._directory.root, self._directory.files(table.name))
+
+    def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
+        """Merge files of less than half the size, each partition in one step; raises PipelineError."""
+        files = self._directory.files(table.name)
+        small: dict[Path, list[Path]] = {}
+        for path in files:
+            if path.stat().st_size < target_bytes // 2:
+                small.setdefault(path.parent, []).append(path)
+        for old in small.values():
+            if len(old) > 1:
+                self._merge(table, old, target_bytes)
+        return len(files), len(self._directory.files(table.name))
+
+    def drop_before(self, table: Table, day: date) -> int:
+        """Delete the files of earlier days, in one step."""
+        with self.exclusive() as opened:
+            old = [path for path in opened.files(table) if (found := _day_of(path)) is not None and found < day]
+            opened.remove_files(old)
+        return len(old)
+
+    def _merge(self, table: Table, old: list[Path], target_bytes: int) -> None:
+        rows = _read(self._spark, table, self._directory.root / table.name, old)
+        number = math.ceil(sum(path.stat().st_size for path in old) / target_bytes)
+        order = [name for name in ("ts_us", *table.key) if name in rows.columns]
+        # In the order of time, so that readers of a window can pass by row groups.
+        staged = self.stage(table, rows.repartitionByRange(number, *order).sortWithinPartitions(*order))
+        try:
+            if staged.frame.count() != rows.count():
+                raise PipelineError(f"table {table.name}: the merged files hold other rows", ExitCode.FAILED)
+            with self.exclusive() as opened:
+                # Another compaction may have been quicker.
+                if set(old) <= set(opened.files(table)):
+                    opened.replace_files(table, staged, old)
+        finally:
+            staged.discard()
 
 
 class OpenParquet:
@@ -204,6 +247,11 @@ class _StagedFiles:
 
     def discard(self) -> None:
         self._staging.discard()
+
+
+def _day_of(path: Path) -> date | None:
+    found = [part.removeprefix("date=") for part in path.parts if part.startswith("date=")]
+    return date.fromisoformat(found[-1]) if found else None
 
 
 def _frame(spark: SparkSession, table: Table, root: Path, files: list[Path]) -> DataFrame | None:

@@ -5,39 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest.batch import ingest
-from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import Books
-from pipeline.options import CommonSettings
+from pipeline.ingest import Books, IngestSettings, ingest
 from pipeline.sinks import read_table
-from pipeline.tables.events import EVENTS, QUARANTINE
+from pipeline.tables.events import QUARANTINE
+from tests.spark.ingesting import Ingest
 from tests.support.event_lines import HOUR_US, T0_US, event, text, write_events
-
-
-class Ingest:
-    """A directory of event files and one of tables."""
-
-    def __init__(self, spark: SparkSession, directory: Path) -> None:
-        self.spark = spark
-        self.source = directory / "in"
-        self.source.mkdir(parents=True)
-        self.common = CommonSettings(str(directory / "out"), "parquet", None, {})
-
-    def run(self) -> Books:
-        return ingest(self.spark, IngestSettings(self.common, str(self.source)), say=lambda line: None)
-
-    def events(self) -> DataFrame:
-        return read_table(self.spark, self.common, EVENTS)
-
-    def seqs(self) -> list[int]:
-        return sorted(row.seq for row in self.events().select("seq").collect())
-
-    def quarantine(self) -> list[tuple[str, str | None, int]]:
-        rows = read_table(self.spark, self.common, QUARANTINE).orderBy("reason", "raw").collect()
-        return [(row.reason, row.detail, row.copies) for row in rows]
 
 
 @pytest.fixture
