@@ -18,7 +18,7 @@ _TAIL_LINES: Final = 15
 
 def command(act: Act, events: Path, limits: Sequence[str] = ()) -> list[str]:
     """Give the command of an act; `limits` are settings that go before the demo's own."""
-    options = [word for name, value in (LIMITS | act.options).items() for word in (f"--{name}", value)]
+    options = [word for name, value in {**LIMITS, **act.options}.items() for word in (f"--{name}", value)]
     keys = [f"{name}={value}" for name, value in KEYS.items()]
     settings = [word for setting in (*keys, *limits) for word in ("--set", setting)]
     return [sys.executable, "-m", "proxy", "demo", *options, *settings, "--event-log", str(events), "--accept-refusals"]
