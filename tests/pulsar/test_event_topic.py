@@ -99,6 +99,8 @@ def own_broker(tmp_path: Path) -> Iterator[Standalone]:
         yield broker
 
 
+# The broker starts twice.
+@pytest.mark.timeout(240)
 async def test_broker_that_was_away_gets_all_that_fitted_and_is_told_of_the_rest(own_broker: Standalone) -> None:
     topic = "persistent://public/default/events"
     settings = keys(own_broker.broker, topic) | {"eventLogBufferMB": "1"}

@@ -27,11 +27,16 @@ def keys(credentials: Credentials, broker: SecuredBroker, topic: str, tls: bool,
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-async def test_events_are_written_with_the_proxys_own_credentials(
+async def test_events_are_written_with_credentials_of_their_own(
     broker: SecuredBroker, credentials: Credentials, namespace: str, tls: bool
 ) -> None:
     topic = f"persistent://{namespace}/events"
-    async with running_log(**keys(credentials, broker, topic, tls)) as log:
+    # The proxy's own role is in proxyRoles: it may act for others, and write nothing itself.
+    log_role = {
+        "eventLogTopicAuthenticationPlugin": "token",
+        "eventLogTopicAuthenticationParameters": f"token:{credentials.token('admin')}",
+    }
+    async with running_log(**keys(credentials, broker, topic, tls, **log_role)) as log:
         log.give(50)
         await log.written(50)
         # The admin service was asked with the same credentials: it says what is in force.
