@@ -1,8 +1,8 @@
 """Ingest from a topic beside a plain process: the same events, one after the other, in rounds.
 
 The plain process is what one would write without Spark: a reader for each partition, pyarrow's JSON parser with the
-schema of events, one Parquet file each. It checks nothing, looks for no duplicates, and a crash loses its place; `ingest`
-does all of it. Spark's session is open and warm: a stream starts once, and the start is told apart.
+schema of events, one Parquet file each. It checks nothing, looks for no duplicates, and a crash loses its place, all of
+which `ingest` does. Spark's session is open and warm: a stream starts once, and the start is told apart.
 """
 
 from __future__ import annotations
