@@ -25,8 +25,8 @@ def main() -> int:
     missed = 0
     for name in options.parts or PARTS:
         print(f"pipeline-{name}", flush=True)
-        result = {"measured_on": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine.facts()}
-        result = run_part(name, options.quick) | result
+        result = run_part(name, options.quick)
+        result |= {"measured_on": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine.facts()}
         (directory / f"pipeline-{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         for one in result["checks"]:
             missed += not one["reached"]

@@ -1,25 +1,23 @@
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.compact import CompactSettings, compact
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import Period
-from pipeline.sinks import open_store, read_table, write_table
+from pipeline.sinks import open_store, read_table
 from pipeline.storms import StormSettings, find_storms
 from pipeline.tables import Table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.storms import ARRIVALS, STORMS
-from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.tables.usage import SHARING, USAGE, WAITS
 from pipeline.transforms.storms import BurstRule
+from pipeline.transforms.usage import usage, waits
 from pipeline.usage import StreamSettings, UsageSettings, add_batch, follow_usage, make_usage, read_usage, read_waits
 from tests.support.usage_events import NOON_US, SECOND_US, event, frame
 
-NOON_DAY = date(2026, 1, 1)
 Rows = list[tuple[object, ...]]
 
 
@@ -56,27 +54,19 @@ def follow(spark: SparkSession, common: CommonSettings) -> Callable[[], list[str
 
 
 def test_stream_comes_to_what_a_batch_does(
-    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]], tmp_path: Path
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
 ) -> None:
     add_events(spark, common, 1, 2, 61)
-    assert len(follow()) == 1
-    add_events(spark, common, 3, 62)
-    assert len(follow()) == 1
+    assert follow() == ["batch 0"]
     # Rows that a compaction moved are not new; what came late is.
-    compact(spark, CompactSettings(common, NOON_DAY), lambda _: None)
-    assert follow() == []
+    moved = open_store(spark, common).merge(EVENTS, 1 << 20)
+    assert moved == (2, 1)
     add_events(spark, common, 4, 121)
-    assert len(follow()) == 1
-
-    batch = CommonSettings(str(tmp_path / "batch"), "parquet", None, {})
-    write_table(spark, batch, EVENTS, read_table(spark, common, EVENTS))
-    summary = make_usage(spark, UsageSettings(batch))
-    assert (summary.requests, summary.rows) == (7, 3)
-    assert rows_of(read_usage(spark, common)) == rows_of(read_table(spark, batch, USAGE))
-    assert rows_of(read_waits(spark, common)) == rows_of(read_table(spark, batch, WAITS))
-    for table in (SHARING, TOP_COSTS):
-        assert rows_of(read_table(spark, common, table)) == rows_of(read_table(spark, batch, table)) != []
-
+    assert follow() == ["batch 1"]
+    events = read_table(spark, common, EVENTS)
+    assert rows_of(read_usage(spark, common)) == rows_of(usage(events, 60))
+    assert rows_of(read_waits(spark, common)) == rows_of(waits(events, 60))
+    assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [5]
     with pytest.raises(PipelineError, match="that a stream adds to, expected to go on with --stream"):
         make_usage(spark, UsageSettings(common))
 

@@ -20,7 +20,8 @@ PARTS = [field.name for field in FIELDS if field.name.endswith("_wait_us")] + ["
 
 
 def events_of(settings: GenerateSettings = SETTINGS) -> pd.DataFrame:
-    return pd.concat([chunk_events(settings, chunk).to_pandas() for chunk in settings.chunks()], ignore_index=True)
+    parts: list[pd.DataFrame] = [chunk_events(settings, chunk).to_pandas() for chunk in settings.chunks()]
+    return pd.concat(parts, ignore_index=True)
 
 
 @pytest.fixture(scope="module")
