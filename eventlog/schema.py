@@ -27,7 +27,18 @@ FieldType = Literal["string", "int16", "int32", "int64", "bool"]
 
 KINDS: Final = ("get_topics", "watch_init", "watch_update")
 OUTCOMES: Final = ("ok", "timeout", "queue_full", "oversize", "cancelled", "upstream_error", "failed")
-STAGES: Final = ("client", "group", "heap", "broker", "upstream", "heap_update", "reader", "direct", "write")
+STAGES: Final = (
+    "client",
+    "group",
+    "heap",
+    "broker",
+    "upstream",
+    "heap_update",
+    "read",
+    "reader",
+    "direct",
+    "write",
+)
 FAIRNESS: Final = ("fifo", "connection", "principal", "tenant", "namespace")
 CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown", "error")
 
@@ -83,7 +94,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     _text("mode", "Which topics were asked for.", nullable=True, values=("PERSISTENT", "NON_PERSISTENT", "ALL")),
     _text("pattern_hash", "Hash of the topics pattern, never the pattern; null without one.", nullable=True),
     _text("broker", "Broker that was asked, as host:port.", nullable=True),
-    _text("question_hash", "Hash of all that equal requests have in common; null for watch frames.", nullable=True),
+    _text("question_hash", "Hash of all that equal requests share; null for watch frames and HTTP.", nullable=True),
     # The group that shared an answer.
     Field("group_id", "int64", "", "Number, since the start, of the group that shared one question.", nullable=True),
     _count("group_size", "requests", "Members that the group has had; null for watch frames.", nullable=True),

@@ -19,6 +19,7 @@ from protocol.slabs import SlabPool
 from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
 from proxy.broker_connection import BrokerConnection
 from proxy.errors import OverLimit, RequestFailed
+from proxy.events.story import GroupStory
 from proxy.questions import Decision, unexpected_answer
 
 A = TypeVar("A", bound=OpaqueAnswer)
@@ -167,17 +168,25 @@ class TopicListQuestion(AdmittedQuestion[TopicListAnswer]):
         max_bytes: int,
         on_announced: Callable[[], None],
         permit: Permit,
+        story: GroupStory | None = None,
     ) -> None:
         super().__init__(loop, slabs, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, max_bytes, on_announced)
         self._permit = permit
+        self._story = story
 
     def try_admit(self, head: FrameHead) -> bool:
         """Grow the heap permit to the answer's cost if that is possible now."""
-        return self._permit.try_update(heap_size(head.rest_bytes))
+        needed = heap_size(head.rest_bytes)
+        admitted = self._permit.try_update(needed)
+        if self._story is not None:
+            self._story.announced(needed, self._permit.size, admitted=admitted)
+        return admitted
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
         """Wait until the heap permit could grow to the answer's cost."""
         await self._permit.update(heap_size(head.rest_bytes), timeout_seconds=timeout_seconds)
+        if self._story is not None:
+            self._story.admitted(self._permit.size)
 
     def make(self, head: FrameHead) -> TopicListAnswer:
         """Make the place for the list."""
@@ -185,6 +194,8 @@ class TopicListQuestion(AdmittedQuestion[TopicListAnswer]):
 
     def too_large(self, head: FrameHead) -> RequestFailed:
         """Say that the list is above `topicListMaxAnswerBytes`."""
+        if self._story is not None:
+            self._story.heap_actual_bytes = heap_size(head.rest_bytes)
         return OverLimit(
             ServerError.NotAllowedError,
             f"topic list of {head.rest_bytes} bytes exceeds the proxy's topicListMaxAnswerBytes ({self._max_bytes}):"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy import limits, services
 from proxy.auth.client_authentication import RoleFinder
@@ -17,6 +18,7 @@ from proxy.control import ControlSocket, open_control
 from proxy.counters import Counters
 from proxy.doors import Doors
 from proxy.errors import DisconnectCause
+from proxy.events.log import EventLog
 from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.live import Live
@@ -51,7 +53,13 @@ COLLECT_AT_LAST_SECONDS: Final = 600
 class Proxy:
     """One proxy on the running loop: `start`, then `stop`."""
 
-    def __init__(self, config: Config, log: Logger, role_finder: RoleFinder | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        role_finder: RoleFinder | None = None,
+        event_sink: EventSink | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self.pending: Mapping[str, str] = {}
@@ -70,8 +78,14 @@ class Proxy:
         self.sockets = Sockets(config, loop, counters, log)
         self.sessions = Sessions(loop, counters, log, limits.session_limits(config))
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.introductions, counters, log)
+        self.event_log = EventLog(
+            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
+        )
         self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
         self.questions = self._list_questions()
+        self.recorder = self.watch_limits.recorder = services.recorder(
+            self, self.event_log.sink if event_sink is None else event_sink
+        )
         self.writes = self._write_watch()
         self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays, self.shown)
         self.services = services.client_services(self)
@@ -110,6 +124,7 @@ class Proxy:
         self.sockets.tls_files.start()
         self._scope.start(self._tick())
         self.identities.start()
+        self.event_log.start()
         self.broker_side.brokers.start()
         self.readiness.listening = True
         self._tell_ports()
@@ -154,9 +169,13 @@ class Proxy:
         if self.phase is not Phase.CLOSING:
             self.enter(Phase.DRAINING, ready=False)
         await self.doors.close()
-        millis = self.config.shutdown_drain_millis
-        await self.sessions.drain(millis / 1000 if drain_seconds is None else drain_seconds)
+        seconds = self.config.shutdown_drain_millis / 1000 if drain_seconds is None else drain_seconds
+        ends = self.loop.time() + seconds
+        await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
+        if self.recorder is not None:
+            await self.recorder.all_told()
+        await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
         self.close_control()
@@ -309,5 +328,6 @@ class Proxy:
             own=self.identities.own,
             tls_server=TlsStreams(self.sockets.tls, self.sockets.shared, tls_files.web),
             tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
+            recorder=self.recorder,
             names=self.identities.names,
         )

@@ -6,6 +6,7 @@ The sum of docs/memory.md as code: every term is a limit somebody enforces.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from eventlog.drain import BLOCK_BYTES
 from limiter.shares import MAX_IDLE_DEBTORS
 from protocol.command_walker import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
@@ -36,6 +37,11 @@ WEB_CONNECTION_BYTES: Final = 16 * 1024
 WEB_REQUEST_BYTES: Final = 48 * 1024
 # What the kernel makes of the buffers that each connection of the web ports, and to web services, is given.
 WEB_KERNEL_BUFFERS: Final = 6
+# A block of events in hand, put together and compressed; of pulsar-client also its copy, its batch and what it sends.
+SINK_BLOCKS: Final = 3
+TOPIC_SINK_BLOCKS: Final = 6
+# The library itself, with its threads and its connection: measured at 22 MB.
+PULSAR_CLIENT_BYTES: Final = 32 * 1024 * 1024
 # What the allocator and free slabs add to both limits: as docs/memory.md promises.
 SLACK_PERCENT: Final = 15
 # A share, and its key: a name that came in a frame of 4 KiB at most.
@@ -61,6 +67,16 @@ def worst_case(config: Config) -> Iterator[BudgetLine]:
     yield from _connections(config)
     yield from _requests(config)
     yield from _web(config)
+    yield from _event_log(config)
+
+
+def _event_log(config: Config) -> Iterator[BudgetLine]:
+    buffer_bytes = config.event_log_buffer_mb * 1024 * 1024
+    if config.event_log_directory:
+        yield BudgetLine("event log, files", "eventLogDirectory", buffer_bytes + SINK_BLOCKS * BLOCK_BYTES)
+    if config.event_log_topic:
+        library = PULSAR_CLIENT_BYTES + TOPIC_SINK_BLOCKS * BLOCK_BYTES
+        yield BudgetLine("event log, topic", "eventLogTopic", buffer_bytes + library)
 
 
 def _web(config: Config) -> Iterator[BudgetLine]:

@@ -132,9 +132,11 @@ def _serve(options: argparse.Namespace) -> int:
     import uvloop
 
     from proxy.auth.failures import SettingFault
+    from proxy.events.log import THREAD_NAME
     from proxy.log import adopt_stdlib_logging, open_log
     from proxy.serve import ignore_hangup, run
     from proxy.systemd import manager_of_this_process
+    from proxy.threads import leave
 
     ignore_hangup()
     log = open_log(config.log_level, config.log_format)
@@ -152,6 +154,7 @@ def _serve(options: argparse.Namespace) -> int:
     except SettingFault as fault:
         log.error("cannot start", key=fault.key, detail=fault.problem)
         return BAD_CONFIG
+    leave(0, THREAD_NAME)
     return 0
 
 

@@ -53,6 +53,7 @@ class ClientConnection(Endpoint):
         "_services",
         "_state",
         "client_address",
+        "client_version",
         "name",
         "output",
         "principal",
@@ -78,6 +79,7 @@ class ClientConnection(Endpoint):
         self.output = Output(self, services.direct, services.writes)
         self.client_address = client_address
         self.name = client_address
+        self.client_version: str | None = None
         # Without authentication all clients are one principal.
         self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests, self._scope, self._fewer_requests)

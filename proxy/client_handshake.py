@@ -18,6 +18,8 @@ from proxy.client_refresh import ClientRefresh
 from proxy.client_services import ClientServices, Hold
 from proxy.direct_mode import DirectRefused
 from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.events.identities import LONGEST_VERSION, bounded
+from proxy.events.recorder import Asker
 from proxy.large_frames import LargeFrames
 from proxy.relay import Relay
 from proxy.tasks import TaskScope
@@ -63,6 +65,8 @@ class ClientHandshake:
             )
             return
         self._state.enter(State.CONNECTING)
+        if self._services.requests.recorder is not None:
+            self._client.client_version = bounded(connect.client_version, LONGEST_VERSION)
         if self._client.target and not connect.HasField("proxy_to_broker_url"):
             connect.proxy_to_broker_url = self._client.target
         if self._services.authentication is not None:
@@ -178,7 +182,12 @@ class ClientHandshake:
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
-        relay = direct_mode.join(self._services.sessions.relay_ended, key=client.charged, client=client.name)
+        relay = direct_mode.join(
+            self._services.sessions.relay_ended,
+            key=client.charged,
+            client=client.name,
+            asker=Asker(client.principal, client.name, client.client_version),
+        )
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:
             self._watch_relay(relay, credentials)

@@ -19,6 +19,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.discovery import BrokerChoice
 from proxy.counters import Counters
 from proxy.errors import RequestFailed
+from proxy.events.recorder import Recorder, RequestRecord
 from proxy.lookups import LookupService
 from proxy.refusals import RefusalLog
 from proxy.request_checks import check_properties
@@ -46,13 +47,22 @@ class RequestServices:
     turns: Turns
     schemas: SchemaService
     refusals: RefusalLog
+    recorder: Recorder | None = None
 
 
-class _Held(NamedTuple):
-    """What a request holds until it ends: one of the concurrent lookups, and memory if its frame was large."""
+class _Held:
+    """What a request holds until it ends: one of the concurrent lookups, and memory if its frame was large.
 
-    slot: Slot
-    large: Permit | None
+    `begun` is whether a topic list got as far as to answer for its own end; `record` is its record, if there is one.
+    """
+
+    __slots__ = ("begun", "large", "record", "slot")
+
+    def __init__(self, slot: Slot, large: Permit | None, record: RequestRecord | None = None) -> None:
+        self.slot = slot
+        self.large = large
+        self.record = record
+        self.begun = False
 
     def release(self) -> None:
         self.slot.release()
@@ -87,23 +97,28 @@ class ClientRequests:
         asked, rejected = _COUNTED[command.type]
         counters = self._services.counters
         _count(counters, asked)
+        is_list = command.type == CommandType.GET_TOPICS_OF_NAMESPACE
+        record = self._record(command) if is_list else None
         try:
             check_properties(command)
         except RequestFailed as failure:
             counters.request_refused("properties")
             self._client.output.send(_refusal(command, failure.code, failure.message))
+            if is_list:
+                counters.list_ended("failed")
+            if record is not None:
+                record.failed(failure)
             return False
         slot = self._services.lookups.try_begin()
         if slot is None:
             _count(counters, rejected)
-            counters.request_refused("too_many")
-            full = self._services.lookups.full()
-            self._services.refusals.note_over_limit(full, self._client.name, _subject(command))
-            self._client.output.send(_refusal(command, full.code, full.message))
+            self._reject(command)
+            if record is not None:
+                record.rejected()
             return False
         self.outstanding += 1
-        held = _Held(slot, large)
-        if command.type == CommandType.GET_TOPICS_OF_NAMESPACE:
+        held = _Held(slot, large, record)
+        if is_list:
             self._list(command.getTopicsOfNamespace, raw, held)
         else:
             # What is held is released by the task's end, not by its body: a task cancelled before its first step has
@@ -111,12 +126,30 @@ class ClientRequests:
             self._scope.start(self._work(command, slot), partial(self._ended, held))
         return True
 
+    def _record(self, command: pb.BaseCommand) -> RequestRecord | None:
+        recorder = self._services.recorder
+        if recorder is None:
+            return None
+        record = recorder.request(self._client)
+        record.asks(command.getTopicsOfNamespace)
+        return record
+
+    def _reject(self, command: pb.BaseCommand) -> None:
+        services = self._services
+        services.counters.request_refused("too_many")
+        full = services.lookups.full()
+        services.refusals.note_over_limit(full, self._client.name, _subject(command))
+        self._client.output.send(_refusal(command, full.code, full.message))
+
     def close(self) -> None:
         """Give back what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
         waiting, self._waiting_lists = self._waiting_lists, None
         for entry in waiting or ():
-            self._services.counters.list_ended("cancelled")
             entry.held.release()
+            self._services.counters.list_ended("cancelled")
+            if entry.held.record is not None:
+                # Up to a thousand of them: what they asked for is looked at in turns.
+                self._services.turns.later_and_quick(partial(_record_waited, entry.held.record, entry.command))
 
     def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
         services, client = self._services, self._client
@@ -137,15 +170,29 @@ class ClientRequests:
             return
         if self._waiting_lists is None:
             self._waiting_lists = deque()
+        if held.record is not None:
+            # Its decoded form would be kept for as long as it waits.
+            held.record.asks(None)
         self._waiting_lists.append(_WaitingList(raw, now, held))
 
     def _start_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
-        services = self._services
         self._lists_under_way += 1
-        work = services.topic_lists.serve(self._client, services.brokers.home(request.namespace), request, arrived)
-        self._scope.start(work, partial(self._list_ended, held))
+        if held.record is not None:
+            held.record.asks(request)
+        self._scope.start(self._serve_list(request, arrived, held), partial(self._list_ended, held))
+
+    async def _serve_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
+        held.begun = True
+        services = self._services
+        broker = services.brokers.home(request.namespace)
+        await services.topic_lists.serve(self._client, broker, request, arrived, held.record)
 
     def _list_ended(self, held: _Held) -> None:
+        if not held.begun:
+            # Its client left in the turn in which it came.
+            self._services.counters.list_ended("cancelled")
+            if held.record is not None:
+                held.record.cancelled()
         self._lists_under_way -= 1
         if self._waiting_lists:
             self._services.turns.later(self._start_waiting_list)
@@ -176,6 +223,11 @@ _COUNTED: Final[dict[int, tuple[str | None, str | None]]] = {
 }
 
 REQUESTS: Final = frozenset(_COUNTED)
+
+
+def _record_waited(record: RequestRecord, raw: bytes) -> None:
+    record.asks(commands.decode_command(raw).getTopicsOfNamespace)
+    record.cancelled()
 
 
 def _count(counters: Counters, name: str | None) -> None:

@@ -1,6 +1,7 @@
 """What keys mean together: contradictions are faults, what cannot have an effect is a warning."""
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from proxy import java_keys
 from proxy.config_keys import ConfigKeys
@@ -8,6 +9,10 @@ from proxy.config_sources import Loader
 
 if TYPE_CHECKING:
     from proxy.config import Config
+
+_TOPIC: Final = re.compile(r"persistent://[^/\s]+/[^/\s]+/\S+")
+_SERVICE_URL: Final = re.compile(r"pulsar(\+ssl)?://[^/\s]+")
+_WEB_URL: Final = re.compile(r"https?://[^/\s]+")
 
 
 def cross_check(loader: Loader, config: "Config") -> None:
@@ -28,6 +33,8 @@ def cross_check(loader: Loader, config: "Config") -> None:
     _check_authorization(loader, config)
     _check_broker_tls(loader, config)
     _check_broker_client(loader, config)
+    _check_event_files(loader, config)
+    _check_event_topic(loader, config)
 
 
 def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
@@ -152,3 +159,33 @@ def _check_times(loader: Loader, config: "Config") -> None:
     if silence and config.keep_alive_interval_seconds * 1000 >= silence:
         text = f"{silence} is not above keepAliveIntervalSeconds: idle connections end before their PING"
         loader.doubt(ConfigKeys.broker_proxy_read_timeout_ms, text)
+
+
+def _check_event_files(loader: Loader, config: "Config") -> None:
+    total, largest = config.event_log_files_max_total_mb, config.event_log_file_max_size_mb
+    if total and total < largest:
+        expected = f"0, or at least {ConfigKeys.event_log_file_max_size_mb.name} ({largest})"
+        loader.fault(ConfigKeys.event_log_files_max_total_mb, str(total), expected)
+
+
+def _check_event_topic(loader: Loader, config: "Config") -> None:
+    topic, url = ConfigKeys.event_log_topic, ConfigKeys.event_log_topic_service_url
+    web_url = ConfigKeys.event_log_topic_web_service_url
+    if not config.event_log_topic:
+        for key in (url, web_url):
+            if getattr(config, key.attribute):
+                loader.doubt(key, f"has no effect without {topic.name}")
+        return
+    if not _TOPIC.fullmatch(config.event_log_topic):
+        loader.fault(topic, repr(config.event_log_topic), "persistent://tenant/namespace/topic")
+    if config.event_log_topic_service_url and not _SERVICE_URL.match(config.event_log_topic_service_url):
+        expected = "pulsar://host:port or pulsar+ssl://host:port"
+        loader.fault(url, repr(config.event_log_topic_service_url), expected)
+    if config.event_log_topic_web_service_url and not _WEB_URL.match(config.event_log_topic_web_service_url):
+        expected = "http://host:port or https://host:port"
+        loader.fault(web_url, repr(config.event_log_topic_web_service_url), expected)
+    if config.event_log_topic_service_url and config.broker_client_authentication_plugin:
+        loader.doubt(url, "brokers there are shown no credentials: this proxy's own are for its own brokers")
+    for chosen in (ConfigKeys.broker_client_tls_protocols, ConfigKeys.broker_client_tls_ciphers):
+        if config.tls_enabled_with_broker and getattr(config, chosen.attribute):
+            loader.doubt(chosen, f"not for {topic.name}: pulsar-client makes its own choice")

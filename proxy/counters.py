@@ -7,6 +7,7 @@ counts go through a method. This module knows no metrics library.
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from time import monotonic
+from typing import NamedTuple
 
 from proxy.quantiles import SlidingQuantiles
 
@@ -128,6 +129,27 @@ class TlsCounters:
         self.handshakes[peer, result] = self.handshakes.get((peer, result), 0) + 1
 
 
+class SinkNumbers(NamedTuple):
+    """What became of the events of one sink, read when somebody scrapes."""
+
+    written: int
+    dropped: int
+    bytes_written: int
+    errors: int
+    buffer_bytes: int
+
+
+class EventLogCounters:
+    """The event log: sinks and files count for themselves, and are asked; `topic_keeps` None is not known."""
+
+    __slots__ = ("files", "sinks", "topic_keeps")
+
+    def __init__(self) -> None:
+        self.sinks: Callable[[], Mapping[str, SinkNumbers]] = dict
+        self.files: Callable[[], Mapping[str, int]] = dict
+        self.topic_keeps: bool | None = None
+
+
 class Counters:
     """What the proxy has done since it started; change the attributes directly.
 
@@ -155,6 +177,7 @@ class Counters:
         "config_applied_at",
         "config_reloads",
         "disconnects",
+        "event_log",
         "evicted_bytes",
         "failed_requests",
         "get_schema_requests",
@@ -227,6 +250,7 @@ class Counters:
         self.budget_bytes = 0
         self.watch = WatchCounters()
         self.web = WebCounters()
+        self.event_log = EventLogCounters()
         self.authentication = AuthenticationCounters()
         self.tls = TlsCounters()
         self.client_send_buffer_bytes = 0

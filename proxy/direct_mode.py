@@ -27,6 +27,7 @@ from proxy.errors import (
     RequestFailed,
     TargetRefused,
 )
+from proxy.events.recorder import Asker
 from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions
 from proxy.logged_relay import LoggedRelay, LoggedWatchedRelay
@@ -140,7 +141,12 @@ class DirectMode:
         self._read_timeout_seconds = read_timeout_seconds
 
     def join(
-        self, on_end: Callable[[Relay, DisconnectCause], None], *, key: Hashable = None, client: str = "?"
+        self,
+        on_end: Callable[[Relay, DisconnectCause], None],
+        *,
+        key: Hashable = None,
+        client: str = "?",
+        asker: Asker | None = None,
     ) -> Relay:
         """Make the relay that will own both sockets; memory for its watch frames is asked for in the name of `key`."""
         common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
@@ -153,6 +159,8 @@ class DirectMode:
         else:
             relay = WatchedRelay(*common, watch=watch, key=key) if watch.enabled else Relay(*common)
         relay.client_name = client
+        if asker is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
+            relay.named(asker)
         return relay
 
     async def _dial(self, url: str, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:

@@ -14,6 +14,7 @@ from typing import Final
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
+from proxy.events.story import GroupStory
 from proxy.pump import STEP_BYTES, Body, Pump
 from proxy.requester import Requester
 
@@ -52,11 +53,13 @@ class EncodedList:
         self._permit.release()
 
 
-async def encode(answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump) -> EncodedList:
+async def encode(
+    answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump, story: GroupStory | None = None
+) -> EncodedList:
     """Make the body for that many clients; it owns `permit` from then on."""
     body: Body
     if clients == 1:
-        body = LeavingBody(answer, partial(_shrink, permit))
+        body = LeavingBody(answer, partial(_shrink, permit, story))
     elif answer.size < PAGED_FROM_BYTES:
         body = SlabBody(answer)
     else:
@@ -174,11 +177,13 @@ class PagedBody:
             os.close(fd)
 
 
-def _shrink(direct: Permit, left: int) -> None:
+def _shrink(direct: Permit, story: GroupStory | None, left: int) -> None:
     # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
     direct.requested -= left
     if direct.requested < direct.size:
         direct.try_update(direct.requested)
+        if story is not None:
+            story.direct_resized(direct.size)
 
 
 _EMPTY: Final = memoryview(b"")

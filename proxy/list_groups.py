@@ -17,6 +17,7 @@ from limiter.claim import Claim
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.errors import OverLimit, RequestFailed
+from proxy.events.story import GroupStory
 from proxy.refusals import Stage
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
@@ -53,10 +54,15 @@ class GroupKey(tuple[Hashable, ...]):
     @classmethod
     def of(cls, broker: BrokerAddress, principal: Hashable, request: pb.CommandGetTopicsOfNamespace) -> "GroupKey":
         """Make the key of a request. Brokers answer by principal, so principals never share."""
-        question = pb.CommandGetTopicsOfNamespace()
-        question.CopyFrom(request)
-        question.request_id = 0
-        return cls((broker, principal, question.SerializeToString(deterministic=True)))
+        return cls((broker, principal, question_of(request)))
+
+
+def question_of(request: pb.CommandGetTopicsOfNamespace) -> bytes:
+    """Give all that a request asks for, without its id."""
+    question = pb.CommandGetTopicsOfNamespace()
+    question.CopyFrom(request)
+    question.request_id = 0
+    return question.SerializeToString(deterministic=True)
 
 
 class Member:
@@ -129,6 +135,7 @@ class ListGroup:
         "principal",
         "request",
         "stage",
+        "story",
         "waits_for_memory",
     )
 
@@ -150,6 +157,7 @@ class ListGroup:
         self.begun = asyncio.Event()
         self.answer: SharedAnswer | None = None
         self.stage = Stage.BROKER
+        self.story: GroupStory | None = None
         self.waits_for_memory: Callable[[], bool] = _never
         self.claims: list[_Charge] = []
         self.cancel: Callable[[], object] = _nothing
@@ -190,6 +198,12 @@ class ListGroup:
                 charge.payer, key = self._payer_for(charge.memory, charge.n)
                 charge.claim.recharge(key)
 
+    def stands_at(self, stage: Stage, part: int) -> None:
+        """Note what the group waits for, and what its time counts as if it is recorded."""
+        self.stage = stage
+        if self.story is not None:
+            self.story.enter(part)
+
     def stopped_at(self) -> Stage:
         """Tell what the group waits for: an answer that waits to be read waits for heap memory."""
         return Stage.HEAP if self.stage is Stage.BROKER and self.waits_for_memory() else self.stage
@@ -211,6 +225,8 @@ class ListGroup:
             self.cancel()
         else:
             self.answer.close()
+            if self.story is not None:
+                self.story.direct_over()
             on_end()
 
 

@@ -20,6 +20,7 @@ from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
 from proxy.counters import Counters
 from proxy.errors import FAIL_OVER
+from proxy.events.story import Part
 from proxy.list_groups import ListGroup
 from proxy.refusals import Stage
 from proxy.target import BrokerAddress
@@ -173,6 +174,11 @@ class ListQuestions:
         """Tell whether anybody waits for heap memory that others hold, in the line of a broker or in the heap's own."""
         return self._limiter.heap.short or any(lanes.estimates.short for lanes in self._lanes.values())
 
+    @property
+    def heap_queue_size(self) -> int:
+        """Count those who wait for heap memory, in the line of a broker or in the heap's own."""
+        return self._limiter.heap.queue_size + sum(lanes.estimates.queue_size for lanes in self._lanes.values())
+
     def heap_statistics(self) -> LimiterStatistics:
         """Give the heap's books with those added who wait for it in the line of their broker."""
         heap = self._limiter.heap.statistics()
@@ -191,16 +197,18 @@ class ListQuestions:
         `on_asked` is called just before the question is written, `on_begun` when its answer begins or cannot come any
         more. Raises RequestFailed, ConnectionClosed, BrokerUnavailable, TargetRefused or PermitAcquireError.
         """
-        group.stage = Stage.BROKER_CONNECTION
+        group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
         key = group.request.namespace
         broker = await self._brokers.usable(group.broker, key)
         try:
             return await self._ask_once(broker, group, heap, on_asked, on_begun)
         except FAIL_OVER:
-            group.stage = Stage.BROKER_CONNECTION
+            group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
             broker = await self._brokers.pick(key, avoid=broker)
             self._counters.lists_asked_again += 1
             heap.try_update(first_estimate)
+            if group.story is not None:
+                group.story.heap_resized(heap.size)
             return await self._ask_once(broker, group, heap, on_asked, on_begun)
 
     async def _ask_once(
@@ -211,11 +219,11 @@ class ListQuestions:
         on_asked: Callable[[], None],
         on_begun: Callable[[], None],
     ) -> TopicListAnswer:
-        group.stage = Stage.BROKER_BUSY
+        group.stands_at(Stage.BROKER_BUSY, Part.BROKER)
         questions = self.lanes(broker).questions
         slot = await questions.acquire(1, claim=group.claim(questions, 1))
         begun = partial(_all, slot.release, on_begun)
-        question = TopicListQuestion(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap)
+        question = TopicListQuestion(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap, group.story)
         try:
             group.stage = Stage.BROKER_CONNECTION
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
@@ -226,7 +234,9 @@ class ListQuestions:
         except BaseException:
             slot.release()
             raise
-        group.stage = Stage.BROKER
+        group.stands_at(Stage.BROKER, Part.UPSTREAM)
+        if group.story is not None:
+            group.story.broker = str(broker)
         group.waits_for_memory = lambda: question.waits_for_memory
         longest_wait = self._limiter.heap.timeout_seconds
         try:

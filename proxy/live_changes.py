@@ -10,6 +10,7 @@ from proxy.web.settings import web_limits
 def apply_limiter(proxy: Proxy, config: Config) -> None:
     """Change limits, queues and timeouts of both memories; what is held stays held."""
     proxy.memory.apply(config)
+    _tell_recorder(proxy)
 
 
 def apply_writes(proxy: Proxy, config: Config) -> None:
@@ -26,6 +27,7 @@ def apply_topic_lists(proxy: Proxy, config: Config) -> None:
     """Change times and sizes of topic lists."""
     proxy.memory.sizes.initial_bytes = limits.first_estimate(config)
     proxy.services.requests.topic_lists.apply(limits.list_limits(config))
+    _tell_recorder(proxy)
 
 
 def apply_requests(proxy: Proxy, config: Config) -> None:
@@ -72,3 +74,8 @@ def apply_log_level(proxy: Proxy, config: Config) -> None:
 def apply_relay_log(proxy: Proxy, config: Config) -> None:
     """Show more or less of relays that begin from now on."""
     proxy.relay_log.set_level(int(config.proxy_log_level))
+
+
+def _tell_recorder(proxy: Proxy) -> None:
+    if proxy.recorder is not None:
+        proxy.recorder.limits_changed()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from limiter.observer import LimiterStatistics
-from proxy.counters import Counters, LimiterMetrics
+from proxy.counters import Counters, LimiterMetrics, SinkNumbers
 from proxy.process_memory import (
     SYSTEM_PATHS,
     MemoryPaths,
@@ -123,6 +123,14 @@ def _per_limiter(
         f"pulsar_proxy_lists_{name}", kind, text,
         lambda s: {("heap",): read(s.heap.statistics()), ("direct",): read(s.direct.statistics())},
         labels=("limiter",), unit=unit,
+    )  # fmt: skip
+
+
+def _per_sink(name: str, kind: Kind, text: str, read: Callable[[SinkNumbers], int], unit: str = "") -> Instrument:
+    return Instrument(
+        f"pulsar_proxy_event_log_{name}", kind, text,
+        lambda s: {(sink,): read(numbers) for sink, numbers in s.counters.event_log.sinks().items()},
+        labels=("sink",), unit=unit,
     )  # fmt: skip
 
 
@@ -297,6 +305,19 @@ INSTRUMENTS: tuple[Instrument, ...] = (
                "Seconds until this proxy's certificates expire, below 0 behind it.",
                lambda s: {(name,): seconds for name, seconds in s.counters.tls.expiries().items()},
                labels=("cert",), unit="seconds"),
+    _per_sink("written", "counter", "Events that a sink has written: files, topic.", lambda n: n.written),
+    _per_sink("dropped", "counter", "Events that a sink has lost; the next one that it wrote says how many.",
+              lambda n: n.dropped),
+    _per_sink("bytes", "counter", "Bytes of these events, as the sink has stored or sent them.",
+              lambda n: n.bytes_written, "bytes"),
+    _per_sink("errors", "counter", "Attempts to write events that failed; most are repeated.", lambda n: n.errors),
+    _per_sink("buffer_bytes", "gauge", "Memory of events that a sink has not taken yet.",
+              lambda n: n.buffer_bytes, "bytes"),
+    _labelled("event_log_files", "result", "Event files: finished, finished for a proxy that had died, deleted.",
+              lambda c: c.event_log.files()),
+    Instrument("pulsar_proxy_event_log_topic_keeps", "gauge",
+               "1: the topic keeps events that nobody has read; 0: it loses them; absent: not known.",
+               lambda s: {} if s.counters.event_log.topic_keeps is None else {(): s.counters.event_log.topic_keeps}),
     Instrument("pulsar_proxy_memory_budget_bytes", "gauge",
                "Worst case of all memory that has a limit (docs/memory.md).",
                lambda s: {(): s.counters.budget_bytes}, unit="bytes"),

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import Protocol
 
+from proxy.errors import DisconnectCause
 from proxy.output import Output
 
 
@@ -12,6 +13,8 @@ class Requester(Protocol):
     output: Output
     principal: Hashable
     name: str
+    client_version: str | None
+    cause: DisconnectCause | None
 
     @property
     def max_frame_bytes(self) -> int:

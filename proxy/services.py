@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
 from proxy import limits
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientServices
 from proxy.direct_mode import DirectMode
+from proxy.events.identities import Identities, key_of
+from proxy.events.recorder import Recorder
 from proxy.lookups import LookupService
 from proxy.schemas import SchemaService
 from proxy.send_buffers import SendBuffers
@@ -35,6 +38,21 @@ def client_services(proxy: "Proxy") -> ClientServices:
         charging=proxy.memory.charging,
         send_buffers=SendBuffers(proxy.counters),
         authentication=proxy.identities.clients,
+    )
+
+
+def recorder(proxy: "Proxy", sink: EventSink | None) -> Recorder | None:
+    """Make the recorder of topic lists; none without a `sink` for its events."""
+    if sink is None:
+        return None
+    config, memory = proxy.config, proxy.memory
+    return Recorder(
+        sink,
+        Identities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
+        memory.limiter,
+        proxy.questions,
+        memory.charging,
+        lambda error: proxy.counters.internal_error(error, "event log"),
     )
 
 
@@ -67,6 +85,7 @@ def _request_services(proxy: "Proxy") -> RequestServices:
         turns=proxy.sockets.turns,
         schemas=_schemas(proxy),
         refusals=proxy.refusals,
+        recorder=proxy.recorder,
     )
 
 

@@ -5,9 +5,11 @@ broker is asked. Used by `check-config`; certificates are `proxy.tls.files.check
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import find_secrets
@@ -16,6 +18,7 @@ from proxy.auth.settings import AuthenticationSettings, authentication_settings
 from proxy.config import Config
 from proxy.counters import AuthenticationCounters
 from proxy.errors import CredentialsUnavailable
+from proxy.events.requirements import MISSING_CLIENT, client_missing
 from proxy.log import open_log
 
 
@@ -43,6 +46,20 @@ def _faults(config: Config) -> Iterator[SettingFault]:
         yield from _of_providers(authentication_settings(config))
     if (missing := missing_secret(config)) is not None:
         yield missing
+    yield from _of_events(config)
+
+
+def _of_events(config: Config) -> Iterator[SettingFault]:
+    """Say what the event log cannot work with; `serve` starts with a directory that cannot be written, and tries on."""
+    if config.event_log_topic and client_missing():
+        yield SettingFault(Config.event_log_topic.name, MISSING_CLIENT)
+    directory = config.event_log_directory
+    if not directory:
+        return
+    there = next(path for path in (Path(directory), *Path(directory).parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        problem = f"got {directory!r}, expected a directory that this user may write to"
+        yield SettingFault(Config.event_log_directory.name, problem)
 
 
 def missing_secret(config: Config) -> SettingFault | None:

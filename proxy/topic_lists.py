@@ -22,6 +22,8 @@ from protocol.topic_list import TopicListAnswer, heap_size
 from proxy.charging import Charging
 from proxy.counters import Counters
 from proxy.errors import OverLimit, ProxyError, RequestFailed, request_failure
+from proxy.events.recorder import RequestRecord
+from proxy.events.story import Part
 from proxy.list_bodies import encode
 from proxy.list_groups import (
     GroupFailure,
@@ -91,34 +93,51 @@ class TopicListService:
     # --- a member's side --------------------------------------------------------------------------
 
     async def serve(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, arrived: float
+        self,
+        client: Requester,
+        broker: BrokerAddress,
+        request: pb.CommandGetTopicsOfNamespace,
+        arrived: float,
+        record: RequestRecord | None = None,
     ) -> None:
         """Answer one request that came at `arrived` (loop time) with exactly one frame, or find the client gone."""
         try:
             check_get_topics(request)
-            failure = await self._serve(client, broker, request, arrived)
+            failure = await self._serve(client, broker, request, arrived, record)
             if failure is None:
                 self._counters.list_ended("answered")
+                if record is not None:
+                    record.answered()
             else:
-                self._fail(client, request, failure)
+                self._fail(client, request, failure, record)
         except asyncio.CancelledError:
-            self._counters.list_ended("cancelled")
+            self._cancelled(record)
             raise
         except Exception as error:
             if client.gone:
-                self._counters.list_ended("cancelled")
+                self._cancelled(record)
                 return
-            self._fail(client, request, error)
+            self._fail(client, request, error, record)
+
+    def _cancelled(self, record: RequestRecord | None) -> None:
+        self._counters.list_ended("cancelled")
+        if record is not None:
+            record.cancelled()
 
     async def _serve(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, arrived: float
+        self,
+        client: Requester,
+        broker: BrokerAddress,
+        request: pb.CommandGetTopicsOfNamespace,
+        arrived: float,
+        record: RequestRecord | None,
     ) -> Exception | None:
         """Write the answer; returns what its group failed with, which is shared and so must not be raised."""
         deadline = arrived + self._questions.limits.request_timeout_seconds
         if deadline <= self._loop.time() + TIMER_SECONDS:
             # It waited too long for its turn: the broker must not be asked for a client that gave up.
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
-        group, member = self._join(client, broker, request)
+        group, member = self._join(client, broker, request, record)
         try:
             async with asyncio.timeout_at(deadline) as clock:
                 answer = await member.outcome
@@ -130,6 +149,8 @@ class TopicListService:
                     clock.reschedule(None)
                     await answer.write_to(client, request.request_id)
                     self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
+                    if record is not None:
+                        record.sent(request.request_id, answer.size)
                     return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
@@ -139,16 +160,29 @@ class TopicListService:
             del clock
 
     def _join(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace
+        self,
+        client: Requester,
+        broker: BrokerAddress,
+        request: pb.CommandGetTopicsOfNamespace,
+        record: RequestRecord | None,
     ) -> tuple[ListGroup, Member]:
         group, member, new = self._groups.join(client, broker, request, share=self._questions.limits.coalescing)
+        if record is not None:
+            record.joined(group)
         if new:
-            group.cancel = self._scope.start(self._work(group))
+            story = group.story
+            group.cancel = self._scope.start(self._work(group), None if story is None else story.work_over)
         else:
             self._counters.lists_joined += 1
         return group, member
 
-    def _fail(self, client: Requester, request: pb.CommandGetTopicsOfNamespace, error: Exception) -> None:
+    def _fail(
+        self,
+        client: Requester,
+        request: pb.CommandGetTopicsOfNamespace,
+        error: Exception,
+        record: RequestRecord | None,
+    ) -> None:
         failed = error if isinstance(error, GroupFailure) else GroupFailure(error, Stage.BROKER)
         error, stage = failed.error, failed.stage
         failure, outcome = request_failure(error), "failed"
@@ -163,6 +197,8 @@ class TopicListService:
             self._counters.internal_error(error, "topic list")
         self._counters.list_ended(outcome)
         client.output.send(commands.error(request.request_id, failure.code, failure.message))
+        if record is not None:
+            record.failed(error)
 
     # --- a group's side ---------------------------------------------------------------------------
 
@@ -190,15 +226,22 @@ class TopicListService:
             await self._turns.passed()
         estimate = self._sizes.estimate(group.request)
         line = self._questions.lanes(group.broker).estimates
-        group.stage = Stage.HEAP
+        group.stands_at(Stage.HEAP, Part.HEAP)
+        story = group.story
+        if story is not None:
+            story.heap_estimate_bytes = estimate
         with await line.acquire(estimate, claim=group.claim(line, estimate)) as gate:
             memory = self._limiter.heap
             with await memory.acquire(estimate, claim=group.claim(memory, estimate)) as heap:
                 began = self._loop.time()
+                if story is not None:
+                    story.heap_held(heap.size)
                 try:
                     await self._answer(group, heap, gate)
                 finally:
                     self._charge(group, began, heap.requested)
+                    if story is not None:
+                        story.heap_over()
 
     async def _answer(self, group: ListGroup, heap: Permit, gate: Permit) -> None:
         def begun() -> None:
@@ -207,28 +250,40 @@ class TopicListService:
 
         asked = partial(self._groups.asked, group)
         answer = await self._questions.ask(group, heap, asked, begun, self._sizes.initial_bytes)
+        group.stands_at(Stage.CLIENT_BUSY, Part.READER)
         self._note(group, answer)
         takers = self._takers(group, answer)
         if not takers:
             return
-        group.stage = Stage.CLIENT_BUSY
         await await_a_reader(takers)
-        group.stage = Stage.DIRECT
-        size = answer.encoded_size(group.payer.request_id)
-        memory = self._limiter.direct
-        direct = await memory.acquire(size, claim=group.claim(memory, size))
-        group.on_end = partial(self._charge, group, self._loop.time(), size)
+        direct = await self._direct(group, answer)
         try:
-            group.answer = await encode(answer, len(takers), direct, self._pump)
+            group.answer = await encode(answer, len(takers), direct, self._pump, group.story)
         except BaseException:
             direct.release()
+            if group.story is not None:
+                group.story.direct_over()
             raise
         heap.release()
-        group.stage = Stage.CLIENT_BUSY
+        if group.story is not None:
+            group.story.heap_over()
         if len(group.members) == 1:
             group.payer.settle(group.answer)
         else:
             self._settle_all(group, group.answer)
+
+    async def _direct(self, group: ListGroup, answer: TopicListAnswer) -> Permit:
+        """Wait for direct memory for the encoded list; the group's cost counts from there until its end."""
+        size, memory, story = answer.encoded_size(group.payer.request_id), self._limiter.direct, group.story
+        group.stands_at(Stage.DIRECT, Part.DIRECT)
+        if story is not None:
+            story.direct_bytes = size
+        direct = await memory.acquire(size, claim=group.claim(memory, size))
+        group.on_end = partial(self._charge, group, self._loop.time(), size)
+        group.stage = Stage.CLIENT_BUSY
+        if story is not None:
+            story.direct_held(direct.size)
+        return direct
 
     def _charge(self, group: ListGroup, began: float, held_bytes: int) -> None:
         """Count memory that was held since `began` for the namespace, and for who asked first."""
@@ -236,8 +291,11 @@ class TopicListService:
         self._usage.charge(group.request.namespace, group.principal, byte_seconds=byte_seconds, sent_bytes=0)
 
     def _note(self, group: ListGroup, answer: TopicListAnswer) -> None:
-        self._counters.list_name_bytes += answer.scanner.name_bytes
-        if answer.scanner.changed:
+        found = answer.scanner
+        self._counters.list_name_bytes += found.name_bytes
+        if group.story is not None:
+            group.story.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
+        if found.changed:
             self._sizes.learn(group.request, heap_size(answer.size))
 
     def _takers(self, group: ListGroup, answer: TopicListAnswer) -> list[Member]:

@@ -8,12 +8,24 @@ nobody knows where in a frame it stands. A pause under way keeps its length.
 from limiter.semaphore import AsyncSemaphore
 from protocol.walker import Sighting
 from proxy.counters import Counters, WatchOvershoot
+from proxy.events.recorder import Recorder
 
 
 class WatchLimits:
-    """The direct limiter, and how long a relay waits for it; `window_bytes` is the most that one relay asks for."""
+    """The direct limiter, and how long a relay waits for it; `window_bytes` is the most that one relay asks for.
 
-    __slots__ = ("counters", "direct", "enabled", "longest_hold_seconds", "max_pause_seconds", "window_bytes")
+    `recorder` makes events of the frames, if there is an event log.
+    """
+
+    __slots__ = (
+        "counters",
+        "direct",
+        "enabled",
+        "longest_hold_seconds",
+        "max_pause_seconds",
+        "recorder",
+        "window_bytes",
+    )
 
     def __init__(
         self,
@@ -31,6 +43,7 @@ class WatchLimits:
         self.enabled = enabled
         self.max_pause_seconds = max_pause_seconds
         self.longest_hold_seconds = longest_hold_seconds
+        self.recorder: Recorder | None = None
 
     def count(self, sighting: Sighting) -> None:
         """Count what one read has shown."""

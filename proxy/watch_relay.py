@@ -13,6 +13,8 @@ from limiter.permit import Permit
 from protocol.walker import FrameWalker, Sighting
 from proxy.counters import Counters, WatchOvershoot
 from proxy.errors import DisconnectCause
+from proxy.events.direct_records import DirectRecord
+from proxy.events.recorder import Asker
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay, RelayEnd
 from proxy.tasks import TaskScope
@@ -24,15 +26,19 @@ class WatchedEnd(RelayEnd):
     """The broker's side of a relayed pair.
 
     `_permit` covers watch frames that are passing, of which `_open` bytes have not been read yet. `_rest` is what
-    waits in front of the next ones, `_sighted`.
+    waits in front of the next ones, `_sighted`. `_arriving` and `_passing` are the records of the two, if they are
+    recorded.
     """
 
     __slots__ = (
+        "_arriving",
         "_fin_waits",
         "_key",
         "_limits",
         "_next_pause",
         "_open",
+        "_passing",
+        "_passing_frames",
         "_permit",
         "_rest",
         "_scope",
@@ -40,6 +46,7 @@ class WatchedEnd(RelayEnd):
         "_timer",
         "_waiting",
         "_walker",
+        "asker",
     )
 
     def __init__(
@@ -65,6 +72,11 @@ class WatchedEnd(RelayEnd):
         self._timer: asyncio.TimerHandle | None = None
         # Made when it is first needed: most relays never wait.
         self._scope: TaskScope | None = None
+        # Who is named in the events of this relay; None: there are none.
+        self.asker: Asker | None = None
+        self._arriving: DirectRecord | None = None
+        self._passing: DirectRecord | None = None
+        self._passing_frames = ("", 0)
 
     # --- what arrives -----------------------------------------------------------------------------
 
@@ -121,7 +133,10 @@ class WatchedEnd(RelayEnd):
         if self._rest and self.peer.open:
             self._limits.overshot(WatchOvershoot.BROKER_GONE)
             self._write_rest()
+            self._end_passing("ok")
+            self._record_passing(None)
         self._rest.clear()
+        self._record_cut()
         self._release()
         super().lost(cause)
 
@@ -151,6 +166,8 @@ class WatchedEnd(RelayEnd):
         if start < len(data):
             self._rest.append(data[start:])
             self._sighted = sighting
+            if self.asker is not None and self._limits.recorder is not None:
+                self._arriving = DirectRecord(self._limits.recorder, self.asker)
             if not peer.write_pending:
                 self._ask()
         return bool(self._rest) or peer.write_pending
@@ -178,11 +195,14 @@ class WatchedEnd(RelayEnd):
         assert self._sighted is not None
         self._release()
         if not limits.enabled:
+            self._arriving = None
             self._let_pass(None)
         elif limits.direct.closed:
             self._overshoot(WatchOvershoot.CLOSED)
         else:
             size = min(self._sighted.frame_bytes, limits.window_bytes)
+            if self._arriving is not None:
+                self._arriving.asks(size)
             permit = limits.direct.try_acquire(size, key=self._key)
             if permit is not None:
                 self._let_pass(permit)
@@ -232,6 +252,7 @@ class WatchedEnd(RelayEnd):
         self._permit = permit
         self._open = self._sighted.open_bytes
         self._write_rest()
+        self._record_passing(permit)
         self._settle_permit()
         if self._permit is not None:
             self._timer = self.loop.call_later(self._limits.longest_hold_seconds, self._held_too_long)
@@ -265,9 +286,45 @@ class WatchedEnd(RelayEnd):
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.release()
+        if self._passing is not None:
+            self._end_passing("ok")
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    # --- the event log ----------------------------------------------------------------------------
+
+    def _record_passing(self, permit: Permit | None) -> None:
+        """Note that the rest has been written, under `permit`; without one that is all there is to record."""
+        record, self._arriving = self._arriving, None
+        if record is None:
+            return
+        self._passing_frames = self._frames()
+        self._passing = record
+        if permit is None:
+            self._end_passing("ok")
+        else:
+            record.granted(permit.size)
+
+    def _record_cut(self) -> None:
+        """Record the end of frames that one side will never see: the client is gone, or the broker in mid-frame."""
+        gone = self.peer.cause
+        if self._passing is not None and (self._open or self.peer.write_pending):
+            self._end_passing("ok" if gone is None and not self._open else "cancelled" if gone else "upstream_error")
+        record, self._arriving = self._arriving, None
+        if record is not None:
+            kind, _ = self._frames()
+            record.ended(kind, "cancelled", None, gone)
+
+    def _end_passing(self, outcome: str) -> None:
+        record, self._passing = self._passing, None
+        if record is not None:
+            kind, frame_bytes = self._passing_frames
+            record.ended(kind, outcome, frame_bytes if outcome == "ok" else None, self.peer.cause)
+
+    def _frames(self) -> tuple[str, int]:
+        assert self._sighted is not None
+        return "watch_init" if self._sighted.successes else "watch_update", self._sighted.frame_bytes
 
 
 class WatchedRelay(Relay):
@@ -290,6 +347,11 @@ class WatchedRelay(Relay):
         self._watch = watch
         self._key = key
         super().__init__(loop, shared, hangup, counters, read_timeout_seconds, on_end)
+
+    def named(self, asker: Asker) -> None:
+        """Have its watch frames recorded, as those of `asker`."""
+        assert isinstance(self.broker, WatchedEnd)
+        self.broker.asker = asker
 
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher

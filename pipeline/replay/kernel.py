@@ -35,6 +35,7 @@ FOREVER: Final = (1 << 63) - 1
 ALL_DONE, MORE_SLOTS = 0, 1
 FIRST_SLOTS: Final = 1024
 OUTCOMES: Final = len(Outcome)
+ANSWERED: Final = L.number(Outcome.OK)
 OF_TOTAL: Final = WAITS.index("total")
 
 
@@ -57,19 +58,19 @@ def replay(trace: Trace | Prepared, limits: Limits, load: int = 1) -> Result:
     )
 
 
-def replay_many(trace: Trace | Prepared, limits: Sequence[Limits], load: int = 1) -> list[Aggregates]:
-    """Replay a trace under each of many limits and count; raises ValueError for what is no trace."""
+def replay_many(trace: Trace | Prepared, limits: Sequence[Limits], load: int = 1, warm_up: int = 0) -> list[Aggregates]:
+    """Replay a trace under each of many limits and count all but its first `warm_up` requests; raises ValueError."""
     prepared = Prepared.of(trace)
-    return list(_each(prepared, limits, load))
+    return list(_each(prepared, limits, load, warm_up))
 
 
-def _each(prepared: Prepared, many: Sequence[Limits], load: int) -> Iterator[Aggregates]:
+def _each(prepared: Prepared, many: Sequence[Limits], load: int, warm_up: int) -> Iterator[Aggregates]:
     for limits in many:
         if not COMPILES:
-            yield _count(prepared.trace, reference.replay(prepared.trace, limits, load), load)
+            yield _count(prepared.trace, reference.replay(prepared.trace, limits, load, warm_up), load, warm_up)
             continue
         out = _Out(0)
-        m = _run(prepared, limits, load, out)
+        m = _run(prepared, limits, load, out, warm_up)
         yield Aggregates(
             outcomes=out.counts,
             waits=out.lengths,
@@ -80,12 +81,14 @@ def _each(prepared: Prepared, many: Sequence[Limits], load: int) -> Iterator[Agg
         )
 
 
-def _count(trace: Trace, result: Result, load: int) -> Aggregates:
-    total = result.end_us - trace.arrival_us // load
-    waits = (result.heap_wait_us, result.heap_update_wait_us, result.direct_wait_us, total)
+def _count(trace: Trace, result: Result, load: int, warm_up: int) -> Aggregates:
+    life = result.end_us - trace.arrival_us // load
+    total = np.maximum(0, life - trace.upstream_us - trace.hold_us - trace.write_us)
+    answered = result.outcome[warm_up:] == Outcome.OK
+    waits = (result.heap_wait_us, result.heap_update_wait_us, result.direct_wait_us)
     return Aggregates(
-        outcomes=np.bincount(result.outcome, minlength=OUTCOMES).astype(np.int64),
-        waits=np.stack([count_waits(lengths) for lengths in waits]),
+        outcomes=np.bincount(result.outcome[warm_up:], minlength=OUTCOMES).astype(np.int64),
+        waits=np.stack([*(count_waits(each[warm_up:]) for each in waits), count_waits(total[warm_up:][answered])]),
         peak_heap_bytes=result.peak_heap_bytes,
         peak_direct_bytes=result.peak_direct_bytes,
         questions=result.questions,
@@ -109,9 +112,10 @@ class _Out:
         self.lengths = np.zeros((len(WAITS), BUCKETS), np.int64)
 
 
-def _run(prepared: Prepared, limits: Limits, load: int, out: _Out) -> Ints:
+def _run(prepared: Prepared, limits: Limits, load: int, out: _Out, warm_up: int = 0) -> Ints:
     """Run to the end, with as much memory as it turns out to need; gives the books."""
     m = prepared.books(limits, load, FIRST_SLOTS)
+    m[L.COUNTED_FROM] = warm_up
     c = np.zeros(4 * FIRST_SLOTS, np.int64)
     while _until_short(m, c, prepared.needs, out.outcomes, out.waits, out.counts, out.lengths) == MORE_SLOTS:
         slots = int(m[L.END] - m[L.SLOTS_BEGIN]) // L.SLOT_WORDS
@@ -195,11 +199,12 @@ def _tell_ends(m: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints
             for wait in range(3):
                 waits[wait, index] = m[r + L.HEAP_WAIT + wait]
             waits[3, index] = ended
-        else:
+        elif index >= m[L.COUNTED_FROM]:
             counts[outcome] += 1
             for wait in range(3):
                 lengths[wait, _bucket(m[r + L.HEAP_WAIT + wait])] += 1
-            lengths[OF_TOTAL, _bucket(ended - m[r + L.ARRIVAL])] += 1
+            if outcome == ANSWERED:
+                lengths[OF_TOTAL, _bucket(ended - m[r + L.ARRIVAL] - m[r + L.WORK_TIME])] += 1
         if m[r + L.PENDING] == 0:
             give_up_part(m, r)
 

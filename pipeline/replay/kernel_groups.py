@@ -171,7 +171,8 @@ def _has_heap(m: Ints, g: int) -> int:
 @inlined
 def _ask(m: Ints, c: Ints, g: int) -> int:
     """Write the question; nobody joins any more."""
-    m[L.QUESTIONS_ASKED] += 1
+    if m[g - L.REQUEST_WORDS + L.INDEX] >= m[L.COUNTED_FROM]:
+        m[L.QUESTIONS_ASKED] += 1
     question = m[g + L.G_QUESTION]
     if question != 0 and m[question + L.JOINABLE] == g:
         m[question + L.JOINABLE] = 0

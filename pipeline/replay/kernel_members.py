@@ -171,6 +171,7 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
     m[r + L.ARRIVAL] = m[L.NOW]
     m[r + L.DEADLINE] = m[L.NOW] + m[L.REQUEST_TIMEOUT]
     m[r + L.WRITE_TIME] = need[n + L.N_WRITE]
+    m[r + L.WORK_TIME] = need[n + L.N_UPSTREAM] + need[n + L.N_HOLD] + need[n + L.N_WRITE]
     m[r + L.GROUP] = m[r + L.HAS_PROMISE] = m[r + L.PENDING] = 0
     g = r + L.REQUEST_WORDS
     broker = need[n + L.N_BROKER] * L.SEMAPHORE_WORDS

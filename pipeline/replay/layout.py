@@ -60,6 +60,7 @@ KEYS_OF_DIRECT: Final = next(_of_header)
 RINGS_BEGIN: Final = next(_of_header)
 SLOTS_BEGIN: Final = next(_of_header)
 SOURCES: Final = next(_of_header)
+COUNTED_FROM: Final = next(_of_header)  # the index of the first request that is no warm-up
 HEAP: Final = number(64)  # the two semaphores that are always there
 SEMAPHORE_WORDS: Final = number(24)
 DIRECT: Final = HEAP + SEMAPHORE_WORDS
@@ -142,6 +143,7 @@ DIRECT_WAIT: Final = next(_of_request)
 ENDED_AT: Final = next(_of_request)
 TELL_NEXT: Final = next(_of_request)
 PARTS: Final = next(_of_request)  # of the slot that are in use: the request, the group
+WORK_TIME: Final = next(_of_request)  # what of its life is no wait: broker, reading, writing
 REQUEST_WORDS: Final = number(28)
 
 _of_group = _count(3)

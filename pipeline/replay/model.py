@@ -163,10 +163,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """What became of all requests of a scenario, each counted once however it ended.
+    """What became of all requests of a scenario that are no warm-up, each counted once however it ended.
 
     `outcomes` has a count for each `Outcome`; `waits` a row for each of `WAITS` with a count for each bucket of
-    `pipeline.replay.buckets`.
+    `pipeline.replay.buckets`. The total wait is that of answered requests only: their life without what the broker,
+    reading and writing took.
     """
 
     outcomes: Int64s

@@ -1,1 +1,13 @@
-"""The report: one page that needs no network."""
+"""The report: one HTML page that needs no network, no server and, for its numbers, no scripts.
+
+    gather, spread   the tables of the pipeline, aggregated in Spark to a few thousand rows
+    facts            what was gathered: small data frames and figures
+    charts, colours  data frames in, Vega-Lite specifications out
+    past, future     sections: what happened; what other limits would have done, and what to set
+    words            the summary in sentences
+    page             the sections as HTML
+    units            numbers and foreign texts as people read them
+
+Rule: whatever comes from events is foreign text; it reaches the page only through the template's escaping or as JSON
+in which no `<` is left.
+"""

@@ -64,6 +64,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--late-seconds", type=float, default=3.0, metavar="S", help="how late those begin (default: %(default)s)"
     )
     parser.add_argument(
+        "--event-log", metavar="DIR", help="have the proxy log its events there (eventLogDirectory), for the pipeline"
+    )
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override one key of the proxy; may be repeated"
+    )
+    parser.add_argument(
+        "--accept-refusals", action="store_true",
+        help="refusals do not break the promise: for limits that are meant to be too small",
+    )  # fmt: skip
+    parser.add_argument(
         "--broker-only", action="store_true", help="no storm: run broker and proxy for trying by hand, until Ctrl-C"
     )
 
@@ -113,8 +123,9 @@ async def _until_interrupted(options: argparse.Namespace, topics: GeneratedTopic
             if options.broker_only:
                 return await _serve_by_hand(processes, topics)
             outcome = await _storm(options, topics, processes)
-        print(f"\n{render(outcome)}")
-    return BROKEN if broken_promises(outcome) else 0
+        accepts = options.accept_refusals
+        print(f"\n{render(outcome, accept_refusals=accepts)}")
+    return BROKEN if broken_promises(outcome, accept_refusals=accepts) else 0
 
 
 @asynccontextmanager
@@ -125,7 +136,8 @@ async def _processes(options: argparse.Namespace, topics: GeneratedTopics, direc
         broker_url = (await broker.said("listening"))["listening"]
         config = directory / "proxy.conf"
         config.write_text(_proxy_conf(options, broker_url))
-        with Child("proxy", ["serve", "--config", str(config)], directory) as proxy:
+        overrides = [word for setting in options.set for word in ("--set", setting)]
+        with Child("proxy", ["serve", "--config", str(config), *overrides], directory) as proxy:
             web_port = (await proxy.said("web_port"))["web_port"]
             port = (await proxy.said("port"))["port"]
             yield Processes(broker, proxy, broker_url, port, web_port)
@@ -145,6 +157,8 @@ def _proxy_conf(options: argparse.Namespace, broker_url: str) -> str:
         "shutdownPreDrainMillis": 0,
         "shutdownDrainMillis": 2000,
     }
+    if options.event_log is not None:
+        keys["eventLogDirectory"] = Path(options.event_log).resolve()
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 

@@ -17,7 +17,7 @@ class EventKeys:
     event_log_topic = Key(
         "eventLogTopic", "", text(), section=EVENTS,
         doc="Pulsar topic for events, as `persistent://tenant/namespace/topic`; needs the extra `events`. Its "
-        "namespace must keep messages (`pulsar-proxy-pipeline init-topic`), or they are deleted unread. Empty: no topic.",
+        "namespace must keep messages (`pulsar-proxy-pipeline init-topic`), or they are lost unread. Empty: no topic.",
     )  # fmt: skip
     event_log_topic_service_url = Key(
         "eventLogTopicServiceURL", "", text(), section=EVENTS,

@@ -17,6 +17,7 @@ from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.charging import Charging, KeyNames
 from proxy.config import Config
 from proxy.counters import Counters
+from proxy.events.recorder import Recorder
 from proxy.hangup import HangupWatcher
 from proxy.log import Logger
 from proxy.refusals import RefusalLog
@@ -71,6 +72,7 @@ class WebParts:
     tls_server: TlsStreams | None = None
     tls_client: CurrentContext | None = None
     names: KeyNames = field(default_factory=KeyNames)
+    recorder: Recorder | None = None
 
 
 class WebPort:
@@ -142,7 +144,10 @@ class WebPort:
         hosts = hosts_of(targets.urls)
         uploads = Uploads(lambda: parts.writes.limits)
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
-        door = TopicListDoor(parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop)
+        door = TopicListDoor(
+            parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop,
+            parts.recorder,
+        )  # fmt: skip
         self._services = ProxyServices(
             self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
             parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,

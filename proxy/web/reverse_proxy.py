@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, Protocol
 
 import aiohttp
@@ -87,6 +88,12 @@ class _Exchange:
     body: RequestBody | None
     size: int | None
     under_way: ListUnderWay | None = None
+
+    def ended(self, outcome: str, sent_bytes: int = 0) -> None:
+        """Note how a topic list ended, in the words of the event schema; nothing for any other request."""
+        if self.under_way is not None:
+            self.under_way.outcome = outcome
+            self.under_way.sent_bytes = sent_bytes
 
 
 class ReverseProxy:
@@ -288,15 +295,15 @@ class ReverseProxy:
             if exchange.body is None or exchange.body.refusal is None:
                 self._broke_off(answer, error)
             writer.cut()
+            exchange.ended("upstream_error")
         except asyncio.CancelledError:
             # The client is gone, or its time is over: in the middle of a body neither may look like an end.
             writer.cut()
             raise
         except ConnectionError:
-            return
+            exchange.ended("cancelled")
         else:
-            if exchange.under_way is not None:
-                exchange.under_way.sent_bytes = sent
+            exchange.ended("ok" if answer.status < HTTPStatus.BAD_REQUEST else "upstream_error", sent)
 
     def _broke_off(self, answer: aiohttp.ClientResponse, error: BaseException) -> None:
         self._services.counters.disconnected(DisconnectCause.BROKER_CLOSED)

@@ -195,6 +195,7 @@ class ListGroupsMachine(RuleBasedStateMachine):
             assert all(client.output.list_lane.free for client in self.clients)
         finally:
             self.stage.close()
+        self._judge_events()
 
     def _finish(self) -> None:
         """Let every client read and every broker answer, without time passing."""
@@ -228,6 +229,13 @@ class ListGroupsMachine(RuleBasedStateMachine):
         """Pick a question whose answer may come now: one answer at a time on a connection."""
         free = [asked for asked in self.unbegun() if not any(other.begun for other in asked.broker.questions)]
         return free[pick % len(free)] if free else None
+
+    def _judge_events(self) -> None:
+        events = self.stage.events
+        assert not events.unlike(self.stage.counters)
+        for cost, held in self.stage.held_byte_us.items():
+            # Each event is rounded down.
+            assert abs(sum(event[cost] or 0 for event in events.kept) - held) <= len(events.groups), cost
 
     def _judge(self, request: Request, answer: pb.CommandGetTopicsOfNamespaceResponse) -> None:
         namespace, principal, version = answer.topics[0].split()

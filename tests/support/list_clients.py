@@ -38,6 +38,7 @@ class ListClient(Endpoint):
     ) -> None:
         super().__init__(loop, SharedReadBuffer(), hangup)
         self.name = name
+        self.client_version: str | None = None
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
         watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768), open_log())
@@ -56,9 +57,9 @@ class ListClient(Endpoint):
         """Count the tasks that have not ended."""
         return len(self._scope)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> Callable[[], object]:
+    def start(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None) -> Callable[[], object]:
         """Run `work` as long as the client is there."""
-        return self._scope.start(work)
+        return self._scope.start(work, on_end)
 
     def leave(self) -> None:
         """Go at once; nothing more is read."""

@@ -22,6 +22,8 @@ from proxy.broker_pool import BrokerPool, PoolLimits
 from proxy.charging import Charging
 from proxy.counters import Counters, LimiterMetrics
 from proxy.errors import DisconnectCause
+from proxy.events.identities import Identities
+from proxy.events.recorder import Recorder
 from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions, Versions
 from proxy.list_groups import GroupKey, ListGroup
@@ -35,6 +37,7 @@ from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
 from proxy.turns import Turns
 from proxy.usage import UsageBook
+from tests.support.events import CheckedSink
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.memory_transport import MemoryTransport
 from tests.support.one_broker import OneBroker
@@ -211,6 +214,8 @@ class ListStage:
         self.brokers: list[BrokerEnd] = []
         self.clients: list[ListClient] = []
         self.reports: list[BaseException] = []
+        # What all lists held, summed over the time it was held.
+        self.held_byte_us = {"heap_byte_us": 0, "direct_byte_us": 0}
         self.numbers = count(1)
         self.loop.set_exception_handler(lambda _, context: self.reports.append(RuntimeError(str(context))))
         self.run(self._build())
@@ -276,6 +281,16 @@ class ListStage:
             self.usage,
         )
         self.groups = NotedGroups(self.service)
+        self.events = CheckedSink(keep=True)
+        self.recorder = Recorder(
+            self.events,
+            Identities(b"salt"),
+            self.limiter,
+            self.questions,
+            Charging("connection"),
+            self.reports.append,
+            lambda: round(loop.now * 1e9),
+        )
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
         return ["192.0.2.1"]
@@ -293,8 +308,17 @@ class ListStage:
         """Let a request arrive and give its id."""
         request = pb.CommandGetTopicsOfNamespace(request_id=next(self.numbers), namespace=namespace)
 
+        self.counters.get_topics_of_namespace_requests += 1
+        record = self.recorder.request(client)
+        record.asks(request)
+
         async def start() -> None:
-            client.start(self.service.serve(client, BROKER, request, self.loop.time()))
+            client.start(self.service.serve(client, BROKER, request, self.loop.time(), record), ended)
+
+        def ended() -> None:
+            if not record.told:
+                self.counters.list_ended("cancelled")
+                record.cancelled()
 
         self.run(start())
         return request.request_id
@@ -317,6 +341,9 @@ class ListStage:
 
     def advance(self, seconds: float) -> None:
         """Let time pass and what is due happen."""
+        unread = sum(client.output._permit.size for client in self.clients if client.output._permit is not None)
+        self.held_byte_us["heap_byte_us"] += round(self.limiter.heap.held * seconds * 1e6)
+        self.held_byte_us["direct_byte_us"] += round((self.limiter.direct.held - unread) * seconds * 1e6)
         self.loop.now += seconds
         self.step()
 
@@ -356,6 +383,8 @@ class ListStage:
             client.leave()
         await turns(TURNS)
         await self.service.close()
+        await turns(TURNS)
+        assert not self.events.faults, self.events.faults[:3]
         await self.pool.close()
         await turns()
         self.limiter.close()

@@ -21,6 +21,7 @@ from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics, TopicStore
 from proxy.log import open_log
 from tests.support.async_client import AsyncClient, eventually
+from tests.support.events import CheckedSink
 
 MIB: Final = 1024 * 1024
 _PROXY_SOURCES: Final = os.path.dirname(app.__file__) + os.sep
@@ -63,6 +64,7 @@ class Stage:
 
     proxy: Proxy
     broker: EmbeddedBroker
+    events: CheckedSink
     clients: list[AsyncClient] = field(default_factory=list)
     expected_internal_errors: dict[str, int] = field(default_factory=dict)
 
@@ -155,7 +157,16 @@ class Stage:
             client.close()
         self.clients.clear()
         await self.until(self.settled, "nothing left of any client")
+        if self.proxy.event_log.sink is None:
+            await self._events_are_all_there()
         assert self.proxy.counters.internal_errors == self.expected_internal_errors
+
+    async def _events_are_all_there(self) -> None:
+        counters = self.proxy.counters
+        try:
+            await eventually(lambda: not self.events.unlike(counters), "events of all that was counted")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.events.unlike(counters)}") from None
 
 
 @asynccontextmanager
@@ -166,19 +177,27 @@ async def staged(
     role_finder: Any = None,
     # An ssl.SSLContext; its type would be asked of every key that a dictionary brings.
     broker_tls: Any = None,
+    # A CheckedSink that keeps what it gets.
+    events: Any = None,
     **keys: object,
 ) -> AsyncIterator[Stage]:
-    """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both."""
+    """Run an embedded broker and a proxy in front of it (or of `broker_port`), and check the end of both.
+
+    Every proxy here has an event log, whose events are judged as they come and compared with its counters at the end.
+    """
     before = _open_files()
+    sink = CheckedSink() if events is None else events
+    # Otherwise the events go where the keys say.
+    given = None if keys.keys() & {"eventLogDirectory", "eventLogTopic"} else sink
     async with AsyncExitStack() as stack:
         topics = GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store
         broker = EmbeddedBroker(topics, tls=broker_tls)
         await stack.enter_async_context(broker)
         port = broker.port if broker_port is None else broker_port
         with_tls = {"brokerServiceURLTLS": f"pulsar+ssl://127.0.0.1:{port}"} if "tlsEnabledWithBroker" in keys else {}
-        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **{**with_tls, **keys}), _log(), role_finder)
+        proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **{**with_tls, **keys}), _log(), role_finder, given)
         await proxy.start()
-        stage = Stage(proxy, broker)
+        stage = Stage(proxy, broker, sink)
         try:
             yield stage
             await stage.settle()

@@ -9,6 +9,7 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.errors import DisconnectCause
 from proxy.list_groups import GroupKey, ListGroup, ListGroups, Member, await_a_reader, too_large_for
 from proxy.output import ListLane, Output
 from proxy.requester import Requester
@@ -33,6 +34,8 @@ class Asker:
     principal: Hashable = None
     max_frame_bytes: int = 1 << 30
     gone: bool = False
+    client_version: str | None = None
+    cause: DisconnectCause | None = None
     output: Output = field(default_factory=nowhere)
 
     @property

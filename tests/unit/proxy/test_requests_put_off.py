@@ -21,6 +21,7 @@ from proxy.client_requests import RequestServices
 from proxy.client_services import ClientLimits, ClientServices
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
+from proxy.events.recorder import RequestRecord
 from proxy.hangup import HangupWatcher
 from proxy.log import open_log
 from proxy.lookups import LookupService
@@ -54,7 +55,12 @@ class Lists:
         self.served: list[int] = []
 
     async def serve(
-        self, client: ClientConnection, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, arrived: float
+        self,
+        client: ClientConnection,
+        broker: BrokerAddress,
+        request: pb.CommandGetTopicsOfNamespace,
+        arrived: float,
+        record: RequestRecord | None,
     ) -> None:
         self.served.append(request.request_id)
         client.output.send(commands.error(request.request_id, ServerError.UnknownError, "no list"))

@@ -1,0 +1,19 @@
+"""What an engine is: something that makes the tables of one part, again and again, in a process of its own."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+__all__ = ["THREADS", "Engine"]
+
+THREADS: Final = 2
+
+
+class Engine(Protocol):
+    """One engine, ready to run; made with where the events are and where its tables go."""
+
+    def run(self) -> None:
+        """Make all tables of the part, in place of what was there."""
+
+    def close(self) -> None:
+        """End the engine."""

@@ -1,0 +1,1 @@
+"""The part `usage`: four tables from the table `events`, by three engines."""

@@ -1,0 +1,296 @@
+"""Whether a topic keeps its events, asked of Pulsar's admin API, and having it do so.
+
+A topic keeps messages that nobody has read if its retention is not zero, and it stays itself if the policy for inactive
+topics does not delete it: without both, events are gone about a minute after the last producer has left. A policy of
+the topic goes before its namespace's, and that before the broker's configuration.
+
+Rule: every request ends within its timeout; what was set is read back. Nothing of credentials is in any error text.
+"""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+__all__ = ["AdminError", "Keeping", "TopicAdmin", "TopicName", "topic_name"]
+
+TIMEOUT_SECONDS: Final = 10.0
+MOST_REDIRECTS: Final = 5
+LARGEST_ANSWER_BYTES: Final = 1024 * 1024
+FOR_EVER: Final = -1
+
+Level = Literal["namespace", "topic"]
+Headers = Callable[[], Mapping[str, str]]
+
+
+class AdminError(Exception):
+    """The admin API refused (`status`), or could not be asked (`status` 0)."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TopicName(NamedTuple):
+    """The parts of a persistent topic's name."""
+
+    tenant: str
+    namespace: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"persistent://{self.tenant}/{self.namespace}/{self.topic}"
+
+
+def topic_name(text: str) -> TopicName:
+    """Read `persistent://tenant/namespace/topic`; raises ValueError."""
+    scheme, separator, rest = text.partition("://")
+    parts = rest.split("/", 2)
+    if scheme != "persistent" or not separator or len(parts) != 3 or not all(parts):
+        raise ValueError(f"got {text!r}, expected persistent://tenant/namespace/topic")
+    return TopicName(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What a topic does with messages; None is not known, and what a broker does by default is lose them."""
+
+    retention_minutes: int | None = None
+    retention_mb: int | None = None
+    deletes_inactive: bool | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Tell whether unread messages stay, and the topic does without producers."""
+        return bool(self.retention_minutes) and bool(self.retention_mb) and self.deletes_inactive is False
+
+    def problems(self) -> tuple[str, ...]:
+        """Say what is wrong, and what it should be."""
+        found = []
+        if not self.retention_minutes or not self.retention_mb:
+            found.append(f"retention is {_shown(self.retention_minutes, 'min')} and {_shown(self.retention_mb, 'MB')}, "
+                         "expected both other than 0 (-1: for ever)")  # fmt: skip
+        if self.deletes_inactive is not False:
+            now = "true" if self.deletes_inactive else "not set (true by default)"
+            found.append(f"deleteWhileInactive is {now}, expected false")
+        return tuple(found)
+
+
+def _shown(value: int | None, unit: str) -> str:
+    return "not set" if value is None else f"{value} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAdmin:
+    """The admin API at `urls`, asked one after the other until one answers; `headers` brings credentials each time.
+
+    Without `tls` an https URL is checked against the system's authorities.
+    """
+
+    urls: Sequence[str]
+    headers: Headers = dict
+    tls: ssl.SSLContext | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+    # --- asking -------------------------------------------------------------------------------------
+
+    def keeping(self, topic: TopicName) -> Keeping:
+        """Ask what is in force for a topic that exists; raises AdminError."""
+        return _keeping(self._policy(topic, "retention"), self._policy(topic, "inactiveTopicPolicies"))
+
+    def partitions(self, topic: TopicName) -> int | None:
+        """Give the number of partitions, 0 for a topic that has none, None if it does not exist; raises AdminError."""
+        try:
+            found = self._call("GET", f"{_path(topic)}/partitions")
+        except AdminError as error:
+            if error.status != 404:
+                raise
+            found = None  # no topic, or no namespace: the next question tells
+        if isinstance(found, dict) and found.get("partitions"):
+            return int(found["partitions"])
+        return 0 if str(topic) in self._topics(topic) else None
+
+    def _topics(self, topic: TopicName) -> list[str]:
+        found = self._call("GET", f"/admin/v2/persistent/{_quoted(topic.tenant)}/{_quoted(topic.namespace)}")
+        return found if isinstance(found, list) else []
+
+    def _policy(self, topic: TopicName, name: str) -> Any:
+        """Give the policy in force for a topic; where topics have none of their own the namespace's."""
+        try:
+            return self._call("GET", f"{_path(topic)}/{name}?applied=true")
+        except AdminError as error:
+            # 405: topicLevelPoliciesEnabled=false. 403: policies of topics may be another role's affair.
+            if error.status not in (403, 404, 405, 412):
+                raise
+        return self._call("GET", f"{_namespace_path(topic)}/{name}")
+
+    # --- changing -----------------------------------------------------------------------------------
+
+    def create_namespace(self, topic: TopicName) -> bool:
+        """Create the namespace of a topic, and its tenant in all clusters; False if it was there; raises AdminError."""
+        path = _namespace_path(topic)
+        try:
+            self._call("GET", path)
+            return False
+        except AdminError as error:
+            if error.status != 404:
+                raise
+        try:
+            self._call("PUT", path, {})
+        except AdminError as error:
+            if error.status != 404:
+                raise
+            clusters = self._call("GET", "/admin/v2/clusters")
+            tenant = {"adminRoles": [], "allowedClusters": clusters}
+            self._call("PUT", f"/admin/v2/tenants/{_quoted(topic.tenant)}", tenant)
+            self._call("PUT", path, {})
+        return True
+
+    def grow(self, topic: TopicName, partitions: int) -> None:
+        """Give a partitioned topic more partitions; raises AdminError."""
+        self._call("POST", f"{_path(topic)}/partitions", partitions)
+
+    def create(self, topic: TopicName, partitions: int) -> bool:
+        """Create a topic, 0 partitions for one without; False if it is there already; raises AdminError."""
+        path = _path(topic)
+        try:
+            if partitions:
+                self._call("PUT", f"{path}/partitions", partitions)
+            else:
+                self._call("PUT", path)
+        except AdminError as error:
+            if error.status == 409:
+                return False
+            raise
+        return True
+
+    def keep(
+        self, topic: TopicName, minutes: int = FOR_EVER, megabytes: int = FOR_EVER, level: Level = "namespace"
+    ) -> Keeping:
+        """Have the namespace, or the topic alone, keep messages, and give what is in force then; raises AdminError.
+
+        A policy of the topic that was there goes on before that of the namespace: look at what comes back.
+        """
+        path = _namespace_path(topic) if level == "namespace" else _path(topic)
+        self._call("POST", f"{path}/retention", {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes})
+        inactive = {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 60,
+            "deleteWhileInactive": False,
+        }
+        self._call("POST", f"{path}/inactiveTopicPolicies", inactive)
+        return self.keeping(topic)
+
+    # --- HTTP ---------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, body: object = None) -> Any:
+        problem = AdminError("no admin service is configured")
+        for url in self.urls:
+            try:
+                return self._ask(method, url.rstrip("/") + path, body)
+            except AdminError as error:
+                if error.status and error.status < 500:
+                    raise
+                problem = error
+        raise problem
+
+    def _ask(self, method: str, url: str, body: object) -> Any:
+        for _ in range(MOST_REDIRECTS):
+            answer = self._request(method, url, body)
+            if not isinstance(answer, _Elsewhere):
+                return answer
+            url = _next_url(url, answer.location)
+        raise AdminError(f"{_shown_url(url)}: more than {MOST_REDIRECTS} redirects")
+
+    def _request(self, method: str, url: str, body: object) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json", **self.headers()}
+        request = urllib.request.Request(url, method=method, data=data, headers=headers)
+        try:
+            with _opener(self.tls).open(request, timeout=self.timeout_seconds) as response:
+                return _decoded(response.read(LARGEST_ANSWER_BYTES), url)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code in (301, 302, 307, 308) and error.headers.get("Location"):
+                    return _Elsewhere(error.headers["Location"])
+                reason = _reason(error.read(LARGEST_ANSWER_BYTES))
+            raise AdminError(f"{method} {_shown_url(url)}: {error.code}{reason}", error.code) from None
+        except (OSError, HTTPException, ValueError) as error:
+            problem = getattr(error, "reason", None) or error
+            text = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+            raise AdminError(f"{_shown_url(url)}: {text.lower()}") from None
+
+
+class _Elsewhere(NamedTuple):
+    location: str
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leave redirects to the caller: urllib follows none of a PUT or POST, and brokers send both to the owner."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    # No proxies of the environment: brokers are reached as the rest of the process reaches them.
+    handlers = [urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=tls)]
+    return urllib.request.build_opener(*handlers)
+
+
+def _next_url(url: str, location: str) -> str:
+    """Give where a redirect leads; raises AdminError if credentials would leave TLS there."""
+    found = urljoin(url, location)
+    old, new = urlsplit(url), urlsplit(found)
+    if new.scheme not in ("http", "https") or (old.scheme == "https" and new.scheme != "https"):
+        raise AdminError(f"{_shown_url(url)}: a redirect to {new.scheme}, expected {old.scheme}")
+    return found
+
+
+def _keeping(retention: Any, inactive: Any) -> Keeping:
+    minutes, megabytes, deletes = None, None, None
+    if isinstance(retention, dict):
+        minutes, megabytes = retention.get("retentionTimeInMinutes"), retention.get("retentionSizeInMB")
+    if isinstance(inactive, dict):
+        deletes = inactive.get("deleteWhileInactive")
+    return Keeping(minutes, megabytes, deletes)
+
+
+def _decoded(text: bytes, url: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise AdminError(f"{_shown_url(url)}: got an answer that is no json") from None
+
+
+def _reason(text: bytes) -> str:
+    try:
+        found = json.loads(text)
+        reason = str(found["reason"]) if isinstance(found, dict) else ""
+    except (ValueError, KeyError):
+        reason = ""
+    return f": {reason[:200]}" if reason else ""
+
+
+def _shown_url(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port}{parts.path}"
+
+
+def _path(topic: TopicName) -> str:
+    return f"/admin/v2/persistent/{_quoted(topic.tenant)}/{_quoted(topic.namespace)}/{_quoted(topic.topic)}"
+
+
+def _namespace_path(topic: TopicName) -> str:
+    return f"/admin/v2/namespaces/{_quoted(topic.tenant)}/{_quoted(topic.namespace)}"
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")

@@ -1,0 +1,97 @@
+"""The advice as a fragment of proxy.conf: every key that the replay went by, each with the reason for its value.
+
+Rule: the proxy's own `check-config` accepts it, and a test lets it do so. Pure; the names of the keys are the proxy's.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.choice import Point, Target
+from pipeline.replay.model import MIB, Limits
+
+__all__ = ["Advice", "fragment"]
+
+_KEYS: Final[dict[str, str]] = {
+    "heap_bytes": "maxTopicListInFlightHeapMemSizeMB",
+    "direct_bytes": "maxTopicListInFlightDirectMemSizeMB",
+    "heap_timeout_us": "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis",
+    "direct_timeout_us": "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis",
+    "heap_queue": "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize",
+    "direct_queue": "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize",
+    "request_timeout_us": "topicListRequestTimeoutMillis",
+    "max_outstanding_per_broker": "topicListMaxOutstandingPerBroker",
+    "coalescing": "topicListCoalescingEnabled",
+    "fairness": "topicListFairness",
+    "key_cap_percent": "topicListMaxMemoryPercentPerKey",
+}
+_FACTORS: Final[dict[str, int]] = {
+    "heap_bytes": MIB,
+    "direct_bytes": MIB,
+    "heap_timeout_us": 1000,
+    "direct_timeout_us": 1000,
+    "request_timeout_us": 1000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What was chosen, and what led there: the smallest that held, the headroom, and the point that was set for it."""
+
+    target: Target
+    held: Point
+    final: Point
+    headroom: float
+    recorded: Limits
+    largest: tuple[int, int]
+    calibration_error: float
+    imputed_share: float
+
+
+def fragment(advice: Advice) -> str:
+    """Write the advice as lines of proxy.conf."""
+    lines = [*(f"# {line}" for line in _reasons(advice)), ""]
+    for field, key in _KEYS.items():
+        value, before = (_value(field, limits) for limits in (advice.final.limits, advice.recorded))
+        reason = _reason(field, advice)
+        if reason is None:
+            reason = "as recorded" if value == before else f"recorded: {before}; better in the grid"
+        lines += [f"# {reason}", f"{key}={value}"]
+    return "\n".join(lines) + "\n"
+
+
+def _reasons(advice: Advice) -> list[str]:
+    target, final, held = advice.target, advice.final, advice.held
+    refusals = f"at most {100 * target.max_refused:g} % refused" if target.max_refused else "no refusals"
+    return [
+        f"Target: {refusals}, and 99 % wait at most {target.p99_wait_us / 1000:g} ms,"
+        f" at {target.load} times the recorded load.",
+        f"For {final.proxies} proxies ({final.fleet} for each recorded one), each with these keys.",
+        f"Smallest that held it in the replay: heap {_mib(held.limits.heap_bytes)} MiB, direct"
+        f" {_mib(held.limits.direct_bytes)} MiB; with {100 * advice.headroom:g} % of headroom, replayed again:"
+        f" {final.refused} of {final.requests} refused, 99 % waited at most {final.wait_p99_us / 1000:.0f} ms.",
+        f"Error of the replay of the recorded limits: {advice.calibration_error:.3f};"
+        f" sizes or times imputed: {100 * advice.imputed_share:.1f} % of the requests.",
+    ]
+
+
+def _reason(field: str, advice: Advice) -> str | None:
+    if field not in ("heap_bytes", "direct_bytes"):
+        return None
+    heap = field == "heap_bytes"
+    peak = advice.final.peak_heap_bytes if heap else advice.final.peak_direct_bytes
+    largest = advice.largest[0 if heap else 1]
+    return (
+        f"recorded: {_value(field, advice.recorded)}; peak in the replay {_mib(peak)} MiB,"
+        f" largest single list {_mib(largest)} MiB"
+    )
+
+
+def _value(field: str, limits: Limits) -> str:
+    value = getattr(limits, field)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(-(-value // _FACTORS[field]) if field in _FACTORS else value)
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:.1f}".removesuffix(".0")

@@ -1,0 +1,247 @@
+"""The job `advise`: from the tried points to the smallest limits that hold a target, tried once more with headroom.
+
+Rule: no advice without a calibration below the error threshold, and none that was not replayed itself, as it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Row, SparkSession
+
+from pipeline.advice_text import Advice, fragment
+from pipeline.choice import (
+    Point,
+    Target,
+    best_of_each_fleet,
+    cheapest,
+    holds,
+    refinements,
+    why_nothing,
+    with_headroom,
+)
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.options import CommonSettings
+from pipeline.progress import watched
+from pipeline.replay.buckets import quantile
+from pipeline.replay.calibrate import ALL
+from pipeline.replay.job import Place, Total, replay_grid
+from pipeline.replay.model import Limits
+from pipeline.replay.parts import Survey, survey
+from pipeline.replay.tally import refused
+from pipeline.replay.traces import Prepared, prepared_before
+from pipeline.sinks import read_table
+from pipeline.tables.events import EVENTS
+from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, WHATIF
+from pipeline.whatif import LIMIT_NAMES, TOTAL, Say, limit_values, replay_path, write_rows
+
+__all__ = ["AdviseSettings", "AdviseSummary", "advise"]
+
+MOST_ROUNDS: Final = 6
+REFUSALS: Final = tuple(
+    column.name for column in OUTCOME_COLUMNS if column.name.startswith(("timeout", "queue_full", "oversize"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseSettings:
+    """Where the tables are, what must be held, and with how much to spare; the error is that of `calibrate`."""
+
+    common: CommonSettings
+    target: Target
+    headroom: float = 0.25
+    max_error: float = 0.2
+    conf_file: str | None = None
+
+    @property
+    def conf_path(self) -> Path | None:
+        """Give where the fragment goes: by default beside the tables, if that is a directory here."""
+        if self.conf_file is not None:
+            return Path(self.conf_file)
+        return None if "://" in self.common.out else Path(self.common.out) / "advice.conf"
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseSummary:
+    """What was chosen, its lines of proxy.conf, and the file they are in, if any."""
+
+    advice: Advice
+    conf: str
+    conf_path: Path | None
+
+
+class _Trials:
+    """Points that were tried at the load of the target, by step, and the means to try more."""
+
+    def __init__(self, spark: SparkSession, prepared: Prepared, found: Survey, load: int) -> None:
+        self._spark = spark
+        self._prepared = prepared
+        self._found = found
+        self._load = load
+        self.steps: list[tuple[str, int, Point]] = []
+
+    @property
+    def points(self) -> list[Point]:
+        """Give all that were tried, but the final one."""
+        return [point for step, _, point in self.steps if step != "final"]
+
+    def add(self, step: str, points: Sequence[Point]) -> None:
+        """Remember points of a step."""
+        self.steps += [(step, number, point) for number, point in enumerate(points, self._next(step))]
+
+    def run(self, fleet: int, limits: Sequence[Limits]) -> list[Point]:
+        """Try limits on a fleet."""
+        place = Place(self._load, fleet)
+        totals = replay_grid(self._spark, self._prepared, self._found, [place], limits)
+        proxies = fleet * len(self._prepared.proxies)
+        return [_point(limits[number], fleet, proxies, total) for (_, number), total in totals.items()]
+
+    def _next(self, step: str) -> int:
+        return sum(step == other for other, _, _ in self.steps)
+
+
+def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> AdviseSummary:
+    """Choose limits and write the table `advice`; raises PipelineError if nothing holds or the replay is off."""
+    common, target = settings.common, settings.target
+    error = _trusted(spark, settings)
+    tried = read_table(spark, common, WHATIF).where(f"load = {target.load}").collect()
+    if not tried:
+        raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
+    prepared = prepared_before(spark, read_table(spark, common, EVENTS), replay_path(common))
+    trials = _Trials(spark, prepared, survey(spark, prepared), target.load)
+    trials.add("grid", [_point_of(row) for row in tried])
+    with watched(spark, "refining"):
+        held = _refined(trials, target, prepared.largest)
+    if held is None:
+        _write(spark, common, trials, target)
+        raise PipelineError(_next_steps(trials, target))
+    final = _final(trials, held, settings, prepared.largest)
+    _write(spark, common, trials, target, final)
+    if not holds(final, target):
+        raise PipelineError(
+            f"{_missed(final)}, although less memory held the target: try a larger --headroom or an easier target"
+        )
+    advice = Advice(
+        target,
+        held,
+        final,
+        settings.headroom,
+        prepared.usual_limits,
+        prepared.largest,
+        error,
+        prepared.imputed_share,
+    )
+    conf = fragment(advice)
+    say(conf)
+    if settings.conf_path is not None:
+        _save(settings.conf_path, conf)
+    return AdviseSummary(advice, conf, settings.conf_path)
+
+
+def _trusted(spark: SparkSession, settings: AdviseSettings) -> float:
+    """Give the error of the calibration; raises PipelineError if it is above the threshold."""
+    row = read_table(spark, settings.common, CALIBRATION).where(f"proxy_id = '{ALL}'").first()
+    error = float(row.error) if row is not None else 1.0
+    if error > settings.max_error:
+        raise PipelineError(
+            f"no advice: the replay of the recorded limits has an error of {error:.3f}, expected at most"
+            f" {settings.max_error} (--max-error): see the table calibration",
+            ExitCode.CALIBRATION,
+        )
+    return error
+
+
+def _refined(trials: _Trials, target: Target, least: tuple[int, int]) -> Point | None:
+    """Try sizes between the smallest that hold and the largest that fail, on each fleet, until none is left."""
+    for _ in range(MOST_ROUNDS):
+        new = []
+        for fleet, best in best_of_each_fleet(trials.points, target).items():
+            if limits := refinements(trials.points, best, target, least):
+                new += trials.run(fleet, limits)
+        if not new:
+            break
+        trials.add("refined", new)
+    return cheapest(trials.points, target)
+
+
+def _final(trials: _Trials, held: Point, settings: AdviseSettings, least: tuple[int, int]) -> Point:
+    final = trials.run(held.fleet, [with_headroom(held.limits, settings.headroom, least)])
+    trials.add("final", final)
+    return final[0]
+
+
+def _next_steps(trials: _Trials, target: Target) -> str:
+    free = [
+        point
+        for fleet in sorted({point.fleet for point in trials.points})
+        for point in trials.run(fleet, [replace(trials.points[0].limits, heap_bytes=0, direct_bytes=0)])
+    ]
+    return why_nothing(trials.points, free, target)
+
+
+def _save(path: Path, conf: str) -> None:
+    try:
+        path.write_text(conf, "utf-8")
+    except OSError as error:
+        raise PipelineError(f"--conf-file: cannot write {path}: {error.strerror}", ExitCode.FAILED) from error
+
+
+def _missed(final: Point) -> str:
+    waited = f"99 % waited at most {final.wait_p99_us / 1000:.0f} ms"
+    return f"with headroom {final.refused} of {final.requests} requests are refused and {waited}"
+
+
+def _point(limits: Limits, fleet: int, proxies: int, total: Total) -> Point:
+    counts = total.counts
+    return Point(
+        limits,
+        fleet,
+        proxies,
+        int(counts.outcomes.sum()),
+        refused(counts.outcomes),
+        quantile(counts.waits[TOTAL], 0.99),
+        counts.peak_heap_bytes,
+        counts.peak_direct_bytes,
+    )
+
+
+def _point_of(row: Row) -> Point:
+    found = row.asDict()
+    limits = Limits(**{name: found[column] for column, name in LIMIT_NAMES.items()})
+    turned_away = sum(found[name] for name in REFUSALS)
+    return Point(
+        limits,
+        row.fleet,
+        row.proxies,
+        row.requests,
+        turned_away,
+        row.wait_p99_us,
+        row.peak_heap_bytes,
+        row.peak_direct_bytes,
+    )
+
+
+def _write(
+    spark: SparkSession, common: CommonSettings, trials: _Trials, target: Target, chosen: Point | None = None
+) -> None:
+    best = list(best_of_each_fleet(trials.points, target).values())
+    rows: list[dict[str, Any]] = []
+    for step, number, point in trials.steps:
+        rows.append(
+            {
+                "step": step,
+                "scenario": number,
+                **limit_values(point.limits),
+                "load": target.load,
+                "fleet": point.fleet,
+                "requests": point.requests,
+                "refused": point.refused,
+                "wait_p99_us": point.wait_p99_us,
+                "memory_bytes": point.memory_bytes,
+                "holds": holds(point, target),
+                "best": any(point is each for each in best),
+                "chosen": point is chosen,
+            }
+        )
+    write_rows(spark, common, ADVICE, rows)

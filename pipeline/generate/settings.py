@@ -1,0 +1,72 @@
+"""What can be chosen about synthetic events, and how they are cut into chunks that anybody can make alone."""
+
+from dataclasses import dataclass, field
+
+from pipeline.errors import PipelineError
+from pipeline.replay.model import Limits
+
+__all__ = ["CHUNK_EVENTS", "START_US", "Chunk", "GenerateSettings"]
+
+# Thursday, 2026-01-01 00:00 UTC: the same command gives the same events on any day.
+START_US = 1_767_225_600_000_000
+CHUNK_EVENTS = 250_000
+MOST_EVENTS = 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateSettings:
+    """How many events, of whom, how fast; `rate` is events a second of the whole fleet, shares are of all events."""
+
+    events: int
+    seed: int = 1
+    proxies: int = 4
+    clients: int = 20_000
+    tenants: int = 40
+    namespaces: int = 600
+    rate: float = 500.0
+    zipf: float = 1.1
+    storm_share: float = 0.3
+    watch_share: float = 0.02
+    start_us: int = START_US
+    simulate: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        """Raise PipelineError for numbers that make no trace."""
+        for name in ("events", "proxies", "clients", "tenants", "namespaces"):
+            if getattr(self, name) < 1:
+                raise PipelineError(f"--{name}: got {getattr(self, name)}, expected at least 1")
+        if self.events > MOST_EVENTS:
+            raise PipelineError(f"--events: got {self.events}, expected at most {MOST_EVENTS}")
+        if self.seed < 0:
+            raise PipelineError(f"--seed: got {self.seed}, expected 0 or more")
+        if self.rate <= 0:
+            raise PipelineError(f"--rate: got {self.rate}, expected more than 0 events a second")
+        if not (self.storm_share >= 0 and self.watch_share >= 0 and self.storm_share + self.watch_share <= 1):
+            raise PipelineError("--storm-share and --watch-share: expected at least 0 each and at most 1 together")
+        if self.clients < self.proxies:
+            raise PipelineError(f"--clients: got {self.clients}, expected at least one for each of {self.proxies}")
+
+    def chunks(self) -> list["Chunk"]:
+        """Cut the whole into chunks: one for each slice of time and each proxy."""
+        a_slice = CHUNK_EVENTS * self.proxies
+        found = []
+        for number, first in enumerate(range(0, self.events, a_slice)):
+            here = min(a_slice, self.events - first)
+            begin_us = self.start_us + int(first / self.rate * 1e6)
+            span_us = max(int(here / self.rate * 1e6), 1)
+            for proxy in range(self.proxies):
+                events = here // self.proxies + (proxy < here % self.proxies)
+                found.append(Chunk(number, proxy, events, begin_us, span_us))
+        return [chunk for chunk in found if chunk.events]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One proxy's events of one slice of time."""
+
+    slice: int
+    proxy: int
+    events: int
+    begin_us: int
+    span_us: int

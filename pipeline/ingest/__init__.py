@@ -1,0 +1,1 @@
+"""Ingest: from files or a topic to the tables `events` and `quarantine`, as a batch or as a stream."""

@@ -1,0 +1,215 @@
+"""From records to the tables `events` and `quarantine`: each event once, everything counted, nothing silently lost.
+
+Rule: what was read is what was kept, what was quarantined and what was a duplicate; if these do not add up, nothing is
+written. Events are staged before they are looked at: duplicates are rare, and to look for them among three columns of
+staged rows costs less than to shuffle all of them.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial, reduce
+from operator import or_
+from typing import Any, Final, Protocol
+
+from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import functions as F
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.sinks import Batch, OpenStore, Staged, Store
+from pipeline.tables import Table
+from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
+from pipeline.transforms.events import events_of, quarantined_of
+
+__all__ = ["Books", "Input", "Rules", "write"]
+
+# With more hours than this to look at, only their days are named: a condition for each would not help any more.
+MOST_HOURS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What became of the records of some input; `lost` are events that the proxies themselves had to drop."""
+
+    read: int = 0
+    kept: int = 0
+    duplicates: int = 0
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    lost: int = 0
+    newest_us: int | None = None
+
+    def __add__(self, other: "Books") -> "Books":
+        """Give the books of both inputs."""
+        reasons = {**self.quarantined, **other.quarantined}
+        newest = [each for each in (self.newest_us, other.newest_us) if each is not None]
+        return Books(
+            self.read + other.read,
+            self.kept + other.kept,
+            self.duplicates + other.duplicates,
+            {reason: self.quarantined.get(reason, 0) + other.quarantined.get(reason, 0) for reason in reasons},
+            self.lost + other.lost,
+            max(newest, default=None),
+        )
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        reasons = "".join(f", {count} {reason}" for reason, count in self.quarantined.items())
+        lost = f"; {self.lost} lost by proxies" if self.lost else ""
+        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}"
+
+
+class Input(Protocol):
+    """Something that gives the same records each time it is asked."""
+
+    def records(self, late_before_us: int | None) -> DataFrame:
+        """Give the records; raises PipelineError."""
+
+    def after(self, error: Exception) -> "Input":
+        """Give the input with which to try again after Spark failed to read it, or raise the error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How records are taken: when this ingest began, what is late, whether input without an event is an error."""
+
+    ingested_at: datetime
+    late_before_us: int | None = None
+    require_events: bool = False
+
+
+def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> Books | None:
+    """Write the records of an input, None if this batch was written before; raises PipelineError."""
+    if batch is not None:
+        with store.exclusive() as opened:
+            if opened.is_applied(batch):
+                return None
+    try:
+        return _write(store, given, rules, batch)
+    except PipelineError:
+        raise
+    except Exception as error:
+        return _write(store, given.after(error), rules, batch)
+
+
+def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Books:
+    with ExitStack() as stack:
+        stage = partial(_stage, store, stack)
+        records = given.records(rules.late_before_us)
+        seen = Observation()
+        events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
+        read, quarantined = _seen(seen.get)
+        if rules.require_events and read == sum(quarantined.values()):
+            found = _listed(quarantined) or "blank"
+            raise PipelineError(f"--source: got {read} lines and no event among them ({found}), expected event files")
+        bad = stage(QUARANTINE, quarantined_of(records, rules.ingested_at)) if quarantined else None
+        all_of_them = _extent(events.frame)
+        _require_balance(read, all_of_them.rows, bad, quarantined)
+        with store.exclusive() as opened:
+            fresh, extent = _without_duplicates(opened, stage, events, all_of_them)
+            set_aside = None if bad is None else _not_quarantined_before(opened, stage, bad)
+            rows = {EVENTS.name: fresh, QUARANTINE.name: set_aside}
+            opened.add({name: staged for name, staged in rows.items() if staged is not None}, batch)
+        duplicates = read - sum(quarantined.values()) - extent.rows
+        return Books(read, extent.rows, duplicates, quarantined, extent.lost, extent.newest_us or None)
+
+
+def _stage(store: Store, stack: ExitStack, table: Table, frame: DataFrame) -> Staged:
+    staged = store.stage(table, frame)
+    stack.callback(staged.discard)
+    return staged
+
+
+def _counts() -> list[Column]:
+    each = [F.sum(F.when(F.col("reason") == reason, 1).otherwise(0)).alias(reason) for reason in REASONS]
+    return [F.count(F.lit(1)).alias("read"), *each]
+
+
+def _seen(found: dict[str, Any]) -> tuple[int, dict[str, int]]:
+    return found.get("read") or 0, {reason: found[reason] for reason in REASONS if found.get(reason)}
+
+
+def _listed(quarantined: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in quarantined.items())
+
+
+def _require_balance(read: int, kept: int, bad: Staged | None, quarantined: Mapping[str, int]) -> None:
+    """Check that both passes over the input saw the same records."""
+    set_aside = 0 if bad is None else bad.frame.agg(F.sum("copies")).collect()[0][0] or 0
+    if (kept, set_aside) != (read - sum(quarantined.values()), sum(quarantined.values())):
+        raise PipelineError(
+            f"got {read} records, of which {kept} were kept and {set_aside} quarantined: the input changed while it was"
+            " read; run again",
+            ExitCode.FAILED,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What some rows of `events` span."""
+
+    rows: int
+    lost: int
+    hours: tuple[tuple[Any, int], ...] = ()
+    oldest_us: int = 0
+    newest_us: int = 0
+
+
+def _extent(events: DataFrame) -> _Extent:
+    found = (
+        events.groupBy("date", "hour")
+        .agg(F.count("*"), F.sum("dropped_before"), F.min("ts_us"), F.max("ts_us"))
+        .collect()
+    )
+    if not found:
+        return _Extent(0, 0)
+    days, hours, rows, lost, oldest, newest = zip(*found, strict=True)
+    return _Extent(sum(rows), sum(lost), tuple(zip(days, hours, strict=True)), min(oldest), max(newest))
+
+
+def _without_duplicates(
+    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], events: Staged, extent: _Extent
+) -> tuple[Staged | None, _Extent]:
+    """Give the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
+    keys = events.frame.select(*EVENT_KEY).distinct()
+    known = _known_keys(opened, extent)
+    different = keys.count()
+    new = different if known is None else _without(keys, known).count()
+    if new == 0:
+        return None, _Extent(0, 0)
+    if new == extent.rows:
+        return events, extent
+    once = events.frame if different == extent.rows else _each_once(events.frame)
+    fresh = stage(EVENTS, once if known is None else _without(once, known).select(*events.frame.columns))
+    return fresh, _extent(fresh.frame)
+
+
+def _each_once(events: DataFrame) -> DataFrame:
+    # Of equal keys any may stay; to number them costs less than dropDuplicates, which aggregates sixty columns.
+    number = F.row_number().over(Window.partitionBy(*EVENT_KEY).orderBy("ts_us"))
+    return events.withColumn("number", number).where("number = 1").drop("number")
+
+
+def _without(rows: DataFrame, known: DataFrame) -> DataFrame:
+    return rows.join(known, list(EVENT_KEY), "left_anti")
+
+
+def _known_keys(opened: OpenStore, extent: _Extent) -> DataFrame | None:
+    """Give the keys in the table among which a duplicate could be: equal events have equal times."""
+    table = opened.read(EVENTS)
+    if table is None or not extent.hours:
+        return None
+    if len(extent.hours) <= MOST_HOURS:
+        where = reduce(or_, ((F.col("date") == day) & (F.col("hour") == hour) for day, hour in extent.hours))
+    else:
+        where = F.col("date").between(min(extent.hours)[0], max(extent.hours)[0])
+    return table.where(where & F.col("ts_us").between(extent.oldest_us, extent.newest_us)).select(*EVENT_KEY)
+
+
+def _not_quarantined_before(opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], bad: Staged) -> Staged:
+    table = opened.read(QUARANTINE)
+    if table is None:
+        return bad
+    known = table.select(*QUARANTINE_KEY)
+    new = bad.frame.join(known, list(QUARANTINE_KEY), "left_anti")
+    return stage(QUARANTINE, new.select(*bad.frame.columns))

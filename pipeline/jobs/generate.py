@@ -1,0 +1,91 @@
+"""The job `generate`: synthetic events, as the table `events` or as the files that a proxy writes."""
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.generate.output import events_frame, write_files, write_parquet
+from pipeline.generate.settings import GenerateSettings
+from pipeline.options import CommonSettings, add_common, common_settings
+from pipeline.replay.model import Limits
+from pipeline.session import open_session
+from pipeline.sinks import write_table
+from pipeline.tables.events import EVENTS
+
+__all__ = ["add_arguments", "run"]
+
+_NUMBERS = {
+    "seed": "the same seed and options give the same events",
+    "proxies": "of the fleet",
+    "clients": "connections of the fleet, spread over the proxies",
+    "tenants": "by Zipf's law, as namespaces",
+    "namespaces": "by Zipf's law",
+    "rate": "events a second of the fleet, on average",
+    "zipf": "exponent of that law: 0 makes all equal",
+    "storm-share": "part of the events that comes in reconnect storms",
+    "watch-share": "part that is watch frames",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the job."""
+    add_common(parser)
+    parser.add_argument("--events", type=_whole, required=True, metavar="N", help="how many, such as 1e6")
+    usual = {field.name: field.default for field in fields(GenerateSettings)}
+    for name, text in _NUMBERS.items():
+        default = usual[name.replace("-", "_")]
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, metavar="N", help=f"{text} (default: %(default)s)"
+        )
+    parser.add_argument(
+        "--as", choices=("table", "files"), default="table", dest="kind",
+        help="the table `events`, or compressed JSON lines for `ingest` (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--distributed", action="store_true", help="make the table in Spark's workers: for 1e8 and more"
+    )
+    parser.add_argument(
+        "--simulate", action="store_true", help="have the limiter's rules say who waits; requests share no answers then"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the events; raises PipelineError."""
+    common = common_settings(options)
+    names = [name.replace("-", "_") for name in _NUMBERS]
+    settings = GenerateSettings(
+        options.events,
+        simulate=options.simulate,
+        limits=Limits(coalescing=not options.simulate),
+        **{name: getattr(options, name) for name in names},
+    )
+    if options.distributed:
+        _in_spark(common, settings, options.kind)
+        return ExitCode.OK
+    if common.format != "parquet":
+        raise PipelineError(f"--format: got {common.format}, expected parquet, or --distributed")
+    if "://" in common.out:
+        raise PipelineError(f"--out: got {common.out}, expected a local directory, or --distributed")
+    write = write_files if options.kind == "files" else write_parquet
+    written = write(settings, Path(common.out), lambda n: print(f"generate: {n:,} of {settings.events:,}", flush=True))
+    print(f"generate: {written:,} events in {common.out}")
+    return ExitCode.OK
+
+
+def _in_spark(common: CommonSettings, settings: GenerateSettings, kind: str) -> None:
+    if kind != "table":
+        raise PipelineError(f"--distributed: got --as {kind}, expected --as table")
+    spark = open_session("generate", common)
+    try:
+        write_table(spark, common, EVENTS, events_frame(spark, settings))
+    finally:
+        spark.stop()
+    print(f"generate: {settings.events:,} events in {common.out}")
+
+
+def _whole(word: str) -> int:
+    number = float(word)
+    if number != int(number):
+        raise ValueError(f"got {word}, expected a whole number")
+    return int(number)

@@ -1,0 +1,28 @@
+"""The job `ingest`: event files or a topic, checked, into the tables `events` and `quarantine`."""
+
+import argparse
+
+from pipeline.errors import ExitCode
+from pipeline.ingest import settings as told
+from pipeline.ingest.batch import ingest
+from pipeline.options import add_common
+from pipeline.session import open_session
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the job."""
+    add_common(parser)
+    told.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job and say what became of the input; raises PipelineError."""
+    settings = told.ingest_settings(options)
+    spark = open_session("ingest", settings.common)
+    try:
+        print(f"ingest: {ingest(spark, settings)}")
+    finally:
+        spark.stop()
+    return ExitCode.OK

@@ -1,0 +1,35 @@
+"""The job `report`: one HTML page with everything that the other jobs have found."""
+
+import argparse
+
+from pipeline.errors import ExitCode
+from pipeline.options import add_common, common_settings
+from pipeline.report.write import ReportSettings, conf_path, report_path, write_report
+from pipeline.session import open_session
+
+__all__ = ["add_arguments", "add_page", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the job."""
+    add_common(parser)
+    add_page(parser)
+    parser.add_argument("--conf-file", metavar="FILE", help="what advise has written (default: advice.conf in --out)")
+
+
+def add_page(parser: argparse.ArgumentParser) -> None:
+    """Declare where the page goes."""
+    parser.add_argument("--to", metavar="FILE", help="the page (default: report.html in --out)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the report and print its path."""
+    common = common_settings(options)
+    settings = ReportSettings(common, report_path(common.out, options.to), conf_path(common.out, options.conf_file))
+    spark = open_session("report", common)
+    try:
+        summary = write_report(spark, settings)
+    finally:
+        spark.stop()
+    print(f"report: {summary}")
+    return ExitCode.OK

@@ -1,0 +1,111 @@
+"""The job `run`: ingest, usage, storms, whatif, advise and report, in one session."""
+
+import argparse
+import sys
+from functools import partial
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.advise import AdviseSummary, advise
+from pipeline.chain import Outcome, Step, run_steps
+from pipeline.errors import PipelineError
+from pipeline.ingest import settings as told
+from pipeline.ingest.batch import ingest
+from pipeline.jobs.advise import add_target, settings_of
+from pipeline.jobs.report import add_page
+from pipeline.options import add_common, common_settings
+from pipeline.replay.grid import Grid, add_grid, grid_of
+from pipeline.report.units import size
+from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
+from pipeline.session import open_session
+from pipeline.storms import StormSettings, find_storms
+from pipeline.usage import UsageSettings, make_usage
+from pipeline.whatif import WhatifSettings, WhatifSummary, whatif
+
+__all__ = ["add_arguments", "run"]
+
+TARGET_LOAD: Final = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the jobs that differ from one use to the next; the others have their defaults."""
+    add_common(parser)
+    told.add_arguments(parser)
+    add_grid(parser)
+    add_target(parser)
+    parser.add_argument(
+        "--target-load", type=int, metavar="N",
+        help=f"load of the target (default: {TARGET_LOAD} if that is among --load, else the highest)",
+    )  # fmt: skip
+    add_page(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run all jobs; the exit code is that of the first that fails."""
+    steps = _Steps(options)
+    spark = open_session("run", steps.common)
+    try:
+        outcome = run_steps(steps.over(spark), partial(print, flush=True))
+    finally:
+        spark.stop()
+    if "report" not in outcome.failed:
+        print(f"report: {steps.page}")
+    if outcome.failed:
+        print(f"pulsar-proxy-pipeline run: {', '.join(outcome.failed)} failed", file=sys.stderr)
+    return outcome.code
+
+
+class _Steps:
+    """All settings, read before anything is run, so that a wrong option costs no time."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        if options.once or options.trigger:
+            raise PipelineError("--once and --trigger: got one of them, expected none: run takes all there is")
+        self.common = common_settings(options)
+        self.page = report_path(self.common.out, options.to)
+        self._ingest = told.ingest_settings(options)
+        self._whatif = WhatifSettings(self.common, grid_of(options))
+        self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
+
+    def over(self, spark: SparkSession) -> list[Step]:
+        """Give the jobs in their order."""
+        return [
+            Step("ingest", lambda _: ingest(spark, self._ingest)),
+            Step("usage", lambda _: make_usage(spark, UsageSettings(self.common)), ("ingest",)),
+            Step("storms", lambda _: find_storms(spark, StormSettings(self.common)), ("ingest",)),
+            Step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), ("ingest",)),
+            Step("advise", lambda _: _advised(advise(spark, self._advise, _quiet)), ("whatif",)),
+            Step("report", partial(self._report, spark), ("ingest",)),
+        ]
+
+    def _report(self, spark: SparkSession, so_far: Outcome) -> ReportSummary:
+        failed = so_far.failed.get("advise")
+        why = "" if failed is None else str(failed)
+        return write_report(spark, ReportSettings(self.common, self.page, self._advise.conf_path, why))
+
+
+def _target_load(given: int | None, grid: Grid) -> int:
+    """Choose the load of the target among those that are replayed; raises PipelineError if it is none of them."""
+    load = given if given is not None else TARGET_LOAD if TARGET_LOAD in grid.loads else max(grid.loads)
+    if load not in grid.loads:
+        raise PipelineError(f"--target-load: got {load}, expected one of --load {','.join(map(str, grid.loads))}")
+    return load
+
+
+def _replayed(summary: WhatifSummary) -> str:
+    return f"{summary.scenarios} scenarios, error of the calibration {summary.calibration.error:.3f}"
+
+
+def _advised(summary: AdviseSummary) -> str:
+    final = summary.advice.final
+    where = "" if summary.conf_path is None else f", in {summary.conf_path}"
+    return (
+        f"heap {size(final.limits.heap_bytes)}, direct {size(final.limits.direct_bytes)} for each of"
+        f" {final.proxies} proxies{where}"
+    )
+
+
+def _quiet(_: str) -> None:
+    # The fragment is in its file and in the report.
+    return

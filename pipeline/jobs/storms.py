@@ -1,0 +1,53 @@
+"""The job `storms`: bursts of arrivals, who was in them, how long until everybody was served."""
+
+import argparse
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.options import add_common, common_settings
+from pipeline.periods import add_period, given_period
+from pipeline.session import open_session
+from pipeline.storms import StormSettings, find_storms
+from pipeline.transforms.storms import USUAL_RULE, BurstRule
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the job."""
+    usual = USUAL_RULE
+    add_common(parser)
+    add_period(parser)
+    parser.add_argument(
+        "--times", type=float, default=usual.times, metavar="K",
+        help="a second is stormy with K times the usual arrivals, their median (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--floor", type=int, default=usual.floor, metavar="N", help="and with at least N (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--gap", type=int, default=usual.gap_seconds, metavar="S",
+        help="calmer seconds that a storm may have within it (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=10,
+        metavar="N",
+        help="names of each ranking in `storm_members` (default: %(default)s)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job and say what it found; raises PipelineError."""
+    common = common_settings(options)
+    rule = BurstRule(options.times, options.floor, options.gap)
+    settings = StormSettings(common, rule, options.top, given_period(options))
+    if rule.times < 1 or rule.floor < 1 or rule.gap_seconds < 0 or settings.top < 1:
+        raise PipelineError("--times, --floor, --gap and --top: expected at least 1, 1, 0 and 1")
+    spark = open_session("storms", common)
+    try:
+        summary = find_storms(spark, settings)
+    finally:
+        spark.stop()
+    print(f"storms: {summary}")
+    return ExitCode.OK

@@ -1,0 +1,53 @@
+"""The job `usage`: who costs how much, how long they waited, and what sharing answers saved."""
+
+import argparse
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.options import add_common, common_settings
+from pipeline.periods import ALWAYS, add_period, given_period, window_seconds
+from pipeline.session import open_session
+from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the job."""
+    add_common(parser)
+    add_period(parser)
+    parser.add_argument("--window", default="1m", metavar="TIME", help="length of a window (default: %(default)s)")
+    parser.add_argument(
+        "--top", type=int, default=20, metavar="N", help="names of each ranking in `top_costs` (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--stream", action="store_true", help="add to the tables what has come into `events` since the last time"
+    )
+    parser.add_argument("--trigger", metavar="TIME", help="with --stream: go on for ever, so often, such as 10s")
+    parser.add_argument("--checkpoint", metavar="DIR", help="of --stream (default: _checkpoints/usage in --out)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job and say what it found; raises PipelineError."""
+    common = common_settings(options)
+    settings = UsageSettings(common, window_seconds("--window", options.window), options.top, given_period(options))
+    _require_sense(options, settings)
+    spark = open_session("usage", common)
+    try:
+        if options.stream:
+            stream = StreamSettings(options.checkpoint or f"{common.out}/_checkpoints/usage", options.trigger)
+            summary = follow_usage(spark, settings, stream, lambda text: print(f"usage: {text}", flush=True))
+        else:
+            summary = make_usage(spark, settings)
+    finally:
+        spark.stop()
+    print(f"usage: {summary}")
+    return ExitCode.OK
+
+
+def _require_sense(options: argparse.Namespace, settings: UsageSettings) -> None:
+    if settings.top < 1:
+        raise PipelineError(f"--top: got {settings.top}, expected at least 1")
+    if not options.stream and (options.trigger or options.checkpoint):
+        raise PipelineError("--trigger and --checkpoint: got no --stream, which they are for")
+    if options.stream and settings.period != ALWAYS:
+        raise PipelineError("--since and --until: got --stream, which takes every event once; expected neither")

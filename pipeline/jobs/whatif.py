@@ -1,0 +1,29 @@
+"""Replay recorded arrivals under other limits, loads and fleet sizes."""
+
+import argparse
+
+from pipeline.errors import ExitCode
+from pipeline.options import add_common, common_settings
+from pipeline.replay.grid import add_grid, grid_of
+from pipeline.session import open_session
+from pipeline.whatif import WhatifSettings, whatif
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_common(parser)
+    add_grid(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job; raises PipelineError."""
+    settings = WhatifSettings(common_settings(options), grid_of(options))
+    session = open_session("whatif", settings.common)
+    try:
+        summary = whatif(session, settings)
+    finally:
+        session.stop()
+    print(f"{summary.scenarios} scenarios in the table whatif of {settings.common.out}")
+    return ExitCode.OK

@@ -1,0 +1,54 @@
+"""The options that all jobs share, and what they mean: where tables are, in which format, on which cluster."""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pipeline.errors import PipelineError
+
+__all__ = ["FORMATS", "CommonSettings", "TableFormat", "add_common", "common_settings", "key_values"]
+
+TableFormat = Literal["parquet", "delta"]
+FORMATS: Final[tuple[TableFormat, ...]] = ("parquet", "delta")
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSettings:
+    """Where the tables are; `master` is None where spark-submit says it, `conf` goes to Spark as it is."""
+
+    out: str
+    format: TableFormat
+    master: str | None
+    conf: Mapping[str, str]
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Declare `--out`, `--format`, `--master` and `--conf`."""
+    parser.add_argument("--out", required=True, metavar="DIR", help="directory or URI of the tables")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="parquet",
+        help="of the tables (default: %(default)s; delta: extra `delta`)",
+    )
+    parser.add_argument("--master", metavar="M", help="of Spark; default: what spark-submit says, else local[*]")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="K=V", help="setting of Spark; may be given several times"
+    )
+
+
+def common_settings(options: argparse.Namespace) -> CommonSettings:
+    """Take the shared options out; raises PipelineError for a setting that is none."""
+    return CommonSettings(options.out.rstrip("/"), options.format, options.master, key_values("--conf", options.conf))
+
+
+def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
+    """Read `K=V` words; raises PipelineError."""
+    found = {}
+    for word in given:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise PipelineError(f"{option}: got {word!r}, expected NAME=VALUE")
+        found[key] = value
+    return found

@@ -1,0 +1,86 @@
+"""Spans of time as options: `--window 1m`, and `--since` and `--until`, which choose events by their arrival."""
+
+import argparse
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.errors import PipelineError
+
+__all__ = ["ALWAYS", "Period", "add_period", "given_period", "in_period", "window_seconds"]
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `since_us` on and before `until_us`, microseconds since 1970; None is no bound."""
+
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def __str__(self) -> str:
+        return f"{_shown(self.since_us, 'the beginning')} to {_shown(self.until_us, 'the end')}"
+
+
+ALWAYS: Final = Period()
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    """Declare `--since` and `--until`."""
+    parser.add_argument("--since", metavar="TIME", help="only events that arrived then or later (ISO 8601, UTC)")
+    parser.add_argument("--until", metavar="TIME", help="only events that arrived earlier")
+
+
+def given_period(options: argparse.Namespace) -> Period:
+    """Read `--since` and `--until`; raises PipelineError for what is no time, or holds nothing."""
+    period = Period(_micros("--since", options.since), _micros("--until", options.until))
+    if period.since_us is not None and period.until_us is not None and period.since_us >= period.until_us:
+        raise PipelineError(f"--since and --until: got {period}, which is empty; expected --since to be earlier")
+    return period
+
+
+def window_seconds(option: str, word: str) -> int:
+    """Read the length of a window; raises PipelineError unless a whole number of them makes a day."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", word)
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not seconds or DAY_SECONDS % seconds:
+        raise PipelineError(f"{option}: got {word!r}, expected a part of a day such as 10s, 1m, 15m, 1h or 1d")
+    return seconds
+
+
+def in_period(events: DataFrame, period: Period) -> DataFrame:
+    """Choose the events of a period; days outside of it are not read."""
+    conditions: list[Column] = []
+    if period.since_us is not None:
+        conditions += [F.col("ts_us") >= period.since_us, F.col("date") >= F.lit(_date(period.since_us))]
+    if period.until_us is not None:
+        conditions += [F.col("ts_us") < period.until_us, F.col("date") <= F.lit(_date(period.until_us))]
+    for condition in conditions:
+        events = events.where(condition)
+    return events
+
+
+def _micros(option: str, word: str | None) -> int | None:
+    if word is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        raise PipelineError(f"{option}: got {word!r}, expected a time such as 2026-01-01T12:00") from None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def _date(us: int) -> object:
+    return (_EPOCH + timedelta(microseconds=us)).date()
+
+
+def _shown(us: int | None, otherwise: str) -> str:
+    return otherwise if us is None else (_EPOCH + timedelta(microseconds=us)).isoformat()

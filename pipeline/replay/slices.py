@@ -1,0 +1,133 @@
+"""Read a slice of `replay_input` without Spark, and make traces of it: what a task on a work item does first.
+
+Rule: memory is that of one window and its warm-up. Names become small numbers here, once for each slice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+from numpy.typing import NDArray
+
+from pipeline.replay.model import Fairness, Trace
+
+__all__ = ["Slice", "batches_of", "read_slice", "slice_of"]
+
+_NUMBERS: Final = (
+    "arrival_us",
+    "estimate_bytes",
+    "heap_bytes",
+    "direct_bytes",
+    "upstream_us",
+    "hold_us",
+    "write_us",
+    "cancel_us",
+)
+_NAMES: Final = ("question", "client", "broker", "principal", "tenant", "namespace")
+_RECORDED: Final = ("recorded_outcome", "recorded_wait_us")
+COLUMNS: Final = (*_NUMBERS, *_NAMES, *_RECORDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Requests of one proxy in the order of arrival; the first `warm_up` of them are history, and not counted."""
+
+    numbers: dict[str, NDArray[np.int64]]
+    names: dict[str, NDArray[np.int64]]
+    recorded_outcome: NDArray[np.int64]
+    recorded_wait_us: NDArray[np.int64]
+    warm_up: int
+
+    def __len__(self) -> int:
+        return len(self.recorded_outcome)
+
+    @property
+    def counted(self) -> int:
+        """Count the requests that are no warm-up."""
+        return len(self) - self.warm_up
+
+    def trace(self, fairness: Fairness) -> Trace:
+        """Make the trace for that fairness; arrivals count from the first."""
+        arrival = self.numbers["arrival_us"]
+        start = arrival[0] if len(arrival) else 0
+        share = np.zeros(len(self), np.int32) if fairness == "fifo" else _codes(self.names[_SHARES[fairness]])
+        others = {name: self.numbers[name] for name in _NUMBERS if name != "arrival_us"}
+        return Trace(
+            arrival_us=arrival - start,
+            question=_codes(self.names["question"]),
+            share=share,
+            client=_codes(self.names["client"]),
+            broker=_codes(self.names["broker"]),
+            **others,
+        )
+
+    def of_replica(self, replica: int, fleet: int) -> "Slice":
+        """Give what one of `fleet` proxies sees of it: a connection is on one of them, for good."""
+        if fleet == 1:
+            return self
+        mine = _spread(self.names["client"]) % np.uint64(fleet) == replica
+        return Slice(
+            {name: values[mine] for name, values in self.numbers.items()},
+            {name: values[mine] for name, values in self.names.items()},
+            self.recorded_outcome[mine],
+            self.recorded_wait_us[mine],
+            int(np.count_nonzero(mine[: self.warm_up])),
+        )
+
+
+_SHARES: Final[dict[Fairness, str]] = {
+    "connection": "client",
+    "principal": "principal",
+    "tenant": "tenant",
+    "namespace": "namespace",
+}
+
+
+def read_slice(path: str, proxy_id: str, warm_us: int, start_us: int, end_us: int) -> Slice:
+    """Read the requests of a proxy that came from `warm_us` to before `end_us`; those before `start_us` warm up."""
+    arrival = ds.field("arrival_us")
+    wanted = (ds.field("proxy_id") == proxy_id) & (arrival >= warm_us) & (arrival < end_us)
+    return slice_of(_dataset(path).to_table(columns=list(COLUMNS), filter=wanted), warm_us, start_us, end_us)
+
+
+def slice_of(table: pa.Table, warm_us: int, start_us: int, end_us: int) -> Slice:
+    """Make a slice of rows of `replay_input` that are sorted by arrival."""
+    arrival = table.column("arrival_us").to_numpy()
+    first, counted, last = (int(each) for each in np.searchsorted(arrival, [warm_us, start_us, end_us]))
+    columns = {name: table.column(name).to_numpy()[first:last] for name in COLUMNS}
+    return Slice(
+        {name: columns[name] for name in _NUMBERS},
+        {name: columns[name] for name in _NAMES},
+        columns["recorded_outcome"].astype(np.int64),
+        columns["recorded_wait_us"],
+        counted - first,
+    )
+
+
+def batches_of(path: str, proxy_id: str) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Give the arrivals of a proxy, and which limits were in force, batch by batch in their order."""
+    wanted = ds.field("proxy_id") == proxy_id
+    scanner = _dataset(path).scanner(columns=["arrival_us", "limits_id"], filter=wanted, use_threads=False)
+    for batch in scanner.to_batches():
+        yield batch.column(0).to_numpy(), batch.column(1).to_numpy()
+
+
+def _dataset(path: str) -> ds.Dataset:
+    # Left to guess, it would take a proxy whose name has digits only for a number.
+    named = ds.partitioning(pa.schema([("proxy_id", pa.string())]), flavor="hive")
+    return ds.dataset(path, format="parquet", partitioning=named)
+
+
+def _codes(names: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Number names in the order of their first appearance."""
+    codes, _ = pd.factorize(names)
+    return codes.astype(np.int32)
+
+
+def _spread(names: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Take the upper bits of the hashes: their remainders are fair for any fleet."""
+    return names.view(np.uint64) >> np.uint64(17)

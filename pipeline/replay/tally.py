@@ -1,0 +1,67 @@
+"""Add up what came of replays: over windows, replicas and proxies.
+
+Rule: every figure of a result comes from sums and maxima, so that it does not matter how the work was split.
+"""
+
+import zlib
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.replay.buckets import BUCKETS, EDGES
+from pipeline.replay.model import WAITS, Aggregates, Outcome
+
+__all__ = ["NOTHING", "added", "longest", "packed", "refused", "unpacked", "wait_counts"]
+
+REFUSED: Final = tuple(
+    outcome for outcome in Outcome if outcome.name.startswith(("TIMEOUT", "QUEUE")) or outcome is Outcome.OVERSIZE
+)
+NOTHING: Final = Aggregates(
+    outcomes=np.zeros(len(Outcome), np.int64),
+    waits=np.zeros((len(WAITS), BUCKETS), np.int64),
+    peak_heap_bytes=0,
+    peak_direct_bytes=0,
+    questions=0,
+    last_end_us=0,
+)
+
+
+def added(one: Aggregates, other: Aggregates) -> Aggregates:
+    """Put two parts together."""
+    return Aggregates(
+        outcomes=one.outcomes + other.outcomes,
+        waits=one.waits + other.waits,
+        peak_heap_bytes=max(one.peak_heap_bytes, other.peak_heap_bytes),
+        peak_direct_bytes=max(one.peak_direct_bytes, other.peak_direct_bytes),
+        questions=one.questions + other.questions,
+        last_end_us=max(one.last_end_us, other.last_end_us),
+    )
+
+
+def refused(outcomes: NDArray[np.int64]) -> int:
+    """Count the requests that the proxy did not serve: timed out, queue full, too large."""
+    return int(outcomes[list(REFUSED)].sum())
+
+
+def longest(counts: NDArray[np.int64]) -> float:
+    """Give what no wait exceeded, in us: the upper edge of the last bucket that has any."""
+    taken = np.flatnonzero(counts)
+    if not len(taken) or taken[-1] == 0:
+        return 0.0
+    return float(EDGES[min(int(taken[-1]) + 1, BUCKETS - 1)])
+
+
+def wait_counts(waits: NDArray[np.int64]) -> dict[int, int]:
+    """Give the buckets that have any, by the number of their bucket (-1: waits of nothing)."""
+    return {int(position) - 1: int(waits[position]) for position in np.flatnonzero(waits)}
+
+
+def packed(counts: NDArray[np.int64]) -> bytes:
+    """Pack counts for the way to the driver: nearly all are zero, and there are some for each scenario and item."""
+    return zlib.compress(counts.tobytes(), 1)
+
+
+def unpacked(counts: bytes) -> NDArray[np.int64]:
+    """Undo `packed`."""
+    return np.frombuffer(zlib.decompress(counts), np.int64)

@@ -1,0 +1,62 @@
+"""What was gathered for a page: figures and small data frames. No pyspark here."""
+
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from pipeline.report.clock import Clock
+
+__all__ = ["Facts", "Overview"]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Totals of the table `events`; requests are topic lists, watch frames are counted apart; sizes in bytes."""
+
+    clock: Clock
+    begin_us: int
+    end_us: int
+    requests: int
+    answered: int
+    watch_frames: int
+    dropped: int
+    proxies: int
+    starts: int
+    tenants: int
+    namespaces: int
+    coalesced: int
+    largest_heap: int | None
+    largest_direct: int | None
+    heap_limit: int
+    direct_limit: int
+
+    @property
+    def refused(self) -> int:
+        """Count the requests that were not answered, for whatever reason."""
+        return self.requests - self.answered
+
+
+def _nothing() -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The frames of a page; empty where a job has not run yet or found nothing. Columns: see `gather`."""
+
+    out: str
+    overview: Overview | None = None
+    memory: pd.DataFrame = field(default_factory=_nothing)
+    fullness: pd.DataFrame = field(default_factory=_nothing)
+    waits: pd.DataFrame = field(default_factory=_nothing)
+    endings: pd.DataFrame = field(default_factory=_nothing)
+    quarantine: pd.DataFrame = field(default_factory=_nothing)
+    top_costs: pd.DataFrame = field(default_factory=_nothing)
+    sharing: pd.DataFrame = field(default_factory=_nothing)
+    storms: pd.DataFrame = field(default_factory=_nothing)
+    members: pd.DataFrame = field(default_factory=_nothing)
+    whatif: pd.DataFrame = field(default_factory=_nothing)
+    calibration: pd.DataFrame = field(default_factory=_nothing)
+    advice: pd.DataFrame = field(default_factory=_nothing)
+    fragment: str | None = None
+    no_advice: str = ""

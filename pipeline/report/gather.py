@@ -1,0 +1,196 @@
+"""The tables of the pipeline, aggregated in Spark to what one page shows.
+
+Rule: nothing is collected that is not bounded here: by the bins of the clock, by a rank, or by a limit. The columns of
+each frame are named where it is made.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.errors import PipelineError
+from pipeline.options import CommonSettings
+from pipeline.report import timeline
+from pipeline.report.clock import Clock, clock_of
+from pipeline.report.facts import Facts, Overview
+from pipeline.sinks import open_store
+from pipeline.tables import TABLES
+from pipeline.transforms.histograms import bucket, quantiles
+
+__all__ = ["COST_MEASURES", "gather"]
+
+COST_MEASURES: Final = ("heap_byte_seconds", "direct_byte_seconds", "requests", "refused")
+MOST_TOP: Final = 10
+MOST_STORMS: Final = 40
+MOST_MEMBERS: Final = 3
+MOST_NAMESPACES: Final = 15
+MOST_REASONS: Final = 7
+MOST_SCENARIOS: Final = 5000
+MOST_POINTS: Final = 1500
+MOST_PROXIES: Final = 50
+MOST_QUARANTINE_REASONS: Final = 30
+OTHER: Final = "other"
+
+Open = Callable[[str], DataFrame | None]
+
+
+def gather(spark: SparkSession, common: CommonSettings) -> Facts:
+    """Read what the jobs have written; raises PipelineError if there are no events."""
+    store, out = open_store(spark, common), common.out
+
+    def opened(name: str) -> DataFrame | None:
+        return store.read(TABLES[name])
+
+    events = opened("events")
+    overview = None if events is None else overview_of(events)
+    if events is None or overview is None:
+        raise PipelineError(f"--out {out}: got no events there, expected the table `events`: run the job ingest first")
+    clock = overview.clock
+    return Facts(
+        out=out,
+        overview=overview,
+        memory=_memory(events, clock, overview.proxies),
+        fullness=timeline.use_on_arrival(events, clock).toPandas(),
+        waits=_waits(events, clock),
+        endings=_endings(events, clock),
+        quarantine=_quarantine(opened),
+        top_costs=_top_costs(opened),
+        sharing=_sharing(opened),
+        storms=_first(opened("storms"), "storm", MOST_STORMS),
+        members=_members(opened),
+        whatif=_without_buckets(_first(opened("whatif"), "load fleet scenario", MOST_SCENARIOS)),
+        calibration=_first(opened("calibration"), "proxy_id", MOST_PROXIES),
+        advice=_first(opened("advice"), "-chosen -best -holds memory_bytes", MOST_POINTS),
+    )
+
+
+def overview_of(events: DataFrame) -> Overview | None:
+    """Sum up the table `events`; None if it is empty."""
+    lists = F.col("kind") == "get_topics"
+
+    def number(condition: Column) -> Column:
+        return F.coalesce(F.sum(F.when(condition, 1).otherwise(0)), F.lit(0))
+
+    row = events.agg(
+        F.min("ts_us").alias("begin_us"),
+        F.max(F.col("ts_us") + F.col("total_us")).alias("end_us"),
+        number(lists).alias("requests"),
+        number(lists & (F.col("outcome") == "ok")).alias("answered"),
+        number(~lists).alias("watch_frames"),
+        F.coalesce(F.sum("dropped_before"), F.lit(0)).alias("dropped"),
+        F.countDistinct("proxy_id").alias("proxies"),
+        F.countDistinct("proxy_id", "boot_id").alias("starts"),
+        F.countDistinct(F.when(F.col("tenant") != "", F.col("tenant"))).alias("tenants"),
+        F.countDistinct(F.when(F.col("namespace") != "", F.col("namespace"))).alias("namespaces"),
+        number(lists & F.col("coalesced")).alias("coalesced"),
+        F.max("heap_actual_bytes").alias("largest_heap"),
+        F.max("direct_bytes").alias("largest_direct"),
+        F.coalesce(F.max_by("heap_limit_bytes", "ts_us"), F.lit(0)).alias("heap_limit"),
+        F.coalesce(F.max_by("direct_limit_bytes", "ts_us"), F.lit(0)).alias("direct_limit"),
+    ).first()
+    assert row is not None
+    if row["begin_us"] is None:
+        return None
+    return Overview(clock=clock_of(row["begin_us"], row["end_us"]), **row.asDict())
+
+
+def _memory(events: DataFrame, clock: Clock, proxies: int) -> pd.DataFrame:
+    """Give at_ms, when, kind, held_mib, waiting_mib, limit_mib: sums over all proxies."""
+    use = timeline.memory_use(events, clock).toPandas()
+    limits = timeline.use_on_arrival(events, clock).select("bin", "heap_limit", "direct_limit").toPandas()
+    frames = []
+    for kind in ("heap", "direct"):
+        ways = use[use["kind"] == kind].pivot_table(index="bin", columns="way", values="bytes", aggfunc="sum")
+        whole = clock.whole(ways.reindex(columns=["held", "waiting"]).reset_index())
+        limit = clock.whole(limits[["bin", f"{kind}_limit"]], None)[f"{kind}_limit"].ffill().bfill().fillna(0)
+        frames.append(
+            whole.assign(
+                kind=kind,
+                held_mib=whole["held"] / 2**20,
+                waiting_mib=whole["waiting"] / 2**20,
+                limit_mib=limit * proxies / 2**20,
+            )
+        )
+    return pd.concat(frames)[["at_ms", "when", "kind", "held_mib", "waiting_mib", "limit_mib"]]
+
+
+def _waits(events: DataFrame, clock: Clock) -> pd.DataFrame:
+    """Give bin (null for the whole time), count, p50_us, p95_us, p99_us, max_us of the waits of answered requests."""
+    counted = (
+        events.where("kind = 'get_topics' and outcome = 'ok'")
+        .select(timeline.bin_of(clock).alias("bin"), bucket(timeline.wait_us()).alias("bucket"))
+        .groupBy("bin", "bucket")
+        .agg(F.count("*").alias("count"))
+    )
+    whole = quantiles(counted.withColumn("bin", F.lit(None).cast("int")), ["bin"])
+    return quantiles(counted, ["bin"]).unionByName(whole).orderBy("bin").toPandas()
+
+
+def _endings(events: DataFrame, clock: Clock) -> pd.DataFrame:
+    """Give bin, reason, requests; reasons beyond the commonest are one."""
+    frame = timeline.endings(events, clock).toPandas()
+    others = frame[frame["reason"] != "ok"].groupby("reason")["requests"].sum().sort_values(ascending=False)
+    rare = set(others.index[MOST_REASONS:])
+    frame["reason"] = frame["reason"].where(~frame["reason"].isin(rare), OTHER)
+    return frame.groupby(["bin", "reason"])[["requests"]].sum().reset_index()
+
+
+def _quarantine(opened: Open) -> pd.DataFrame:
+    """Give reason, events."""
+    table = opened("quarantine")
+    if table is None:
+        return pd.DataFrame()
+    counted = table.groupBy("reason").agg(F.count("*").alias("events"))
+    return counted.orderBy(F.desc("events"), "reason").limit(MOST_QUARANTINE_REASONS).toPandas()
+
+
+def _top_costs(opened: Open) -> pd.DataFrame:
+    """Give the rows of the whole time of those measures that the page shows."""
+    table = opened("top_costs")
+    if table is None:
+        return pd.DataFrame()
+    wanted = table.where((F.col("period") == "whole") & F.col("measure").isin(*COST_MEASURES))
+    return wanted.where(F.col("rank") <= MOST_TOP).orderBy("dimension", "measure", "rank").toPandas()
+
+
+def _sharing(opened: Open) -> pd.DataFrame:
+    """Give namespace, requests, coalesced and the savings: the largest, and one row (namespace null) for all."""
+    table = opened("sharing")
+    if table is None:
+        return pd.DataFrame()
+    measures = (
+        "requests",
+        "coalesced",
+        "questions",
+        "questions_saved",
+        "upstream_bytes_saved",
+        "heap_byte_seconds_saved",
+    )
+    sums = [F.sum(name).alias(name) for name in measures]
+    each = table.groupBy("namespace").agg(*sums).orderBy(F.desc("heap_byte_seconds_saved"), "namespace")
+    whole = table.agg(F.lit(None).cast("string").alias("namespace"), *sums).where("requests is not null")
+    return whole.unionByName(each.limit(MOST_NAMESPACES)).toPandas()
+
+
+def _members(opened: Open) -> pd.DataFrame:
+    table = opened("storm_members")
+    if table is None:
+        return pd.DataFrame()
+    return _first(
+        table.where((F.col("rank") <= MOST_MEMBERS) & (F.col("storm") <= MOST_STORMS)), "storm dimension rank", 1000
+    )
+
+
+def _first(table: DataFrame | None, order: str, most: int) -> pd.DataFrame:
+    """Collect the first rows; `order` names columns, with a minus before those that go down."""
+    if table is None:
+        return pd.DataFrame()
+    columns = [F.desc(word[1:]) if word.startswith("-") else F.asc(word) for word in order.split()]
+    return table.orderBy(*columns).limit(most).toPandas()
+
+
+def _without_buckets(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.drop(columns=["wait_buckets"], errors="ignore")

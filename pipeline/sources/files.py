@@ -1,0 +1,176 @@
+"""Event files: `*.jsonl.gz` and `*.jsonl` of the proxy, `*.parquet` of `generate`, as a batch and as a stream of names.
+
+Rule: hidden files are not finished and are skipped. Spark's own reader takes the lines; only when it fails are the
+files looked at one by one, and the damaged ones read by `pipeline.sources.salvage`. A stream is one of file names, so
+that its batches are read by the same function as a directory.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from eventlog.schema import FIELDS
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.schema import event_schema
+from pipeline.sources.salvage import is_whole, lines_of
+from pipeline.transforms.events import from_columns, from_lines
+
+__all__ = ["EventFile", "EventFiles", "find", "names"]
+
+PATTERN: Final = "*.{jsonl,jsonl.gz,parquet}"
+# The whole row is declared, as a stream demands; the content is never asked for, so that no file is opened.
+FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"
+LINES_A_BATCH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventFile:
+    """A finished file and its size."""
+
+    path: str
+    bytes: int
+
+
+def find(spark: SparkSession, directory: str) -> list[EventFile]:
+    """List the event files of a directory, or the one file; raises PipelineError if there are none."""
+    _require_there(directory)
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", PATTERN)
+    rows = reader.load(directory).select("path", "length").orderBy("path").collect()
+    if not rows:
+        raise PipelineError(f"--source {directory}: found no event files, expected *.jsonl.gz, *.jsonl or *.parquet")
+    return [EventFile(row.path, row.length) for row in rows]
+
+
+def names(spark: SparkSession, directory: str, max_files: int, max_file_age: str) -> DataFrame:
+    """Stream the paths of event files as they come, in the order of their age; raises PipelineError."""
+    _require_there(directory)
+    reader = spark.readStream.format("binaryFile").schema(FILE).option("recursiveFileLookup", "true")
+    reader = reader.option("pathGlobFilter", PATTERN).option("maxFilesPerTrigger", max_files)
+    return reader.option("maxFileAge", max_file_age).load(directory).select("path")
+
+
+@dataclass(frozen=True, slots=True)
+class EventFiles:
+    """Some files, as records; `damaged` are those of them that Spark would refuse."""
+
+    spark: SparkSession
+    paths: tuple[str, ...]
+    damaged: frozenset[str] = frozenset()
+
+    def records(self, late_before_us: int | None) -> DataFrame:
+        """Read them; raises PipelineError for Parquet that holds no events."""
+        tables = [path for path in self.paths if path.endswith(".parquet")]
+        texts = [path for path in self.paths if not path.endswith(".parquet") and path not in self.damaged]
+        parts = []
+        if texts:
+            parts.append(from_lines(_lines(self.spark, texts), late_before_us))
+        if self.damaged:
+            parts.append(from_lines(_salvaged(self.spark, sorted(self.damaged)), late_before_us))
+        if tables:
+            parts.append(from_columns(_columns(self.spark, tables), late_before_us))
+        return reduce(DataFrame.unionByName, parts)
+
+    def after(self, error: Exception) -> "EventFiles":
+        """Say how to go on after Spark failed to read them; raises the error if no file is at fault."""
+        if "FAILED_READ_FILE" not in str(error) or self.damaged:
+            raise error
+        if gone := [path for path in map(_local, self.paths) if path is not None and not path.exists()]:
+            raise PipelineError(
+                f"{len(gone)} event files were deleted before they were read, as {gone[0]}: ingest more often,"
+                " or let the proxy keep more (eventLogFilesMaxTotalMB)",
+                ExitCode.DATA_LOSS,
+            ) from error
+        damaged = _damaged(self.spark, [path for path in self.paths if path.endswith(".gz") and _local(path)])
+        if not damaged:
+            raise error
+        return replace(self, damaged=damaged)
+
+
+def _require_there(directory: str) -> None:
+    path = _local(directory)
+    if path is not None and not path.exists():
+        raise PipelineError(f"--source {directory}: found nothing there, expected a directory of event files")
+
+
+def _local(path: str) -> Path | None:
+    """Give the path of a mounted file, None for one of another file system."""
+    if "://" in path and not path.startswith("file:"):
+        return None
+    return Path(_shown(path))
+
+
+def _shown(path: str) -> str:
+    return re.sub("^file:/+", "/", path)
+
+
+def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    source = F.regexp_replace("_metadata.file_path", "^file:/+", "/").alias("source")
+    lines = spark.read.option("lineSep", "\n").text(list(paths))
+    return lines.select("value", source, F.lit(False).alias("damaged"))
+
+
+def _columns(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    schema = spark.read.parquet(*paths).schema
+    _require_events(paths[0], schema)
+    rows = spark.read.schema(event_schema()).parquet(*paths)
+    return rows.select("*", F.regexp_replace("_metadata.file_path", "^file:/+", "/").alias("source"))
+
+
+def _require_events(path: str, schema: StructType) -> None:
+    got = {field.name: field.dataType for field in schema}
+    expected = {field.name: field.dataType for field in event_schema()}
+    required = {field.name for field in FIELDS if not field.nullable}
+    odd = sorted(name for name in expected if (got[name] != expected[name] if name in got else name in required))
+    if odd:
+        raise PipelineError(
+            f"{_shown(path)}: expected the fields of events, these are missing or of another type: {odd}"
+        )
+
+
+def _damaged(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
+    def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            yield batch[[not _is_whole(path) for path in batch["path"]]]
+
+    return frozenset(row.path for row in _spread(spark, paths).mapInPandas(look, "path string").collect())
+
+
+def _salvaged(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    def read(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            for path in batch["path"]:
+                yield from _salvage(path)
+
+    return _spread(spark, paths).mapInPandas(read, "value string, source string, damaged boolean")
+
+
+def _spread(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    return spark.createDataFrame([(path,) for path in paths], "path string").repartition(len(paths))
+
+
+def _is_whole(path: str) -> bool:
+    with open(_shown(path), "rb") as file:
+        return is_whole(file)
+
+
+def _salvage(path: str) -> Iterator[pd.DataFrame]:
+    with open(_shown(path), "rb") as file:
+        rows: list[tuple[str, str, bool]] = []
+        for line, damaged in lines_of(file):
+            rows.append((line.decode(errors="replace"), _shown(path), damaged))
+            if len(rows) >= LINES_A_BATCH:
+                yield _frame(rows)
+                rows = []
+        yield _frame(rows)
+
+
+def _frame(rows: list[tuple[str, str, bool]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["value", "source", "damaged"])

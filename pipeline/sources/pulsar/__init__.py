@@ -1,0 +1,48 @@
+"""Events from a Pulsar topic: a data source of our own for Spark, in batches and in streams.
+
+`stream`, `batch` and `lines` are all that jobs need; `explain` tells why a query of theirs failed.
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.sources.pulsar.catalog import open_catalog
+from pipeline.sources.pulsar.errors import explain
+from pipeline.sources.pulsar.keeping import require_keeping
+from pipeline.sources.pulsar.options import SCHEMES, PulsarSettings, add_arguments, settings, to_spark
+from pipeline.sources.pulsar.source import FORMAT, EventsSource, window_of
+
+__all__ = ["SCHEMES", "PulsarSettings", "add_arguments", "batch", "explain", "lines", "settings", "stream"]
+
+
+def stream(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
+    """Give the topic as a stream: value, topic, partition, ledger_id, entry_id, batch_index, publish_time, key.
+
+    Raises TopicError if it cannot be reached, does not exist, or does not keep its messages.
+    """
+    open_catalog(settings).states()
+    require_keeping(settings)
+    spark.dataSource.register(EventsSource)
+    return spark.readStream.format(FORMAT).options(**to_spark(settings)).load()
+
+
+def batch(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
+    """Give what the topic holds now from `start` on, with the columns of `stream`: the same for every action.
+
+    Raises TopicError as `stream` does.
+    """
+    catalog = open_catalog(settings)
+    fixed = replace(settings, window=window_of(settings, catalog, catalog.states()))
+    require_keeping(settings)
+    spark.dataSource.register(EventsSource)
+    return spark.read.format(FORMAT).options(**to_spark(fixed)).load()
+
+
+def lines(frame: DataFrame) -> DataFrame:
+    """Give the texts of `stream` or `batch` as `pipeline.transforms.events.from_lines` takes them."""
+    source = F.format_string("%s %d:%d:%d", "topic", "ledger_id", "entry_id", "batch_index")
+    return frame.select(
+        F.col("value").cast("string").alias("value"), source.alias("source"), F.lit(False).alias("damaged")
+    )

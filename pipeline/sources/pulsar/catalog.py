@@ -1,0 +1,165 @@
+"""What a topic has: its partitions, their ledgers, where they end. From the admin interface, or else from a reader.
+
+Rule: nothing here leaves a trace in the cluster: no subscription, and no topic that was not there before, as far as the
+cluster lets us tell (a client that asks a broker about a topic may create it; the admin interface does not).
+
+Without the admin interface only the last entry of a partition is known, from a reader at its end: ranges go always to
+that end (no bound by events), and trimmed ledgers go unnoticed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, TypeVar
+
+import pulsar
+
+from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
+from pipeline.sources.pulsar.client import connected, partition_index, position_of, reading
+from pipeline.sources.pulsar.errors import TopicError
+from pipeline.sources.pulsar.offsets import NOWHERE, Ledger, PartitionState, Position
+from pipeline.sources.pulsar.options import PulsarSettings
+
+__all__ = ["AdminCatalog", "Catalog", "ReaderCatalog", "open_catalog", "state_of"]
+
+_Answer = TypeVar("_Answer")
+
+_THREADS: Final = 8
+# Partitions whose entries are looked at to tell how many events one holds; the others are taken to be like them.
+_SAMPLED: Final = 16
+_ROWS: Final = "X-Pulsar-num-batch-message"
+
+
+class Catalog(Protocol):
+    """What a stream asks about its topic; each call raises TopicError."""
+
+    def states(self) -> dict[str, PartitionState]:
+        """Give the state of every partition that exists now."""
+
+    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
+        """Give, for each partition, the position before the first message published at `millis` or later."""
+
+    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
+        """Guess how many messages an entry holds, for each partition."""
+
+
+def open_catalog(settings: PulsarSettings) -> Catalog:
+    """Give the catalog that the settings allow."""
+    return AdminCatalog(settings, Admin(settings)) if settings.admin_url else ReaderCatalog(settings)
+
+
+class AdminCatalog:
+    """Ask the admin interface."""
+
+    def __init__(self, settings: PulsarSettings, admin: Admin) -> None:
+        self._settings = settings
+        self._admin = admin
+
+    def states(self) -> dict[str, PartitionState]:
+        """Give the state of every partition that exists now; raises TopicError."""
+        topic = self._settings.topic
+        try:
+            count = self._admin.get(f"{topic_path(topic)}/partitions")["partitions"]
+            if not count:
+                return {topic: state_of(topic, -1, self._admin.get(f"{topic_path(topic)}/internalStats"))}
+            every = self._admin.get(f"{topic_path(topic)}/partitioned-internalStats")["partitions"]
+        except NotFoundError as error:
+            raise TopicError(
+                f"{topic} does not exist: {error}; create it with `pulsar-proxy-pipeline init-topic`"
+            ) from None
+        names = {f"{topic}-partition-{index}": index for index in range(count)}
+        return {name: state_of(name, index, every[name]) for name, index in names.items() if name in every}
+
+    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
+        """Give the positions before `millis`; raises TopicError."""
+
+        def find(name: str) -> Position:
+            try:
+                got = self._admin.get(f"{topic_path(name)}/messageid/{millis}")
+            except NotFoundError:
+                return states[name].end
+            return states[name].before(Position(got["ledgerId"], got["entryId"]))
+
+        return _in_parallel(find, states)
+
+    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
+        """Look at three entries of what is unread in some partitions; raises TopicError."""
+        sampled = sorted(starts, key=lambda name: -states[name].entries_after(starts[name]))[:_SAMPLED]
+        seen = _in_parallel(lambda name: self._mean_rows(states[name], starts[name]), sampled)
+        mean = sum(seen.values()) / len(seen) if seen else 1.0
+        return {name: seen.get(name, mean) for name in starts}
+
+    def _mean_rows(self, state: PartitionState, start: Position) -> float:
+        unread = state.entries_after(start)
+        places = sorted({1, (unread + 1) // 2, unread}) if unread else []
+        rows = [self._rows(state.name, state.unread_entry(start, place)) for place in places]
+        return sum(rows) / len(rows) if rows else 1.0
+
+    def _rows(self, name: str, at: Position) -> int:
+        try:
+            headers = self._admin.headers(f"{topic_path(name)}/ledger/{at.ledger}/entry/{at.entry}")
+        except (NotFoundError, TopicError):
+            # Trimmed meanwhile, or a role that may not look at messages: then the bound is on entries.
+            return 1
+        return int(headers.get(_ROWS, "1"))
+
+
+def _in_parallel(do: Callable[[str], _Answer], names: Iterable[str]) -> dict[str, _Answer]:
+    names = list(names)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return dict(zip(names, pool.map(do, names), strict=True))
+
+
+def state_of(name: str, index: int, stats: Mapping[str, Any]) -> PartitionState:
+    """Read what the admin interface says of a partition (`internalStats`)."""
+    last = Position(*map(int, stats["lastConfirmedEntry"].split(":")))
+    ledgers = []
+    for ledger in stats["ledgers"]:
+        # The one that is written to says 0 until it is closed.
+        entries = last.entry + 1 if ledger["ledgerId"] == last.ledger else ledger["entries"]
+        ledgers.append(Ledger(ledger["ledgerId"], 0 if ledger["ledgerId"] > last.ledger else entries))
+    ledgers.sort()
+    filled = [Position(ledger.id, ledger.entries - 1) for ledger in ledgers if ledger.entries]
+    return PartitionState(name, index, tuple(ledgers), last if last.entry >= 0 else (filled or [NOWHERE])[-1])
+
+
+class ReaderCatalog:
+    """Ask the broker, by readers, whose cursors end with them."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        self._settings = settings
+
+    def states(self) -> dict[str, PartitionState]:
+        """Give the last entry of every partition; raises TopicError."""
+        topic = self._settings.topic
+        with connected(self._settings) as client:
+            found = {}
+            for name in client.get_topic_partitions(topic):
+                # At its end: what it reads first is the last message there is.
+                with reading(client, name, pulsar.MessageId.latest, self._settings) as reader:
+                    last = self._first(reader)
+                found[name] = PartitionState(name, partition_index(topic, name), None, last or NOWHERE)
+        return found
+
+    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
+        """Give the positions before `millis`; raises TopicError."""
+        found = {}
+        with connected(self._settings) as client:
+            for name, state in states.items():
+                with reading(client, name, pulsar.MessageId.earliest, self._settings) as reader:
+                    reader.seek(millis)
+                    first = self._first(reader)
+                found[name] = state.end if first is None else Position(first.ledger, first.entry - 1)
+        return found
+
+    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
+        """Know nothing: without the admin interface there is no bound that this would serve."""
+        return dict.fromkeys(starts, 1.0)
+
+    def _first(self, reader: pulsar.Reader) -> Position | None:
+        if not reader.has_message_available():
+            return None
+        try:
+            return position_of(reader.read_next(self._settings.read_timeout_seconds * 1000))
+        except pulsar.Timeout:
+            # The last entry is none of a producer's, or was trimmed: there is nothing to read.
+            return None

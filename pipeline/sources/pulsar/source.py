@@ -1,0 +1,242 @@
+"""The data source `pulsar_events` of Spark: a topic of Pulsar as a batch or as a stream.
+
+Rules: an offset is where each partition stands (`offsets`), so that a batch that is replayed reads the same entries.
+What is lost is an error, or by option a warning and a gap that the offset counts. Partitions that are added later are
+read from their beginning.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.sources.pulsar.catalog import Catalog, open_catalog
+from pipeline.sources.pulsar.errors import DataLossError, TopicError
+from pipeline.sources.pulsar.offsets import (
+    NOWHERE,
+    Mark,
+    PartitionState,
+    Range,
+    decode,
+    encode,
+    entry_limits,
+    next_mark,
+    ranges,
+)
+from pipeline.sources.pulsar.options import PulsarSettings, from_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FORMAT", "SCHEMA", "EventsReader", "EventsSource", "EventsStreamReader"]
+
+FORMAT = "pulsar_events"
+SCHEMA = StructType(
+    [
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("ledger_id", LongType()),
+        StructField("entry_id", LongType()),
+        StructField("batch_index", IntegerType()),
+        StructField("publish_time", TimestampType()),
+        StructField("key", StringType()),
+    ]
+)
+
+
+class EventsSource(DataSource):
+    """Say what the source is called, what its rows are, and who reads it."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._settings = from_spark(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the name for `format`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Give the columns."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> "EventsReader":
+        """Give a reader of what the topic holds now."""
+        return EventsReader(self._settings)
+
+    def streamReader(self, schema: StructType) -> "EventsStreamReader":
+        """Give a reader of a stream."""
+        return EventsStreamReader(self._settings)
+
+
+def initial_marks(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> dict[str, Mark]:
+    """Give where to begin: raises TopicError."""
+    if settings.start == "earliest":
+        return {name: state.mark(state.beginning) for name, state in states.items()}
+    if settings.start == "latest":
+        return {name: state.mark(state.end) for name, state in states.items()}
+    return {name: states[name].mark(at) for name, at in catalog.since(states, int(settings.start)).items()}
+
+
+def window_of(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> str:
+    """Give all there is from `start` to the end as it is now, as text; raises TopicError."""
+    start = encode(initial_marks(settings, catalog, states))
+    return json.dumps([start, encode({name: Mark(state.end) for name, state in states.items()})])
+
+
+def require_partitions(
+    settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]
+) -> None:
+    """Raise TopicError if a partition of `marks` is gone."""
+    if gone := sorted(marks.keys() - states.keys()):
+        raise TopicError(
+            f"{settings.topic}: the checkpoint knows partitions that the topic does not have ({gone[0]}):"
+            " was it deleted and created anew? begin with a new --checkpoint"
+        )
+
+
+def require_kept(settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> None:
+    """Raise DataLossError, or warn, if what follows one of `marks` may be gone."""
+    for name, mark in marks.items():
+        if not (name in states and states[name].lost(mark)):
+            continue
+        first = states[name].beginning
+        rest = f"the first left is in ledger {first.ledger}" if first != NOWHERE else "none are left"
+        what = (
+            f"{name}: events after {mark.position} are gone, {rest}:"
+            " they were trimmed before they were read, or the topic was deleted and created anew"
+        )
+        if settings.on_data_loss == "fail":
+            raise DataLossError(
+                f"{what}; keep messages longer (retention), or go on without them with --on-data-loss warn"
+            )
+        print(f"warning: {what}", file=sys.stderr, flush=True)
+
+
+def _read(settings: PulsarSettings, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    # The driver plans without Arrow and the client.
+    from pipeline.sources.pulsar.reading import read_range
+
+    if partition.value is not None:
+        yield from read_range(settings, partition.value)
+
+
+def _input_partitions(found: Sequence[Range]) -> list[InputPartition]:
+    return [InputPartition(part) for part in found]
+
+
+class EventsReader(DataSourceReader):
+    """Read from `start` to what is the end when the query is planned."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan one task for each partition that holds anything."""
+        catalog = open_catalog(self._settings)
+        states = catalog.states()
+        window = self._settings.window or window_of(self._settings, catalog, states)
+        start, end = map(decode, json.loads(window))
+        require_partitions(self._settings, start, states)
+        require_kept(self._settings, start, states)
+        return _input_partitions(ranges(start, end, states))
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Read one of them."""
+        return _read(self._settings, partition)
+
+
+class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plan and read the batches of a stream."""
+
+    def __init__(self, settings: PulsarSettings, catalog: Catalog | None = None) -> None:
+        self._settings = settings
+        self._given = catalog
+        self._target: dict[str, PartitionState] | None = None
+        self._latest: dict[str, Mark] | None = None
+
+    @property
+    def _catalog(self) -> Catalog:
+        # Made when it is asked for: tasks get a copy of this object, and need none.
+        if self._given is None:
+            self._given = open_catalog(self._settings)
+        return self._given
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what only the driver needs."""
+        return {**self.__dict__, "_given": None, "_target": None, "_latest": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Give the offset with which a stream without a checkpoint begins."""
+        return encode(initial_marks(self._settings, self._catalog, self._catalog.states()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Give the bound on a batch."""
+        return ReadMaxRows(self._settings.max_events) if self._settings.max_events else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what is there now for all there is."""
+        self._target = self._catalog.states()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Give the end of the batch that begins at `start`."""
+        states = self._target if self._target is not None else self._catalog.states()
+        self._latest = {name: Mark(state.end) for name, state in states.items()}
+        marks = decode(start)
+        if self._target is None:
+            require_partitions(self._settings, marks, states)
+        require_kept(self._settings, marks, states)
+        limits = self._limits(marks, states, limit)
+        later = {name: next_mark(state, marks.get(name), limits.get(name)) for name, state in states.items()}
+        return encode(marks | later)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Give the end of the topic, as it was last seen, for Spark's progress reports."""
+        return None if self._latest is None else encode(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan one task for each partition of which the batch has anything."""
+        if start == end:
+            return []
+        # Asked anew: a batch that is replayed after days may find its ledgers gone.
+        states = self._catalog.states()
+        first, last = decode(start), decode(end)
+        require_partitions(self._settings, first, states)
+        moving = {name: mark for name, mark in first.items() if last[name].gaps == mark.gaps and last[name] != mark}
+        require_kept(self._settings, moving, states)
+        return _input_partitions(ranges(first, last, states))
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Read one of them."""
+        return _read(self._settings, partition)
+
+    def _limits(
+        self, marks: Mapping[str, Mark], states: Mapping[str, PartitionState], limit: ReadLimit
+    ) -> dict[str, int]:
+        if not isinstance(limit, ReadMaxRows):
+            return {}
+        starts = {
+            name: marks[name].position
+            for name, state in states.items()
+            if name in marks and marks[name].position != NOWHERE and not state.lost(marks[name])
+        }
+        unread = {name: states[name].entries_after(start) for name, start in starts.items()}
+        waiting = {name: starts[name] for name, entries in unread.items() if entries}
+        if not waiting:
+            return {}
+        return unread | entry_limits(
+            {name: unread[name] for name in waiting}, self._catalog.rows_per_entry(states, waiting), limit.max_rows
+        )

@@ -1,0 +1,74 @@
+"""What makes a record no event: the reasons of `pipeline.tables.events.REASONS`, as SQL conditions over its fields.
+
+Rule: every record has no reason or exactly one, the first that holds in the order of `REASONS`. Texts are not checked
+for their JSON type: a number where a text is expected reads as its digits.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from eventlog.schema import FIELD_NAMES, FIELDS, SCHEMA_VERSION, Field
+
+__all__ = ["SEVERAL", "detail", "reason"]
+
+# The first microsecond that has no date of four digits.
+END_OF_TIME_US: Final = 253_402_300_800_000_000
+REQUIRED: Final = tuple(field.name for field in FIELDS if not field.nullable)
+NUMBERS: Final = tuple(field for field in FIELDS if field.type in ("int16", "int32", "int64"))
+CHECKED: Final = tuple(field for field in FIELDS if field.values or field in NUMBERS)
+# `from_json` reads the first object of a line and is silent about the rest, as of two events whose line break was lost.
+# Braces within texts are rare: only then is the line read again, as an array that must have one element.
+SEVERAL: Final = (
+    "CASE WHEN instr(raw, '}') = length(rtrim(raw)) THEN false"
+    " ELSE coalesce(size(from_json('[' || raw || ']', 'array<map<string,string>>')) <> 1, true) END"
+)
+
+
+def reason(unread: str, several: str, damaged: str, late_before_us: int | None) -> Column:
+    """Give the reason, null for an event; the frame has the fields of events.
+
+    Of the conditions in SQL, `unread` says that `from_json` met something that it could not read, `several` that the line
+    holds more than one object, `damaged` that it is a remainder. Without `late_before_us` nothing is late.
+    """
+    nothing_read = " AND ".join(f"{name} IS NULL" for name in FIELD_NAMES)
+    cases = {
+        "truncated": damaged,
+        "malformed": f"({several}) OR (({unread}) AND {nothing_read})",
+        "future_version": f"schema_version > {SCHEMA_VERSION}",
+        "wrong_type": unread,
+        "missing_field": " OR ".join(f"{name} IS NULL" for name in REQUIRED),
+        "bad_value": _some_value_is_bad(),
+        "late": "false" if late_before_us is None else f"ts_us < {late_before_us}",
+    }
+    return F.expr("CASE " + " ".join(f"WHEN {holds} THEN '{name}'" for name, holds in cases.items()) + " END")
+
+
+def detail() -> Column:
+    """Name the fields at fault by `reason`, null where there are none to name."""
+    missing = ", ".join(f"IF({name} IS NULL, '{name}', NULL)" for name in REQUIRED)
+    bad = ", ".join(f"IF({_is_bad(field)}, '{field.name}', NULL)" for field in CHECKED)
+    return F.expr(
+        "nullif(CASE"
+        f" WHEN reason IN ('missing_field', 'wrong_type') THEN concat_ws(', ', {missing})"
+        f" WHEN reason = 'bad_value' THEN concat_ws(', ', {bad})"
+        " END, '')"
+    )
+
+
+def _some_value_is_bad() -> str:
+    least = ", ".join(f"CAST({field.name} AS BIGINT)" for field in NUMBERS)
+    others = (field for field in CHECKED if field.values or field.name in ("schema_version", "ts_us"))
+    return " OR ".join([f"least({least}) < 0", *(f"({_is_bad(field)})" for field in others)])
+
+
+def _is_bad(field: Field) -> str:
+    """Say in SQL when a field has a value that it cannot have; null is none."""
+    if field.values:
+        return f"{field.name} NOT IN ({', '.join(repr(value) for value in field.values)})"
+    if field.name == "schema_version":
+        return "schema_version < 1"
+    if field.name == "ts_us":
+        return f"ts_us < 0 OR ts_us >= {END_OF_TIME_US}"
+    return f"{field.name} < 0"

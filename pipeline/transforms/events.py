@@ -1,0 +1,73 @@
+"""From lines, or from rows of generated Parquet, to checked records, and from these to the rows of tables.
+
+A record has the fields of an event, `raw` (its text), `source`, and `reason` and `detail` if it is no event. Records
+are the same for batch and for streams; fields that the schema does not know are ignored.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from eventlog.schema import FIELD_NAMES
+from pipeline.schema import event_schema
+from pipeline.tables.events import EVENTS, QUARANTINE, QUARANTINE_KEY
+from pipeline.transforms.checks import SEVERAL, detail, reason
+
+__all__ = ["events_of", "from_columns", "from_lines", "quarantined_of", "with_hour"]
+
+RAW_CHARACTERS: Final = 65_536
+# Where from_json puts the text of a line that it could not read wholly.
+CORRUPT: Final = "_corrupt"
+OPTIONS: Final = {"columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+
+
+def from_lines(lines: DataFrame, late_before_us: int | None = None) -> DataFrame:
+    """Make records of JSON lines; takes `value`, `source` and `damaged`, which says that the value is a mere remainder.
+
+    Blank lines are no records.
+    """
+    schema = StructType([*event_schema(), StructField(CORRUPT, StringType())])
+    # A remainder is a record even if nothing is left of it.
+    present = lines.where((F.trim("value") != "") | F.col("damaged"))
+    parsed = present.select("value", "source", "damaged", F.from_json("value", schema, OPTIONS).alias("event"))
+    flat = parsed.select("event.*", F.col("value").alias("raw"), "source", "damaged")
+    return _with_reason(flat, reason(f"{CORRUPT} IS NOT NULL", SEVERAL, "damaged", late_before_us))
+
+
+def from_columns(rows: DataFrame, late_before_us: int | None = None) -> DataFrame:
+    """Make records of rows that have the fields of events, and `source`."""
+    raw = F.to_json(F.struct(*FIELD_NAMES)).alias("raw")
+    why = reason("false", "false", "false", late_before_us)
+    return _with_reason(rows.select(*FIELD_NAMES, raw, "source"), why)
+
+
+def events_of(records: DataFrame) -> DataFrame:
+    """Give the rows of the table `events`, duplicates included."""
+    good = with_hour(records.where(F.col("reason").isNull()))
+    return good.select([column.name for column in EVENTS.columns])
+
+
+def quarantined_of(records: DataFrame, ingested_at: datetime) -> DataFrame:
+    """Give the rows of the table `quarantine`: equal texts of a source are one, with their number."""
+    bad = records.where(F.col("reason").isNotNull())
+    # Bytes that are no UTF-8 would make a file that other readers refuse.
+    marked = bad.withColumn("raw", F.make_valid_utf8("raw")).withColumn("digest", F.sha2("raw", 256))
+    cut = F.left(F.first("raw"), F.lit(RAW_CHARACTERS)).alias("raw")
+    counted = marked.groupBy(*QUARANTINE_KEY).agg(F.first("detail").alias("detail"), cut, F.count("*").alias("copies"))
+    at = F.lit(ingested_at)
+    dated = counted.withColumn("ingested_at", at).withColumn("date", F.to_date(at))
+    return dated.select([column.name for column in QUARANTINE.columns])
+
+
+def with_hour(frame: DataFrame) -> DataFrame:
+    """Add `date` and `hour` of `ts_us`, UTC."""
+    at = F.timestamp_micros("ts_us")
+    return frame.withColumn("date", F.to_date(at)).withColumn("hour", F.hour(at))
+
+
+def _with_reason(flat: DataFrame, why: Column) -> DataFrame:
+    named = flat.select(*FIELD_NAMES, "raw", "source", why.alias("reason"))
+    return named.withColumn("detail", detail())

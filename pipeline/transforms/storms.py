@@ -1,0 +1,180 @@
+"""Bursts of arrivals: events to the tables `arrivals`, `storms` and `storm_members`.
+
+Rule: a burst is found in the arrivals of the whole fleet, one count a second; what is said of it comes from the
+events of its seconds. Watch frames start no storm: a broker sends them, no client asks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from pipeline.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
+
+__all__ = [
+    "USUAL_RULE",
+    "Burst",
+    "BurstRule",
+    "arrivals",
+    "bursts",
+    "fleet_seconds",
+    "hot_seconds",
+    "storm_members",
+    "storms",
+]
+
+Ints = NDArray[np.int64]
+
+MICROS: Final = 1_000_000
+MEMBERS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id")
+REFUSALS: Final = ("timeout", "queue_full", "oversize")
+
+
+@dataclass(frozen=True, slots=True)
+class BurstRule:
+    """A burst: seconds with `floor` arrivals and `times` the usual, and at most `gap_seconds` calmer ones between."""
+
+    times: float = 4.0
+    floor: int = 50
+    gap_seconds: int = 3
+
+
+USUAL_RULE: Final = BurstRule()
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Seconds since 1970 from the first to the last, both of them in it."""
+
+    first: int
+    last: int
+    usual_rate: float
+    peak_rate: int
+
+
+def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
+    """Find bursts in the seconds, in any order, in which there were requests.
+
+    The usual rate is the median of those seconds: half of all seconds would have to be storms to move it.
+    """
+    if not len(seconds):
+        return []
+    order = np.argsort(seconds)
+    seconds, requests = seconds[order], requests[order]
+    usual = float(np.median(requests))
+    hot = np.flatnonzero(requests >= max(rule.times * usual, rule.floor))
+    cuts = np.flatnonzero(np.diff(seconds[hot]) > rule.gap_seconds + 1) + 1
+    return [
+        Burst(int(seconds[part[0]]), int(seconds[part[-1]]), usual, int(requests[part[0] : part[-1] + 1].max()))
+        for part in np.split(hot, cuts)
+        if len(part)
+    ]
+
+
+def arrivals(events: DataFrame) -> DataFrame:
+    """Give the table `arrivals`: what arrived in each second at each proxy."""
+    largest = {
+        "max_heap_used_bytes": "heap_used_bytes",
+        "max_direct_used_bytes": "direct_used_bytes",
+        "max_heap_queue_len": "heap_queue_len",
+        "max_direct_queue_len": "direct_queue_len",
+        "heap_limit_bytes": "heap_limit_bytes",
+        "direct_limit_bytes": "direct_limit_bytes",
+    }
+    found = events.groupBy(_second().alias("_second"), "proxy_id").agg(
+        F.count(F.when(_is_list(), 1)).alias("requests"),
+        F.count(F.when(~_is_list(), 1)).alias("watch_frames"),
+        F.count(F.when(_is_list() & _is_refused(), 1)).alias("refused"),
+        *(F.max(field).alias(name) for name, field in largest.items()),
+    )
+    second = F.timestamp_seconds("_second")
+    return found.withColumns({"date": F.to_date(second), "second": second}).select(
+        [column.name for column in ARRIVALS.columns]
+    )
+
+
+def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
+    """Add up `arrivals` over the proxies: `second` as whole seconds since 1970, and `requests` if there were any."""
+    second = F.unix_seconds("second").alias("second")
+    return of_proxies.groupBy(second).agg(F.sum("requests").alias("requests")).where(F.col("requests") > 0)
+
+
+def hot_seconds(spark: SparkSession, found: Sequence[Burst]) -> DataFrame:
+    """Give one row for each second of each storm: `storm`, `_second`."""
+    spans = [(number, burst.first, burst.last) for number, burst in enumerate(found, 1)]
+    whole = spark.createDataFrame(spans, "storm int, first long, last long")
+    return whole.select("storm", F.explode(F.sequence("first", "last")).alias("_second"))
+
+
+def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> DataFrame:
+    """Give the table `storms`; `seconds` are those of `hot_seconds`, few enough to be sent to every worker."""
+    ended = F.col("ts_us") + F.col("total_us")
+    facts = (
+        _of_storms(events, seconds)
+        .groupBy("storm")
+        .agg(
+            F.min("ts_us").alias("_begin"),
+            F.max("ts_us").alias("_end"),
+            F.max(ended).alias("_served"),
+            F.count(F.lit(1)).alias("requests"),
+            F.count(F.when(F.col("outcome") == "ok", 1)).alias("answered"),
+            F.count(F.when(_is_refused(), 1)).alias("refused"),
+            F.count(F.when(F.col("outcome") == "cancelled", 1)).alias("cancelled"),
+            F.count(F.when(F.col("carries_cost"), 1)).alias("questions"),
+            F.count_distinct("proxy_id").alias("proxies"),
+            F.count_distinct("proxy_id", "client_id").alias("clients"),
+            F.count_distinct("principal").alias("principals"),
+            F.count_distinct("namespace").alias("namespaces"),
+            F.max("heap_used_bytes").alias("max_heap_used_bytes"),
+            F.max("direct_used_bytes").alias("max_direct_used_bytes"),
+            F.max("heap_queue_len").alias("max_heap_queue_len"),
+            F.max("direct_queue_len").alias("max_direct_queue_len"),
+            F.max(F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")).alias(
+                "max_memory_wait_us"
+            ),
+        )
+    )
+    rates = [(number, burst.usual_rate, burst.peak_rate) for number, burst in enumerate(found, 1)]
+    known = seconds.sparkSession.createDataFrame(rates, "storm int, usual_rate double, peak_rate long")
+    whole = facts.join(F.broadcast(known), "storm").withColumns(
+        {
+            "begin": F.timestamp_micros("_begin"),
+            "end": F.timestamp_micros("_end"),
+            "arrival_seconds": (F.col("_end") - F.col("_begin")) / MICROS,
+            "served_seconds": (F.col("_served") - F.col("_begin")) / MICROS,
+        }
+    )
+    return whole.select([column.name for column in STORMS.columns])
+
+
+def storm_members(events: DataFrame, seconds: DataFrame, most: int) -> DataFrame:
+    """Give the table `storm_members`: for each storm and dimension the `most` with the most requests."""
+    names = F.array(*(F.struct(F.lit(name).alias("dimension"), F.col(name).alias("name")) for name in MEMBERS))
+    each = _of_storms(events, seconds).select("storm", "outcome", F.explode(names).alias("one"))
+    counted = each.groupBy("storm", "one.dimension", "one.name").agg(
+        F.count(F.lit(1)).alias("requests"), F.count(F.when(_is_refused(), 1)).alias("refused")
+    )
+    group = Window.partitionBy("storm", "dimension").orderBy(F.col("requests").desc(), F.col("name").asc_nulls_last())
+    ranked = counted.withColumn("rank", F.row_number().over(group)).where(F.col("rank") <= most)
+    return ranked.select([column.name for column in STORM_MEMBERS.columns])
+
+
+def _of_storms(events: DataFrame, seconds: DataFrame) -> DataFrame:
+    asked = events.where(_is_list()).withColumn("_second", _second())
+    return asked.join(F.broadcast(seconds), "_second")
+
+
+def _second() -> Column:
+    return F.expr(f"ts_us div {MICROS}")
+
+
+def _is_list() -> Column:
+    return F.col("kind") == "get_topics"
+
+
+def _is_refused() -> Column:
+    return F.col("outcome").isin(*REFUSALS)

@@ -1,0 +1,188 @@
+"""The job `usage`: the table `events`, or a stream of it, into `usage`, `waits`, `sharing` and `top_costs`.
+
+Rule: a batch replaces all four. A stream adds a part to `usage` and to `waits` for each of its batches, in one step and
+once however often the batch is run again; what follows from them it replaces when it ends. The two do not mix in one
+directory: whatever is there is either a batch's or a stream's.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pipeline.errors import PipelineError
+from pipeline.options import CommonSettings
+from pipeline.periods import ALWAYS, Period, in_period
+from pipeline.schema import table_schema
+from pipeline.sinks import Batch, Staged, Store, open_store, read_table
+from pipeline.tables.events import EVENTS
+from pipeline.tables.table import Table
+from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.transforms import usage as made
+
+__all__ = ["StreamSettings", "UsageSettings", "UsageSummary", "follow_usage", "make_usage", "read_usage", "read_waits"]
+
+STREAM: Final = "usage"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSettings:
+    """How long windows are, and how many names `top_costs` has for each question."""
+
+    common: CommonSettings
+    window_seconds: int = 60
+    top: int = 20
+    period: Period = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Where a stream keeps how far it has come; `trigger` None takes what there is and ends."""
+
+    checkpoint: str
+    trigger: str | None = None
+    max_files: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """What was found, for the line at the end of the job."""
+
+    rows: int
+    requests: int
+    refused: int
+    watch_frames: int
+    heap_byte_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.requests:,} requests, {self.refused:,} refused, {self.watch_frames:,} watch frames,"
+            f" {self.heap_byte_seconds / 2**20:,.1f} MiB*s of heap, in {self.rows:,} rows"
+        )
+
+
+def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
+    """Make the four tables from all events of the period; raises PipelineError if there are none."""
+    store = open_store(spark, settings.common)
+    _require_owner(store, settings, stream=False)
+    events = in_period(read_table(spark, settings.common, EVENTS), settings.period)
+    with ExitStack() as staged:
+        rows: dict[Table, Staged] = {}
+
+        def stage(table: Table, frame: DataFrame) -> DataFrame:
+            rows[table] = store.stage(table, frame)
+            staged.callback(rows[table].discard)
+            return rows[table].frame
+
+        usage = stage(USAGE, made.usage(events, settings.window_seconds))
+        summary = _summary(usage)
+        if not summary.rows:
+            raise PipelineError(
+                f"--out {settings.common.out}: found no event from {settings.period}, expected at least one in `events`"
+            )
+        stage(WAITS, made.waits(events, settings.window_seconds))
+        stage(SHARING, made.sharing(usage))
+        stage(TOP_COSTS, made.top_costs(usage, settings.top))
+        with store.exclusive() as opened:
+            for table, new in rows.items():
+                opened.replace(table, new)
+    return summary
+
+
+def follow_usage(
+    spark: SparkSession, settings: UsageSettings, stream: StreamSettings, note: Callable[[str], None]
+) -> UsageSummary:
+    """Add up events as they come into the table `events`, until the stream ends; raises PipelineError."""
+    store = open_store(spark, settings.common)
+    _require_owner(store, settings, stream=True)
+    read_table(spark, settings.common, EVENTS)
+
+    def add(events: DataFrame, number: int) -> None:
+        add_batch(store, events, settings.window_seconds, number)
+        note(f"batch {number}")
+
+    query = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(add), stream).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return refresh(spark, settings)
+
+
+def add_batch(store: Store, events: DataFrame, window_seconds: int, number: int) -> None:
+    """Add what a batch of the stream holds to `usage` and `waits`; nothing if that was done before."""
+    batch = Batch(STREAM, number)
+    with ExitStack() as staged:
+        rows: dict[str, Staged] = {}
+        for table, make in ((USAGE, made.usage), (WAITS, made.waits)):
+            rows[table.name] = store.stage(table, make(events, window_seconds, number + 1))
+            staged.callback(rows[table.name].discard)
+        with store.exclusive() as opened:
+            if not opened.is_applied(batch):
+                opened.add(rows, batch)
+
+
+def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
+    """Make `sharing` and `top_costs` anew from what is in `usage`; raises PipelineError if there is nothing."""
+    store = open_store(spark, settings.common)
+    usage = read_usage(spark, settings.common)
+    summary = _summary(usage)
+    if not summary.rows:
+        raise PipelineError(f"--out {settings.common.out}: found no event in the table `events`, expected at least one")
+    for table, frame in ((SHARING, made.sharing(usage)), (TOP_COSTS, made.top_costs(usage, settings.top))):
+        with ExitStack() as staged:
+            rows = store.stage(table, frame)
+            staged.callback(rows.discard)
+            with store.exclusive() as opened:
+                opened.replace(table, rows)
+    return summary
+
+
+def read_usage(spark: SparkSession, common: CommonSettings) -> DataFrame:
+    """Give `usage` with its parts added up; raises PipelineError if no job has written it yet."""
+    return made.add_usage(read_table(spark, common, USAGE))
+
+
+def read_waits(spark: SparkSession, common: CommonSettings) -> DataFrame:
+    """Give `waits` with its parts added up; raises PipelineError if no job has written it yet."""
+    return made.add_waits(read_table(spark, common, WAITS))
+
+
+def _summary(usage: DataFrame) -> UsageSummary:
+    names = ("requests", "refused", "watch_frames", "heap_byte_seconds")
+    found = usage.agg(F.count(F.lit(1)).alias("rows"), *(F.sum(name).alias(name) for name in names)).first()
+    assert found is not None
+    return UsageSummary(found["rows"], *(found[name] or 0 for name in names))
+
+
+def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> None:
+    """Refuse to add a stream's parts to a batch's rows, or to replace a stream's."""
+    with store.exclusive() as opened:
+        begun = opened.is_applied(Batch(STREAM, 0))
+    if begun and not stream:
+        raise PipelineError(
+            f"--out {settings.common.out}: got a table `usage` that a stream adds to, expected to go on with --stream;"
+            " to begin anew delete its `usage`, `waits`, `_notes/usage` and the checkpoint"
+        )
+    if stream and not begun and store.read(USAGE) is not None:
+        raise PipelineError(
+            f"--out {settings.common.out}: got a table `usage` that was not made by a stream, expected none: without"
+            " --stream it is made anew; to have a stream do it delete `usage` and `waits`"
+        )
+
+
+def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings) -> DataFrame:
+    place = f"{common.out}/{EVENTS.name}"
+    if common.format == "delta":
+        return spark.readStream.format("delta").option("maxFilesPerTrigger", stream.max_files).load(place)
+    reader = spark.readStream.schema(table_schema(EVENTS)).option("maxFilesPerTrigger", stream.max_files)
+    return reader.parquet(place)
+
+
+def _triggered(writer: DataStreamWriter, stream: StreamSettings) -> DataStreamWriter:
+    kept = writer.option("checkpointLocation", stream.checkpoint)
+    return kept.trigger(availableNow=True) if stream.trigger is None else kept.trigger(processingTime=stream.trigger)

@@ -1,0 +1,151 @@
+"""The job `whatif`: prepare the trace, calibrate on the recorded limits, replay the grid, and write the tables.
+
+Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.options import CommonSettings
+from pipeline.progress import watched
+from pipeline.replay.buckets import quantile
+from pipeline.replay.calibrate import Calibration, calibrate
+from pipeline.replay.grid import Grid
+from pipeline.replay.job import Place, Total, replay_grid
+from pipeline.replay.model import WAITS, Limits
+from pipeline.replay.parts import Survey, survey
+from pipeline.replay.tally import longest, wait_counts
+from pipeline.replay.traces import Prepared, prepare
+from pipeline.schema import table_schema
+from pipeline.sinks import read_table, write_table
+from pipeline.tables.events import EVENTS
+from pipeline.tables.table import Table
+from pipeline.tables.whatif import CALIBRATION, LIMIT_COLUMNS, OUTCOME_COLUMNS, REPLAY_INPUT, WHATIF
+
+__all__ = [
+    "WhatifSettings",
+    "WhatifSummary",
+    "limit_values",
+    "replay_path",
+    "shown_calibration",
+    "whatif",
+    "write_rows",
+]
+
+Say = Callable[[str], None]
+# The row of all waits together; see `pipeline.replay.model.WAITS`.
+TOTAL: Final = WAITS.index("total")
+LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes") for column in LIMIT_COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class WhatifSettings:
+    """Where the tables are, and which scenarios to try."""
+
+    common: CommonSettings
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True)
+class WhatifSummary:
+    """What was replayed: the trace, how far to trust it, and the number of scenarios."""
+
+    prepared: Prepared
+    calibration: Calibration
+    scenarios: int
+
+
+def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> WhatifSummary:
+    """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
+    common, grid = settings.common, settings.grid
+    events = read_table(spark, common, EVENTS)
+    prepared = prepare(spark, events, replay_path(common))
+    limits = grid.limits(prepared.usual_limits, *prepared.largest)
+    say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
+    with watched(spark, "calibration"):
+        calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
+    write_rows(spark, common, CALIBRATION, [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated])
+    for each in calibrated:
+        say(shown_calibration(each))
+    found = survey(spark, prepared)
+    places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
+    say(f"{len(limits)} sets of limits at loads {_list(grid.loads)} on fleets {_list(grid.fleets)}")
+    with watched(spark, "replay"):
+        totals = replay_grid(spark, prepared, found, places, limits)
+    write_rows(spark, common, WHATIF, _rows(prepared, found, limits, totals))
+    return WhatifSummary(prepared, calibrated[0], len(totals))
+
+
+def replay_path(common: CommonSettings) -> str:
+    """Give where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
+    place = common.out if "://" in common.out else f"file://{os.path.abspath(common.out)}"
+    return f"{place}/{REPLAY_INPUT.name}"
+
+
+def limit_values(limits: Limits) -> dict[str, Any]:
+    """Give the columns of limits."""
+    return {column: getattr(limits, name) for column, name in LIMIT_NAMES.items()}
+
+
+def shown_calibration(found: Calibration) -> str:
+    """Say in a line how the replay of the recorded limits compares."""
+    row = found.row(0)
+    sides = [
+        f"{side} {row[f'{side}_ok']} ok, {row[f'{side}_refused']} refused, {row[f'{side}_cancelled']} cancelled,"
+        f" p99 wait {float(str(row[f'{side}_p99_us'])) / 1000:.0f} ms"
+        for side in ("recorded", "simulated")
+    ]
+    return f"calibration of {found.proxy_id or 'all proxies'}: {'; '.join(sides)}; error {found.error:.3f}"
+
+
+def _rows(
+    prepared: Prepared, found: Survey, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
+) -> list[dict[str, Any]]:
+    rows = []
+    for (place, number), total in totals.items():
+        counts = total.counts
+        waits = counts.waits[TOTAL]
+        outcomes = zip((column.name for column in OUTCOME_COLUMNS), counts.outcomes.tolist(), strict=True)
+        rows.append(
+            {
+                "scenario": number,
+                **limit_values(limits[number]),
+                "load": place.load,
+                "fleet": place.fleet,
+                "proxies": place.fleet * len(prepared.proxies),
+                "requests": int(counts.outcomes.sum()),
+                **dict(outcomes),
+                **{f"wait_p{share}_us": quantile(waits, share / 100) for share in (50, 95, 99)},
+                "wait_max_us": longest(waits),
+                "peak_heap_bytes": counts.peak_heap_bytes,
+                "peak_direct_bytes": counts.peak_direct_bytes,
+                "questions": counts.questions,
+                "imputed_share": prepared.imputed_share,
+                "short_warm_ups": total.short_warm_ups,
+                "wait_buckets": wait_counts(waits),
+            }
+        )
+    return rows
+
+
+def _imputed_share(prepared: Prepared, proxy_id: str) -> float:
+    shares = {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
+    return shares.get(proxy_id, prepared.imputed_share)
+
+
+def write_rows(spark: SparkSession, common: CommonSettings, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Have a table of results hold these rows only."""
+    values = [tuple(row[column.name] for column in table.columns) for row in rows]
+    write_table(spark, common, table, spark.createDataFrame(values, table_schema(table)).coalesce(1))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,169 @@
+"""The event log of one proxy, put together: which sinks there are, their start and their end.
+
+Rule: nothing here waits for a sink but `close`, and that no longer than it is told: whatever a disk or a broker does,
+requests are served and the proxy ends.
+"""
+
+import asyncio
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from eventlog.buffer import EventBuffer, Stamp, Tee
+from eventlog.drain import Drain, DrainThread, Store
+from eventlog.files import FileSettings, FileStore
+from eventlog.sink import EventSink
+from proxy.auth.broker_credentials import BrokerCredentials
+from proxy.config import Config
+from proxy.counters import Counters, SinkNumbers
+from proxy.log import LinePace, Logger
+from proxy.tasks import TaskScope
+from proxy.threads import in_thread
+
+if TYPE_CHECKING:
+    from proxy.events.topic_watch import TopicWatch
+
+__all__ = ["THREAD_NAME", "EventLog"]
+
+MIB: Final = 1024 * 1024
+THREAD_NAME: Final = "event log"
+# Sinks get as long at the end even if the drain has used up its time: what is left is a second's worth of events.
+LEAST_CLOSE_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sink:
+    name: str
+    buffer: EventBuffer
+    drain: Drain
+    thread: DrainThread
+
+
+class EventLog:
+    """The event log; `sink` is None if the configuration has none."""
+
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        own: BrokerCredentials,
+        broker_tls: Callable[[], ssl.SSLContext],
+        counters: Counters,
+        log: Logger,
+    ) -> None:
+        """Take the configuration; raises SettingFault if it needs what is not installed."""
+        self.boot_id = secrets.token_hex(8)
+        self._config = config
+        self._loop = loop
+        self._own = own
+        self._broker_tls = broker_tls
+        self._counters = counters
+        self._log = log
+        self._pace = LinePace()
+        self._scope = TaskScope(lambda error: counters.internal_error(error, THREAD_NAME))
+        self._watch: TopicWatch | None = None
+        self._stamp = Stamp(config.event_log_proxy_id or socket.gethostname(), self.boot_id, orjson.dumps)
+        self._sinks: list[_Sink] = []
+        if config.event_log_directory:
+            self._add("files", self._files())
+        if config.event_log_topic:
+            self._add("topic", self._topic())
+        self.sink: EventSink | None = Tee([sink.buffer for sink in self._sinks]) if self._sinks else None
+        counters.event_log.sinks = self._numbers
+
+    def start(self) -> None:
+        """Begin to write."""
+        for sink in self._sinks:
+            sink.thread.start()
+        if self._watch is not None:
+            self._scope.start(self._watch.run())
+
+    async def close(self, seconds: float) -> None:
+        """Write what is left, for so many seconds at most; then let nothing in any more, and wait for nobody."""
+        self._scope.cancel()
+        await self._scope.emptied()
+        ends = self._loop.time() + max(seconds, LEAST_CLOSE_SECONDS)
+        for sink in self._sinks:
+            sink.buffer.close()
+        for sink in self._sinks:
+            await self._closed(sink, ends - self._loop.time())
+
+    async def _closed(self, sink: _Sink, seconds: float) -> None:
+        ended = False
+        with suppress(TimeoutError):
+            ended = await in_thread(lambda: sink.thread.join(seconds), f"end of {THREAD_NAME}", max(seconds, 0.1) + 1.0)
+        if not ended:
+            left = sink.drain.in_hand + len(sink.buffer)
+            self._log.warning("events were not written", where=sink.name, limit=seconds, queued=left)
+
+    # --- parts --------------------------------------------------------------------------------------
+
+    def _add(self, name: str, store: Store) -> None:
+        config = self._config
+        buffer = EventBuffer(config.event_log_buffer_mb * MIB)
+        tell = partial(self._from_thread, self._failed, name)
+        drain = Drain(buffer, self._stamp, store, config.event_log_flush_millis / 1000, tell)
+        crashed = partial(self._from_thread, self._counters.internal_error)
+        thread = DrainThread(f"{THREAD_NAME} {name}", buffer, drain, time.monotonic,
+                             lambda error: crashed(error, THREAD_NAME))  # fmt: skip
+        self._sinks.append(_Sink(name, buffer, drain, thread))
+
+    def _files(self) -> FileStore:
+        config = self._config
+        settings = FileSettings(
+            directory=Path(config.event_log_directory),
+            proxy_id=self._stamp.proxy_id,
+            boot_id=self.boot_id,
+            max_bytes=config.event_log_file_max_size_mb * MIB,
+            max_age_seconds=config.event_log_file_max_age_millis / 1000,
+            max_total_bytes=config.event_log_files_max_total_mb * MIB,
+        )
+        store = FileStore(settings, partial(self._from_thread, self._noted))
+        self._counters.event_log.files = lambda: {
+            "finished": store.counts.finished, "recovered": store.counts.recovered, "deleted": store.counts.deleted,
+        }  # fmt: skip
+        return store
+
+    def _topic(self) -> Store:
+        # The admin API's client and pulsar-client: only for those who have a topic.
+        from proxy.events.topic import TopicParts
+
+        parts = TopicParts(self._config, self._loop, self._own, self._broker_tls)
+        self._watch = parts.watch(self._counters.event_log, self._log)
+        return parts.store()
+
+    # --- what threads tell --------------------------------------------------------------------------
+
+    def _from_thread(self, function: Callable[..., None], *arguments: object) -> None:
+        # The loop may be closed: the thread was left behind.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _failed(self, name: str, detail: str) -> None:
+        if self._pace.due(self._loop.time(), name):
+            self._log.warning("events cannot be written", where=name, detail=detail)
+
+    def _noted(self, detail: str) -> None:
+        if self._pace.due(self._loop.time(), "note"):
+            self._log.info("event files of a proxy that has ended", detail=detail)
+
+    def _numbers(self) -> Mapping[str, SinkNumbers]:
+        return {
+            sink.name: SinkNumbers(
+                written=sink.drain.counts.written,
+                dropped=sink.buffer.dropped + sink.drain.counts.lost,
+                bytes_written=sink.drain.counts.bytes_written,
+                errors=sink.drain.counts.errors,
+                buffer_bytes=sink.buffer.pending_bytes,
+            )
+            for sink in self._sinks
+        }

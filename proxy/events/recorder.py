@@ -1,0 +1,296 @@
+"""Record topic lists: one event for each request at its end, whatever that is, and nothing that holds a request up.
+
+Rules: what is not known is null, never guessed. An error in here is reported and costs an event, never an answer.
+Without an event log there is no recorder at all: who serves requests asks for None, and that is the whole cost.
+
+Every request of the binary port has one event: those that are refused at once end at the stage `client`, with no time
+in any part. Requests over HTTP, whose `question_hash` is null, and frames for watchers belong to no group, and each
+carries its own cost.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from eventlog.schema import FIELDS
+from eventlog.sink import STAMPED, EventSink
+from limiter.dual import AsyncDualMemoryLimiter
+from protocol.command_type import CommandType
+from protocol.frames import answer_prefix
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.charging import Charging
+from proxy.events.identities import Identities, bounded
+from proxy.events.outcomes import close_cause_of, outcome_of
+from proxy.events.story import PARTS, STAGE_OF_PART, GroupStory, Part, parts_between
+from proxy.list_groups import ListGroup, question_of
+from proxy.list_questions import ListQuestions
+from proxy.requester import Requester
+
+__all__ = ["Asker", "Moment", "Recorder", "RequestRecord"]
+
+_MODES: Final = pb.CommandGetTopicsOfNamespace.Mode
+_MODE_NAMES: Final[dict[int, str]] = {
+    _MODES.PERSISTENT: "PERSISTENT",
+    _MODES.NON_PERSISTENT: "NON_PERSISTENT",
+    _MODES.ALL: "ALL",
+}
+_LIST: Final = CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
+# Those that waited for their turn are told of for 3 ms in each turn of the loop.
+MOST_TURNS: Final = 10_000
+# What a field is when nothing is known: in the order of the schema.
+_NOTHING: Final[dict[str, object]] = {
+    field.name: None if field.nullable else {"bool": False, "string": ""}.get(field.type, 0)
+    for field in FIELDS
+    if field.name not in STAMPED
+}
+
+
+class Moment(NamedTuple):
+    """What things were like when a request arrived; `in_force` is the event that has all limits and nothing else."""
+
+    at_ns: int
+    ts_us: int
+    heap_queue_len: int
+    direct_queue_len: int
+    heap_used_bytes: int
+    direct_used_bytes: int
+    in_force: dict[str, object]
+
+
+class Asker(NamedTuple):
+    """Who asks: its principal, its connection's name, and what it said it is."""
+
+    principal: Any
+    name: str
+    client_version: str | None
+
+
+class Recorder:
+    """Make events of what is served, and give them to `sink`. `now` is monotonic, `wall` since 1970; nanoseconds.
+
+    `open` counts the requests of the binary port that are under way.
+    """
+
+    def __init__(
+        self,
+        sink: EventSink,
+        identities: Identities,
+        limiter: AsyncDualMemoryLimiter,
+        questions: ListQuestions,
+        charging: Charging,
+        crashed: Callable[[BaseException], None],
+        now: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.now = now
+        self.identities = identities
+        self.crashed = crashed
+        self._put = sink.put
+        self._limiter = limiter
+        self._questions = questions
+        self._charging = charging
+        self._wall = wall
+        self._groups = 0
+        self.open = 0
+        self._in_force: dict[str, object] = {}
+        self.limits_changed()
+
+    def limits_changed(self) -> None:
+        """Read the limits in force: requests from now on have these in their events."""
+        heap, direct, limits = self._limiter.heap, self._limiter.direct, self._questions.limits
+        self._in_force = _NOTHING | {
+            "heap_limit_bytes": max(0, heap.limit),
+            "direct_limit_bytes": max(0, direct.limit),
+            "heap_queue_max": max(0, heap.max_queue),
+            "direct_queue_max": max(0, direct.max_queue),
+            "heap_timeout_ms": round(heap.timeout_seconds * 1000),
+            "direct_timeout_ms": round(direct.timeout_seconds * 1000),
+            "request_timeout_ms": round(limits.request_timeout_seconds * 1000),
+            "max_outstanding_per_broker": limits.max_outstanding_per_broker,
+            "fairness": self._charging.fairness,
+            "key_cap_percent": limits.key_cap_percent,
+            "coalescing": limits.coalescing,
+        }
+
+    def moment(self) -> Moment:
+        """Look at the limiters: a request arrives."""
+        heap, direct = self._limiter.heap, self._limiter.direct
+        return Moment(
+            self.now(),
+            self._wall() // 1000,
+            self._questions.heap_queue_size,
+            direct.queue_size,
+            heap.held,
+            direct.held,
+            self._in_force,
+        )
+
+    def request(self, client: Requester) -> "RequestRecord":
+        """Begin to record a request that has just arrived."""
+        self.open += 1
+        return RequestRecord(self, self.moment(), client)
+
+    def group(self, group: ListGroup) -> GroupStory:
+        """Begin to record a new group."""
+        self._groups += 1
+        question = question_of(group.request)
+        return GroupStory(self.now, self.put, self._groups, str(group.broker), question)
+
+    async def all_told(self) -> None:
+        """Let all requests whose clients are gone have their events."""
+        for _ in range(MOST_TURNS):
+            if not self.open:
+                return
+            await asyncio.sleep(0)
+
+    def put(self, event: dict[str, object]) -> None:
+        """Give a whole event away."""
+        self._put(event)
+
+    def begun(self, moment: Moment, kind: str, who: Asker | Requester, namespace: str) -> dict[str, object]:
+        """Make an event of what was known at the beginning; `namespace` is empty if it is not known."""
+        event = moment.in_force.copy()
+        event["ts_us"] = moment.ts_us
+        event["kind"] = kind
+        if namespace:
+            event["tenant"] = bounded(namespace.partition("/")[0])
+            event["namespace"] = bounded(namespace)
+        identities = self.identities
+        event["principal"] = identities.principal(who.principal)
+        event["client_version"] = who.client_version
+        event["client_id"] = identities.client(who.name)
+        event["heap_queue_len"] = moment.heap_queue_len
+        event["direct_queue_len"] = moment.direct_queue_len
+        event["heap_used_bytes"] = moment.heap_used_bytes
+        event["direct_used_bytes"] = moment.direct_used_bytes
+        return event
+
+
+class RequestRecord:
+    """What is noted of one request of the binary port; `told` is whether its event was made.
+
+    It is made by exactly one of `answered`, `failed` and `cancelled`, of which any but the first does nothing.
+    """
+
+    __slots__ = (
+        "_client",
+        "_joined_ns",
+        "_moment",
+        "_recorder",
+        "_request",
+        "_response_bytes",
+        "_story",
+        "coalesced",
+        "told",
+    )
+
+    def __init__(self, recorder: Recorder, moment: Moment, client: Requester) -> None:
+        self._recorder = recorder
+        self._moment = moment
+        self._client = client
+        self._request: pb.CommandGetTopicsOfNamespace | None = None
+        self._story: GroupStory | None = None
+        self._joined_ns = 0
+        self._response_bytes: int | None = None
+        self.coalesced = False
+        self.told = False
+
+    def asks(self, request: pb.CommandGetTopicsOfNamespace | None) -> None:
+        """Note what is asked for; None while the request waits for its turn, for which it is kept as it came."""
+        self._request = request
+
+    def joined(self, group: ListGroup) -> None:
+        """Note the group; from now on the request stands where that does."""
+        if group.story is None:
+            group.story = self._recorder.group(group)
+        self._story = group.story
+        self.coalesced = group.story.joined()
+        self._joined_ns = self._recorder.now()
+
+    def sent(self, request_id: int, list_bytes: int) -> None:
+        """Note that the kernel has all of the list."""
+        self._response_bytes = list_bytes + len(answer_prefix(_LIST, request_id, list_bytes))
+
+    def answered(self) -> None:
+        """Record that the client has its list."""
+        self._tell("ok")
+
+    def failed(self, error: Exception) -> None:
+        """Record that the client was told of an error."""
+        at_the_frame = getattr(error, "stage", None) == "client_frame"
+        self._tell(outcome_of(error, under_way=self._story is not None), "reader" if at_the_frame else None)
+
+    def rejected(self) -> None:
+        """Record that too many requests were under way."""
+        self._tell("queue_full")
+
+    def cancelled(self) -> None:
+        """Record that the client left before it had its list."""
+        self._tell("cancelled")
+
+    def _tell(self, outcome: str, stage: str | None = None) -> None:
+        if self.told:
+            return
+        self.told = True
+        self._recorder.open -= 1
+        try:
+            event = self._event(outcome, stage)
+            event["response_bytes"] = self._response_bytes
+            if self._story is None:
+                self._recorder.put(event)
+            else:
+                self._story.left(event)
+        except Exception as error:
+            self._recorder.crashed(error)
+
+    def _event(self, outcome: str, stage: str | None) -> dict[str, object]:
+        moment, story, client, request = self._moment, self._story, self._client, self._request
+        until_ns = self._recorder.now()
+        event = self._recorder.begun(moment, "get_topics", client, "" if request is None else request.namespace)
+        total = until_ns // 1000 - moment.at_ns // 1000
+        event["total_us"] = total
+        event["outcome"] = outcome
+        if request is not None:
+            self._add_question(event, request)
+        if story is None:
+            event["client_wait_us"] = total
+            part = Part.CLIENT
+        else:
+            event["client_wait_us"] = self._joined_ns // 1000 - moment.at_ns // 1000
+            part = self._add_group(event, story, until_ns)
+        if outcome != "ok":
+            event["outcome_stage"] = STAGE_OF_PART[part] if stage is None else stage
+        if outcome == "cancelled":
+            event["cancelled_after_us"] = total
+            event["close_cause"] = close_cause_of(client.cause)
+        return event
+
+    def _add_question(self, event: dict[str, object], request: pb.CommandGetTopicsOfNamespace) -> None:
+        identities, story = self._recorder.identities, self._story
+        event["mode"] = _MODE_NAMES.get(request.mode)
+        if request.topics_pattern:
+            event["pattern_hash"] = identities.pattern(request.topics_pattern)
+        if story is None:
+            event["question_hash"] = identities.question(self._client.principal, question_of(request))
+            return
+        if not story.question_hash:
+            story.question_hash = identities.question(self._client.principal, story.question)
+        event["question_hash"] = story.question_hash
+
+    def _add_group(self, event: dict[str, object], story: GroupStory, until_ns: int) -> int:
+        event["broker"] = story.broker
+        event["group_id"] = story.number
+        event["group_size"] = story.size
+        event["coalesced"] = self.coalesced
+        event["topic_count"] = story.topic_count
+        event["name_bytes"] = story.name_bytes
+        event["heap_estimate_bytes"] = story.heap_estimate_bytes
+        event["heap_actual_bytes"] = story.heap_actual_bytes
+        event["direct_bytes"] = story.direct_bytes
+        event["filtered"] = story.filtered
+        event["hash_unchanged"] = story.unchanged
+        took, last = parts_between(story, self._joined_ns, until_ns)
+        for part in range(Part.GROUP, Part.WRITE + 1):
+            event[PARTS[part]] = took[part]
+        return last

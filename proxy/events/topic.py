@@ -1,0 +1,88 @@
+"""The parts of the event log's topic, out of the configuration: its store, and who asks whether it keeps events.
+
+Rule: whoever gets the proxy's credentials could use them on every broker. They, and its certificate, are for its own
+brokers alone: a cluster of its own for events (`eventLogTopicServiceURL`) is shown neither.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from eventlog.retention import TopicAdmin, topic_name
+from proxy.auth.broker_credentials import BrokerCredentials
+from proxy.auth.failures import SettingFault
+from proxy.config import Config
+from proxy.config_key import split_broker_urls
+from proxy.counters import EventLogCounters
+from proxy.events.requirements import MISSING_CLIENT, client_missing
+from proxy.events.topic_credentials import TopicCredentials, topic_tls
+from proxy.events.topic_sink import TopicSettings, TopicStore
+from proxy.events.topic_watch import ADMIN_TIMEOUT_SECONDS, Headers, TopicWatch
+from proxy.log import Logger
+
+__all__ = ["TopicParts", "service_url"]
+
+
+class TopicParts:
+    """Makes both; raises SettingFault if pulsar-client is not installed."""
+
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        own: BrokerCredentials,
+        broker_tls: Callable[[], ssl.SSLContext],
+    ) -> None:
+        if client_missing():
+            raise SettingFault(Config.event_log_topic.name, MISSING_CLIENT)
+        self._config = config
+        self._broker_tls = broker_tls
+        self._own_cluster = not config.event_log_topic_service_url
+        self._credentials = TopicCredentials(own, loop) if self._own_cluster else None
+
+    def store(self) -> TopicStore:
+        """Make the store."""
+        tls = topic_tls(self._config, own_cluster=self._own_cluster)
+        settings = TopicSettings(self._config.event_log_topic, service_url(self._config), tls)
+        credentials = self._credentials
+        return TopicStore(settings, (lambda: None) if credentials is None else credentials.authentication)
+
+    def watch(self, counters: EventLogCounters, log: Logger) -> TopicWatch:
+        """Make who asks the admin service of the topic's cluster."""
+        name, urls = topic_name(self._config.event_log_topic), self._admin_urls()
+        return TopicWatch(name, self._admin if urls else None, self._credentials, counters, log)
+
+    def _admin(self, headers: Headers) -> TopicAdmin:
+        config = self._config
+        own_context = self._own_cluster and config.tls_enabled_with_broker
+        context = self._broker_tls() if own_context else _without_certificate(config)
+        return TopicAdmin(self._admin_urls(), lambda: headers, context, ADMIN_TIMEOUT_SECONDS)
+
+    def _admin_urls(self) -> tuple[str, ...]:
+        config = self._config
+        if config.event_log_topic_web_service_url:
+            return (config.event_log_topic_web_service_url,)
+        if not self._own_cluster:
+            return ()
+        return config.broker_web_service_url_tls if config.tls_enabled_with_broker else config.broker_web_service_url
+
+
+def service_url(config: Config) -> str:
+    """Give the URL of the topic's cluster, as pulsar-client reads it."""
+    if config.event_log_topic_service_url:
+        return config.event_log_topic_service_url
+    tls = config.tls_enabled_with_broker
+    url = config.broker_service_url_tls if tls else config.broker_service_url
+    hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in split_broker_urls(url, tls=tls))
+    return ("pulsar+ssl://" if tls else "pulsar://") + ",".join(hosts)
+
+
+def _without_certificate(config: Config) -> ssl.SSLContext:
+    """Trust whom brokers are trusted by, and show nobody a certificate."""
+    context = ssl.create_default_context(cafile=config.broker_client_trust_certs_file_path or None)
+    if config.tls_allow_insecure_connection:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif not config.tls_hostname_verification_enabled:
+        context.check_hostname = False
+    return context

@@ -1,0 +1,147 @@
+"""The event log in a whole proxy: where events go, what the metrics say, and that nothing holds up its end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventlog.reader import Problem, read_events
+from proxy.app import Proxy
+from proxy.metrics import ProxyMetrics
+from tests.support.async_client import AsyncClient
+from tests.support.proxy_under_test import staged
+from tests.support.raw_broker import raw_broker, silence
+
+ROOT = Path(__file__).parents[2]
+EVENT = {"kind": "get_topics", "tenant": "public", "namespace": "public/default", "outcome": "ok"}
+# An event log alone, with a topic at a broker that accepts and says nothing; it ends as `serve` does.
+LONE_LOG = """
+import asyncio, sys
+from pathlib import Path
+from proxy.auth.broker_credentials import Plain
+from proxy.config import Config
+from proxy.counters import Counters
+from proxy.events.log import THREAD_NAME, EventLog
+from proxy.log import open_log
+from proxy.threads import leave
+
+async def main() -> None:
+    loop = asyncio.get_running_loop()
+    config = Config.load(None, {}, {
+        "brokerServiceURL": sys.argv[1], "eventLogTopic": "persistent://public/log/events",
+        "eventLogDirectory": sys.argv[2], "eventLogFlushMillis": "10",
+    })
+    log = EventLog(config, loop, Plain(lambda: None), lambda: None, Counters(), open_log("warning", "json"))
+    log.start()
+    for number in range(100):
+        log.sink.put({"kind": "get_topics", "ts_us": number})
+    print("put", flush=True)
+    await loop.run_in_executor(None, sys.stdin.readline)
+    await log.close(0.1)
+    print("closed", flush=True)
+
+asyncio.run(main())
+leave(0, THREAD_NAME)
+"""
+
+
+def put(proxy: Proxy, count: int) -> None:
+    assert proxy.event_log.sink is not None
+    for number in range(count):
+        proxy.event_log.sink.put(EVENT | {"ts_us": number})
+
+
+def events_in(directory: Path) -> list[dict[str, Any]]:
+    problems: list[Problem] = []
+    paths = sorted(directory.glob("events-*.jsonl.gz"))
+    events = [event for path in paths for event in read_events(path, problems.append)]
+    assert problems == []
+    return events
+
+
+def metrics_of(proxy: Proxy) -> dict[str, float]:
+    text = ProxyMetrics("test", proxy.metric_sources).render().decode()
+    lines = [line for line in text.splitlines() if line.startswith("pulsar_proxy_event_log_")]
+    return {line.rpartition(" ")[0].replace('cluster="test",', ""): float(line.rpartition(" ")[2]) for line in lines}
+
+
+async def test_without_keys_there_is_no_sink() -> None:
+    async with staged() as stage:
+        assert stage.proxy.event_log.sink is None
+        assert metrics_of(stage.proxy) == {}
+
+
+async def test_events_are_in_files_when_the_proxy_has_ended(tmp_path: Path) -> None:
+    async with staged(eventLogDirectory=tmp_path / "log", eventLogProxyId="proxy/7") as stage:
+        put(stage.proxy, 1000)
+    events = events_in(tmp_path / "log")
+    assert [event["seq"] for event in events] == list(range(1, 1001))
+    assert {event["proxy_id"] for event in events} == {"proxy/7"}
+    assert {event["boot_id"] for event in events} == {stage.proxy.event_log.boot_id}
+    assert [event["ts_us"] for event in events] == list(range(1000))
+    written = metrics_of(stage.proxy)
+    assert written['pulsar_proxy_event_log_written_total{sink="files"}'] == 1000
+    assert written['pulsar_proxy_event_log_dropped_total{sink="files"}'] == 0
+    assert written['pulsar_proxy_event_log_buffer_bytes{sink="files"}'] == 0
+    assert written['pulsar_proxy_event_log_files_total{result="finished"}'] == 1
+    assert written['pulsar_proxy_event_log_bytes_total{sink="files"}'] == sum(
+        path.stat().st_size for path in (tmp_path / "log").iterdir()
+    )
+
+
+async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
+    async with staged(eventLogDirectory=tmp_path, eventLogBufferMB=1, eventLogFlushMillis=60_000) as stage:
+        # The loop is not left in between: the writer cannot keep up with this, or takes some of it.
+        put(stage.proxy, 5000)
+    events = events_in(tmp_path)
+    numbers = metrics_of(stage.proxy)
+    dropped = numbers['pulsar_proxy_event_log_dropped_total{sink="files"}']
+    assert len(events) + dropped == 5000
+    said = sum(event["dropped_before"] for event in events)
+    assert said == events[-1]["seq"] - len(events)
+
+
+async def test_proxy_starts_and_ends_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with staged(eventLogDirectory=tmp_path / "file", eventLogFlushMillis=10) as stage:
+        put(stage.proxy, 10)
+        await stage.until(
+            lambda: metrics_of(stage.proxy)['pulsar_proxy_event_log_errors_total{sink="files"}'] > 0, "a failure"
+        )
+        client = await stage.connected()
+        await client.ask_topics("demo/ns-00")
+    assert metrics_of(stage.proxy)['pulsar_proxy_event_log_dropped_total{sink="files"}'] == 10
+
+
+@pytest.mark.parametrize("deaf", [True, False], ids=["deaf", "silent"])
+async def test_broker_that_hangs_holds_up_neither_files_nor_the_end(tmp_path: Path, deaf: bool) -> None:
+    reached = asyncio.Event()
+
+    async def serve(peer: AsyncClient) -> None:
+        if not deaf:
+            await peer.command()
+        reached.set()
+        await (asyncio.Event().wait() if deaf else silence(peer))
+
+    async with raw_broker(serve) as broker:
+        url = f"pulsar://127.0.0.1:{broker.port}"
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", LONE_LOG, url, str(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(60):
+                await reached.wait()
+                output, errors = await child.communicate(b"\n")
+        finally:
+            if child.returncode is None:
+                child.send_signal(signal.SIGKILL)
+                await child.wait()
+    assert (child.returncode, output) == (0, b"put\nclosed\n"), errors.decode()
+    assert b'"events were not written"' in errors
+    assert [event["seq"] for event in events_in(tmp_path)] == list(range(1, 101))

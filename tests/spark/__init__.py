@@ -1,0 +1,1 @@
+"""Tests of the pipeline that need Spark: one session for all of them."""

@@ -1,0 +1,40 @@
+"""One Spark for all tests here: starting one costs more than most tests."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.session import build_session
+
+# Small and quick to start, on two cores.
+TEST_CONF = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            # A JVM and Python workers start within the first tests.
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.fail("the tests of the pipeline need Java 17: found neither java on the PATH nor JAVA_HOME")
+    # Workers import what the driver imports, from the same checkout.
+    root = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = build_session("tests", "local[2]", TEST_CONF | {"spark.sql.warehouse.dir": str(warehouse)})
+    yield session
+    session.stop()

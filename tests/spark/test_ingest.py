@@ -1,0 +1,165 @@
+"""What a batch takes, what it sets aside, and that the books balance."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.ingest.batch import ingest
+from pipeline.ingest.settings import IngestSettings
+from pipeline.ingest.write import Books
+from pipeline.options import CommonSettings
+from pipeline.sinks import read_table
+from pipeline.tables.events import EVENTS, QUARANTINE
+from tests.support.event_lines import HOUR_US, T0_US, event, text, write_events
+
+
+class Ingest:
+    """A directory of event files and one of tables."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark = spark
+        self.source = directory / "in"
+        self.source.mkdir(parents=True)
+        self.common = CommonSettings(str(directory / "out"), "parquet", None, {})
+
+    def run(self) -> Books:
+        return ingest(self.spark, IngestSettings(self.common, str(self.source)), say=lambda line: None)
+
+    def events(self) -> DataFrame:
+        return read_table(self.spark, self.common, EVENTS)
+
+    def seqs(self) -> list[int]:
+        return sorted(row.seq for row in self.events().select("seq").collect())
+
+    def quarantine(self) -> list[tuple[str, str | None, int]]:
+        rows = read_table(self.spark, self.common, QUARANTINE).orderBy("reason", "raw").collect()
+        return [(row.reason, row.detail, row.copies) for row in rows]
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Ingest:
+    return Ingest(spark, tmp_path)
+
+
+def test_events_are_kept_with_their_hour(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl.gz", [event(0), event(1, ts_us=T0_US + HOUR_US)])
+    write_events(job.source / "b.jsonl", [event(2, proxy_id="proxy-b", dropped_before=3)])
+    assert job.run() == Books(3, 3, 0, {}, 3, T0_US + HOUR_US)
+    rows = job.events().select("seq", "date", "hour", "proxy_id").orderBy("seq").collect()
+    assert [(row.seq, str(row.date), row.hour, row.proxy_id) for row in rows] == [
+        (0, "2026-03-01", 10, "proxy-a"),
+        (1, "2026-03-01", 11, "proxy-a"),
+        (2, "2026-03-01", 10, "proxy-b"),
+    ]
+
+
+WRONG = {
+    "no json": ("malformed", None),
+    "[" + json.dumps(event(1)) + "]": ("malformed", None),
+    json.dumps(event(1)) + json.dumps(event(2)): ("malformed", None),
+    json.dumps(event(1))[:-40]: ("malformed", None),
+    json.dumps(event(1)).replace('"', "'"): ("malformed", None),
+    json.dumps(event(1, schema_version=2, kind="unheard of")): ("future_version", None),
+    json.dumps(event(1) | {"seq": "7"}): ("wrong_type", "seq"),
+    json.dumps(event(1, coalesced="yes")): ("wrong_type", "coalesced"),
+    json.dumps(event(1, topic_count=2**31)): ("wrong_type", None),
+    json.dumps(event(1, proxy_id=None, total_us=None)): ("missing_field", "proxy_id, total_us"),
+    "{}": ("missing_field", None),
+    json.dumps(event(1, outcome="well")): ("bad_value", "outcome"),
+    json.dumps(event(1, upstream_us=-1, kind="none")): ("bad_value", "upstream_us, kind"),
+    json.dumps(event(1, schema_version=0)): ("bad_value", "schema_version"),
+    json.dumps(event(1, ts_us=2**62)): ("bad_value", "ts_us"),
+}
+
+
+def test_what_is_no_event_is_set_aside_with_its_reason(job: Ingest) -> None:
+    lines = "".join(line + "\n" for line in WRONG)
+    (job.source / "a.jsonl").write_text(text([event(0)]) + lines + "\n" + "no json\n")
+    books = job.run()
+    assert (books.read, books.kept, books.duplicates) == (len(WRONG) + 2, 1, 0)
+    assert sum(books.quarantined.values()) == len(WRONG) + 1
+    rows = read_table(job.spark, job.common, QUARANTINE).collect()
+    found = {row.raw: (row.reason, row.detail) for row in rows}
+    found["{}"] = (found["{}"][0], None)
+    assert found == WRONG
+    assert [row.copies for row in rows if row.raw == "no json"] == [2]
+    assert {row.source for row in rows} == {str(job.source / "a.jsonl")}
+
+
+def test_unknown_fields_and_braces_in_texts_are_no_fault(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl", [event(0, of_tomorrow={"a": [1]}), event(1, client_version="}{")])
+    assert job.run().kept == 2
+
+
+def test_twice_the_same_input_changes_nothing(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl.gz", [event(seq) for seq in range(5)])
+    (job.source / "b.jsonl").write_text("no json\nno json\n" + text([event(3), event(9)]))
+    first = job.run()
+    assert (first.read, first.kept, first.duplicates, first.quarantined) == (9, 6, 1, {"malformed": 2})
+    files = sorted(Path(job.common.out).rglob("*.parquet"))
+    again = job.run()
+    assert (again.read, again.kept, again.duplicates, again.quarantined) == (9, 0, 7, {"malformed": 2})
+    assert sorted(Path(job.common.out).rglob("*.parquet")) == files
+    assert job.seqs() == [0, 1, 2, 3, 4, 9]
+    assert job.quarantine() == [("malformed", None, 2)]
+
+
+def test_later_files_add_what_is_new(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl.gz", [event(seq) for seq in range(5)])
+    job.run()
+    write_events(job.source / "b.jsonl.gz", [event(seq) for seq in range(3, 8)])
+    assert (job.run().kept, job.seqs()) == (3, list(range(8)))
+
+
+def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest) -> None:
+    members = [gzip.compress(text(event(seq) for seq in range(at, at + 50)).encode(), 1) for at in (0, 50)]
+    (job.source / "cut.jsonl.gz").write_bytes(b"".join(members)[:-20])
+    write_events(job.source / "whole.jsonl.gz", [event(seq) for seq in range(200, 210)])
+    (job.source / "none.jsonl.gz").write_bytes(b"this is not gzip")
+    books = job.run()
+    assert books.quarantined == {"truncated": 2}
+    assert set(range(50)) | set(range(200, 210)) <= set(job.seqs())
+    assert books.read == books.kept + 2
+    assert job.run().kept == 0
+
+
+def test_unfinished_files_are_left_alone(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl.gz", [event(0)])
+    write_events(job.source / ".b.jsonl.gz", [event(1)])
+    write_events(job.source / "c.jsonl.gz.open", [event(2)])
+    assert job.run().read == 1
+
+
+def test_parquet_of_events_is_taken_as_well(job: Ingest, tmp_path: Path) -> None:
+    write_events(job.source / "a.jsonl", [event(seq) for seq in range(4)])
+    job.run()
+    other = Ingest(job.spark, tmp_path / "other")
+    job.events().drop("date", "hour").replace({2: -2}, subset=["seq"]).write.mode("overwrite").parquet(
+        str(other.source)
+    )
+    books = other.run()
+    assert (books.kept, books.quarantined) == (3, {"bad_value": 1})
+    assert other.quarantine() == [("bad_value", "seq", 1)]
+
+
+def test_input_that_makes_no_sense_is_one_error(job: Ingest) -> None:
+    with pytest.raises(PipelineError, match=r"found no event files, expected \*\.jsonl\.gz"):
+        job.run()
+    (job.source / "empty.jsonl").write_text("\n\n")
+    with pytest.raises(PipelineError, match="got 0 lines and no event"):
+        job.run()
+    (job.source / "b.jsonl").write_text('{"level": "info"}\n' * 3)
+    with pytest.raises(PipelineError, match=r"got 3 lines and no event among them \(3 missing_field\)") as caught:
+        job.run()
+    assert caught.value.code == ExitCode.USAGE
+    job.spark.range(3).write.parquet(str(job.source / "c"))
+    with pytest.raises(PipelineError, match="expected the fields of events"):
+        job.run()
+    with pytest.raises(PipelineError, match="found nothing there"):
+        ingest(job.spark, IngestSettings(job.common, str(job.source / "none")))
+    with pytest.raises(PipelineError, match="found no table `events`"):
+        job.events()

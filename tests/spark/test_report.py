@@ -1,0 +1,125 @@
+"""The report from tables: what is gathered, by hand-made events whose answers are worked out here; and jobs that have
+not run yet.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.cli import main
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.options import CommonSettings
+from pipeline.report import timeline
+from pipeline.report.clock import Clock
+from pipeline.report.gather import gather
+from pipeline.report.write import ReportSettings, write_report
+from pipeline.schema import event_schema
+from pipeline.sinks import write_table
+from pipeline.tables import TABLES
+from tests.support.html_pages import Page
+from tests.support.replay_events import REFUSED, START_US, requests
+
+SECOND = 1_000_000
+# Waits a second for heap, has its answer read in 1.5 s more, waits half a second for direct memory, leaves in one.
+SLOW = {
+    "heap_wait_us": SECOND,
+    "heap_estimate_bytes": 200,
+    "upstream_us": SECOND,
+    "read_us": SECOND // 2,
+    "direct_wait_us": SECOND // 2,
+    "direct_bytes": 600,
+    "write_us": SECOND,
+    "total_us": 4 * SECOND,
+    "heap_held_us": 2 * SECOND,
+    "heap_byte_us": 1000 * 2 * SECOND,
+    "direct_held_us": SECOND,
+    "direct_byte_us": 500 * SECOND,
+}
+
+
+def frame(spark: SparkSession, *some: dict[str, Any]) -> DataFrame:
+    return spark.createDataFrame(requests(*some), event_schema())
+
+
+def stored_events(spark: SparkSession, out: Path, *some: dict[str, Any]) -> None:
+    dated = frame(spark, *some).selectExpr(
+        "*", "date(timestamp_micros(ts_us)) as date", "hour(timestamp_micros(ts_us)) as hour"
+    )
+    write_table(spark, common(out), TABLES["events"], dated)
+
+
+def common(out: Path) -> CommonSettings:
+    return CommonSettings(str(out), "parquet", None, {})
+
+
+def test_memory_is_shown_when_it_was_held_and_when_it_was_waited_for(spark: SparkSession) -> None:
+    clock = Clock(START_US, SECOND, 6)
+    use = timeline.memory_use(frame(spark, SLOW, SLOW | {"carries_cost": False}), clock)
+    assert sorted(tuple(row) for row in use.collect()) == [
+        (0, "heap", "waiting", 200.0),
+        (1, "heap", "held", 1000.0),
+        (2, "direct", "waiting", 300.0),
+        (2, "heap", "held", 1000.0),
+        (3, "direct", "held", 500.0),
+    ]
+
+
+def test_memory_that_began_within_a_bin_counts_for_its_part_of_it(spark: SparkSession) -> None:
+    clock = Clock(START_US, 2 * SECOND, 3)
+    use = timeline.memory_use(frame(spark, SLOW | {"at_us": SECOND}), clock)
+    held = {row["bin"]: row["bytes"] for row in use.collect() if (row["kind"], row["way"]) == ("heap", "held")}
+    assert held == {1: 1000.0}
+    use = timeline.memory_use(frame(spark, SLOW), clock)
+    held = {row["bin"]: row["bytes"] for row in use.collect() if (row["kind"], row["way"]) == ("heap", "held")}
+    assert held == {0: 500.0, 1: 500.0}
+
+
+def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> None:
+    stored_events(
+        spark,
+        tmp_path,
+        {"heap_used_bytes": 50 << 20, "dropped_before": 2},
+        {"at_us": 100_000, "heap_wait_us": 3 * SECOND, "total_us": 4 * SECOND, "heap_used_bytes": 100 << 20},
+        REFUSED | {"at_us": 200_000, "namespace": "t/other"},
+        {"kind": "watch_init", "namespace": "", "tenant": ""},
+    )
+    facts = gather(spark, common(tmp_path))
+    overview = facts.overview
+    assert overview is not None
+    assert (overview.requests, overview.answered, overview.refused, overview.watch_frames) == (3, 2, 1, 1)
+    assert (overview.namespaces, overview.tenants, overview.proxies, overview.dropped) == (2, 1, 1, 2)
+    assert (overview.begin_us, overview.end_us) == (START_US, START_US + 25_200_000)
+    whole = facts.waits[facts.waits["bin"].isna()].iloc[0]
+    assert (whole["count"], whole["p50_us"]) == (2, 0.0)
+    assert whole["p99_us"] == pytest.approx(3 * SECOND, rel=0.09)
+    assert facts.endings.groupby("reason")["requests"].sum().to_dict() == {"ok": 2, "timeout in heap": 1}
+    assert facts.fullness["heap_share"].max() == 1.0
+    heap = facts.memory[facts.memory["kind"] == "heap"]
+    assert set(heap["limit_mib"]) == {100.0}
+    assert len(heap) == overview.clock.bins
+    assert [len(frame) for frame in (facts.storms, facts.top_costs, facts.whatif, facts.calibration)] == [0, 0, 0, 0]
+
+
+def test_the_page_is_written_whole_before_it_has_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    stored_events(spark, tmp_path, SLOW, REFUSED)
+    settings = ReportSettings(common(tmp_path), tmp_path / "pages" / "page.html")
+    summary = write_report(spark, settings)
+    text = summary.path.read_text(encoding="utf-8")
+    assert len(text.encode()) == summary.bytes
+    assert [found.name for found in (tmp_path / "pages").iterdir()] == ["page.html"]
+    assert any("2 requests for topic lists of 1 namespace came to 1 proxy" in found for found in Page(text).paragraphs)
+
+
+def test_no_events_are_an_error_that_names_the_job_to_run(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="got no events there, expected the table `events`: run the job ingest"):
+        gather(spark, common(tmp_path))
+    stored_events(spark, tmp_path)
+    with pytest.raises(PipelineError, match="got no events"):
+        gather(spark, common(tmp_path))
+
+
+def test_a_report_of_tables_elsewhere_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--out", "s3a://bucket/tables"]) == ExitCode.USAGE
+    assert "--to: got none, expected a file" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.errors import PipelineError
+from pipeline.replay.engine import simulate
+from pipeline.replay.job import Place, Total, replay_grid
+from pipeline.replay.model import MIB, Limits, Outcome
+from pipeline.replay.parts import Way, survey
+from pipeline.replay.slices import read_slice
+from pipeline.replay.tally import NOTHING, added
+from pipeline.replay.traces import Prepared, prepare, replay_input
+from pipeline.schema import event_schema
+from tests.support.replay_events import REFUSED, START_US, requests, storm
+
+TIGHT = Limits(heap_bytes=MIB, direct_bytes=MIB, heap_timeout_us=200_000, direct_timeout_us=200_000)
+GRID = (TIGHT, Limits(heap_bytes=2 * MIB, direct_bytes=MIB), Limits(fairness="tenant", heap_bytes=MIB), Limits())
+
+
+def events(spark: SparkSession, *some: dict[str, Any]) -> DataFrame:
+    return spark.createDataFrame(requests(*some), event_schema())
+
+
+@pytest.fixture(scope="module")
+def stormed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    path = tmp_path_factory.mktemp("whatif") / "replay_input"
+    return prepare(spark, events(spark, *storm(1, 600)), str(path))
+
+
+def loop(prepared: Prepared, load: int = 1, fleet: int = 1) -> list[Any]:
+    """Replay each proxy whole, in this process."""
+    totals = [NOTHING] * len(GRID)
+    for proxy in prepared.proxies:
+        whole = read_slice(prepared.path, proxy.proxy_id, 0, 0, proxy.last_us + 1)
+        for replica in range(fleet):
+            counted = simulate(whole.of_replica(replica, fleet), GRID, load)
+            totals = [added(one, other) for one, other in zip(totals, counted, strict=True)]
+    return totals
+
+
+def same(total: Total, counts: Any) -> bool:
+    mine = total.counts
+    numbers = [mine.peak_heap_bytes, mine.peak_direct_bytes, mine.questions]
+    return (
+        np.array_equal(mine.outcomes, counts.outcomes)
+        and np.array_equal(mine.waits, counts.waits)
+        and numbers == [counts.peak_heap_bytes, counts.peak_direct_bytes, counts.questions]
+    )
+
+
+def test_sizes_nobody_showed_are_those_of_a_request_like_it(spark: SparkSession) -> None:
+    refused = {**REFUSED, "at_us": 5}
+    rows = replay_input(
+        events(
+            spark,
+            {"at_us": 1, "heap_actual_bytes": 10},
+            {"at_us": 2, "heap_actual_bytes": 20},
+            {"at_us": 9, "heap_actual_bytes": 90},
+            refused,  # 3: the last answer to its question
+            {**refused, "at_us": 0},  # 4: none before it, so the first after it
+            {**refused, "question_hash": "other"},  # 5: its namespace and mode
+            {"at_us": 3, "heap_actual_bytes": 30, "namespace": "t/m", "mode": "PERSISTENT", "question_hash": "m"},
+            {**refused, "namespace": "t/m", "question_hash": "n"},  # 7: its namespace
+            {**refused, "namespace": "t/new", "question_hash": "new"},  # 8: the median of the proxy: 10, 20, 30, 90
+            {**refused, "proxy_id": "alone", "question_hash": "x"},  # 9: nobody ever
+            {**refused, "outcome_stage": "direct", "heap_actual_bytes": 77, "upstream_us": 12},  # 10: what it showed
+        )
+    )
+    found = {row.seq: row for row in rows.collect()}
+    assert [found[seq].heap_bytes for seq in range(11)] == [10, 20, 90, 20, 10, 20, 30, 30, 20, 0, 77]
+    assert [seq for seq in range(11) if found[seq].imputed] == [3, 4, 5, 7, 8, 9, 10]
+    assert (found[10].upstream_us, found[10].write_us, found[9].write_us) == (12, 2000, 0)
+    assert found[3].recorded_outcome == Outcome.TIMEOUT_HEAP
+    # Whom a time ended that was cut short did not show how long it takes.
+    cut = replay_input(events(spark, {"upstream_us": 5}, {**REFUSED, "outcome_stage": "upstream", "upstream_us": 99}))
+    assert [row.upstream_us for row in cut.orderBy("seq").collect()] == [5, 5]
+
+
+def test_trace_is_sorted_and_described(stormed: Prepared) -> None:
+    whole = read_slice(stormed.path, "p1", 0, 0, START_US + 10_000_000)
+    assert (np.diff(whole.numbers["arrival_us"]) >= 0).all()
+    assert (stormed.rows, stormed.imputed_share, stormed.largest) == (600, 0.0, (400_000, 200_000))
+    assert stormed.usual_limits == Limits()
+
+
+def test_nothing_to_replay_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="nothing to replay"):
+        prepare(spark, events(spark, {"kind": "watch_init"}), str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("way", Way)
+def test_work_items_come_to_what_a_loop_over_whole_traces_does(
+    spark: SparkSession, stormed: Prepared, way: Way
+) -> None:
+    places = [Place(1, 1), Place(10, 1), Place(10, 3)]
+    found = survey(spark, stormed, ways=[way])
+    totals = replay_grid(spark, stormed, found, places, GRID)
+    for place in places:
+        expected = loop(stormed, place.load, place.fleet)
+        assert [same(totals[place, number], expected[number]) for number in range(len(GRID))] == [True] * len(GRID)
+        assert {int(each.outcomes.sum()) for each in expected} == {600}
+
+
+def test_windows_with_a_warm_up_come_to_what_whole_traces_do(spark: SparkSession, stormed: Prepared) -> None:
+    found = survey(spark, stormed, rows=100)
+    assert min(len(windows) for windows in found.windows.values()) >= 3
+    totals = replay_grid(spark, stormed, found, [Place(1, 1)], GRID)
+    expected = loop(stormed)
+    for number in range(len(GRID)):
+        one, other = totals[Place(1, 1), number].counts, expected[number]
+        assert one.outcomes.sum() == other.outcomes.sum() == 600
+        assert np.abs(one.outcomes - other.outcomes).sum() <= 0.05 * 600
+
+
+def test_windows_cut_where_nobody_is_there_are_exact(spark: SparkSession, tmp_path: Path) -> None:
+    pieces = [{**each, "at_us": each["at_us"] + 60_000_000 * day} for day in range(3) for each in storm(day, 150)]
+    prepared = prepare(spark, events(spark, *pieces), str(tmp_path / "replay_input"))
+    found = survey(spark, prepared, rows=110)
+    assert {len(windows) for windows in found.windows.values()} == {3}
+    totals = replay_grid(spark, prepared, found, [Place(1, 1)], GRID)
+    expected = loop(prepared)
+    assert all(same(totals[Place(1, 1), number], expected[number]) for number in range(len(GRID)))
+    assert {total.short_warm_ups for total in totals.values()} == {0}

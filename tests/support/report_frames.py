@@ -1,0 +1,190 @@
+"""Facts of a small storm, worked out by hand, as the report gathers them: what its sections are tested with."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from pipeline.report.clock import Clock, when
+from pipeline.report.facts import Facts, Overview
+
+MIB = 2**20
+BEGIN_US = 1_767_225_600_000_000  # 2026-01-01 00:00:00 UTC
+# What a client may call its namespace if nobody looks.
+HOSTILE = 'evil/</script><script>alert("x")</script><img src=//x.example/p.png>'
+LIMITS = {
+    "heap_timeout_us": 2_000_000,
+    "direct_timeout_us": 2_000_000,
+    "heap_queue": 10_000,
+    "direct_queue": 10_000,
+    "request_timeout_us": 28_000_000,
+    "max_outstanding_per_broker": 64,
+    "coalescing": True,
+    "fairness": "fifo",
+    "key_cap_percent": 100,
+}
+
+
+def overview() -> Overview:
+    return Overview(
+        clock=Clock(BEGIN_US, 1_000_000, 10),
+        begin_us=BEGIN_US,
+        end_us=BEGIN_US + 9_500_000,
+        requests=1200,
+        answered=1180,
+        watch_frames=3,
+        dropped=7,
+        proxies=2,
+        starts=3,
+        tenants=2,
+        namespaces=20,
+        coalesced=40,
+        largest_heap=2 * MIB,
+        largest_direct=MIB,
+        heap_limit=8 * MIB,
+        direct_limit=0,
+    )
+
+
+def facts() -> Facts:
+    return Facts(
+        out="tables",
+        overview=overview(),
+        memory=memory(),
+        fullness=pd.DataFrame(
+            {"bin": [0, 1], "heap_share": [0.5, 1.0], "direct_share": [None, None], "heap_limit": [8 * MIB] * 2,
+             "direct_limit": [0, 0]}
+        ),
+        waits=pd.DataFrame(
+            {"bin": [None, 0.0, 1.0], "count": [1180, 600, 580], "p50_us": [1000.0, 0.0, 2000.0],
+             "p95_us": [1e6, 5e5, 1.5e6], "p99_us": [1.5e6, 6e5, 1.9e6], "max_us": [2e6, 7e5, 2e6]}
+        ),
+        endings=pd.DataFrame(
+            {"bin": [0, 1, 1], "reason": ["ok", "ok", "timeout in heap"], "requests": [600, 580, 20]}
+        ),
+        quarantine=pd.DataFrame({"reason": ["malformed", "future_version"], "events": [3, 2]}),
+        top_costs=top_costs(),
+        sharing=sharing(),
+        storms=storms(),
+        members=pd.DataFrame(
+            {"storm": [1, 1], "dimension": ["namespace", "proxy_id"], "rank": [1, 1], "name": [HOSTILE, "p-1"],
+             "requests": [300, 900], "refused": [20, 20]}
+        ),
+        whatif=whatif(),
+        calibration=calibration(),
+        advice=advice(),
+        fragment="# why\nmaxTopicListInFlightHeapMemSizeMB=16\n",
+    )  # fmt: skip
+
+
+def only_events() -> Facts:
+    """Give the same before any job but ingest has run."""
+    nothing = pd.DataFrame()
+    return replace(
+        facts(), quarantine=nothing, top_costs=nothing, sharing=nothing, storms=nothing, members=nothing,
+        whatif=nothing, calibration=nothing, advice=nothing, fragment=None,
+    )  # fmt: skip
+
+
+def memory() -> pd.DataFrame:
+    clock = overview().clock
+    rows = [
+        (at, when(at), kind, held, waiting, limit)
+        for kind, limit, held, waiting in (("heap", 16.0, 12.0, 28.0), ("direct", 0.0, 3.0, 0.0))
+        for at in clock.begin_ms
+    ]
+    return pd.DataFrame(rows, columns=["at_ms", "when", "kind", "held_mib", "waiting_mib", "limit_mib"])
+
+
+def top_costs() -> pd.DataFrame:
+    rows = [
+        ("whole", dimension, measure, rank, name, value, value / 100)
+        for dimension, names in (
+            ("namespace", (HOSTILE, "t/b")),
+            ("tenant", ("evil", "t")),
+            ("principal", (None, None)),
+        )
+        for measure in ("heap_byte_seconds", "requests")
+        for rank, (name, value) in enumerate(zip(names, (70.0, 30.0), strict=True), 1)
+    ]
+    return pd.DataFrame(rows, columns=["period", "dimension", "measure", "rank", "name", "value", "share"])
+
+
+def sharing() -> pd.DataFrame:
+    rows = [(None, 1200, 40, 1160, 40, 40 * MIB, 80.0 * MIB), (HOSTILE, 300, 40, 260, 40, 40 * MIB, 80.0 * MIB)]
+    columns = ["namespace", "requests", "coalesced", "questions", "questions_saved", "upstream_bytes_saved",
+               "heap_byte_seconds_saved"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def storms() -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "storm": 1,
+                "begin": pd.Timestamp("2026-01-01 00:00:01"),
+                "end": pd.Timestamp("2026-01-01 00:00:02"),
+                "arrival_seconds": 1.0,
+                "served_seconds": 4.5,
+                "usual_rate": 1.0,
+                "peak_rate": 900,
+                "requests": 1100,
+                "answered": 1080,
+                "refused": 20,
+                "cancelled": 0,
+                "questions": 1060,
+                "proxies": 2,
+                "clients": 275,
+                "principals": 0,
+                "namespaces": 20,
+                "max_heap_used_bytes": 8 * MIB,
+                "max_direct_used_bytes": 3 * MIB,
+                "max_heap_queue_len": 90,
+                "max_direct_queue_len": 0,
+                "max_memory_wait_us": 1_900_000,
+            }
+        ]
+    )
+
+
+def whatif() -> pd.DataFrame:
+    rows = []
+    for scenario, heap in enumerate((8, 16, 32)):
+        for load in (1, 10):
+            for fleet in (1, 2):
+                refused = max(0, 20 * load - heap * fleet)
+                rows.append(
+                    LIMITS
+                    | dict.fromkeys(
+                        ("timeout_heap_update", "timeout_direct", "timeout_other", "queue_full_heap",
+                         "queue_full_direct", "oversize", "cancelled", "failed", "short_warm_ups"), 0,
+                    )
+                    | {"scenario": scenario, "heap_limit_bytes": heap * MIB, "direct_limit_bytes": 0, "load": load,
+                       "fleet": fleet, "proxies": 2 * fleet, "requests": 1200, "ok": 1200 - refused,
+                       "timeout_heap": refused, "wait_p50_us": 10.0, "wait_p95_us": 1e5, "wait_p99_us": 2e5,
+                       "wait_max_us": 3e5, "peak_heap_bytes": heap * MIB, "peak_direct_bytes": MIB,
+                       "questions": 1160, "imputed_share": 0.02}
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def calibration() -> pd.DataFrame:
+    sides = {
+        f"{side}_{name}": value
+        for side in ("recorded", "simulated")
+        for name, value in (("ok", 1180), ("refused", 20), ("cancelled", 0), ("p50_us", 1e3), ("p95_us", 1e6),
+                            ("p99_us", 1.5e6), ("max_us", 2e6))
+    }  # fmt: skip
+    errors = {"requests": 1200, "outcome_error": 0.01, "wait_error": 0.04, "error": 0.04, "imputed_share": 0.02}
+    return pd.DataFrame([{"proxy_id": ""} | sides | errors, {"proxy_id": "p-1"} | sides | errors])
+
+
+def advice() -> pd.DataFrame:
+    rows = [
+        LIMITS
+        | {"step": "final" if heap == 16 else "grid", "scenario": heap, "heap_limit_bytes": heap * MIB,
+           "direct_limit_bytes": 4 * MIB, "load": 10, "fleet": 1, "requests": 1200, "refused": max(0, 12 - heap),
+           "wait_p99_us": 2e5, "memory_bytes": (heap + 4) * 2 * MIB, "holds": heap >= 12, "best": heap == 12,
+           "chosen": heap == 16}
+        for heap in (8, 12, 16)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)

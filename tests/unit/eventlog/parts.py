@@ -1,0 +1,111 @@
+"""Own what the tests of the event log are built from: small events, a store that does what a test says, a full disk."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventlog.buffer import EventBuffer, Stamp, Tee
+from eventlog.drain import Drain, StoreError
+from eventlog.files import FileSettings, FileStore
+from eventlog.reader import Problem, read_events
+
+BOOT = "0123456789abcdef"
+MIB = 1024 * 1024
+
+
+def encode(event: Mapping[str, object]) -> bytes:
+    return json.dumps(event).encode()
+
+
+def file_settings(directory: Path, **changes: Any) -> FileSettings:
+    settings: dict[str, Any] = {
+        "directory": directory, "proxy_id": "proxy", "boot_id": BOOT, "max_bytes": MIB, "max_age_seconds": 60.0,
+        "max_total_bytes": 0,
+    }  # fmt: skip
+    return FileSettings(**(settings | changes))
+
+
+class MemoryStore:
+    """A store of lists; `failures` are raised first, one a call."""
+
+    def __init__(self) -> None:
+        self.blocks: list[list[dict[str, Any]]] = []
+        self.failures: list[StoreError] = []
+        self.ticks = 0
+        self.opened = 0
+        self.closed = 0
+
+    def open(self) -> None:
+        self.opened += 1
+
+    def write(self, lines: list[bytes], now: float) -> int:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.blocks.append([json.loads(line) for line in lines])
+        return sum(map(len, lines))
+
+    def tick(self, now: float) -> None:
+        self.ticks += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [event for block in self.blocks for event in block]
+
+
+class Line:
+    """A buffer, the drain behind it and its store."""
+
+    def __init__(self, store: Any = None, limit_bytes: int = MIB, flush_seconds: float = 1.0) -> None:
+        self.store: Any = MemoryStore() if store is None else store
+        self.buffer = EventBuffer(limit_bytes)
+        self.tee = Tee([self.buffer])
+        self.reports: list[str] = []
+        stamp = Stamp("proxy", BOOT, encode)
+        self.drain = Drain(self.buffer, stamp, self.store, flush_seconds, self.reports.append, lambda: None)
+
+    def put(self, count: int = 1, **fields: object) -> None:
+        for _ in range(count):
+            self.tee.put({"kind": "get_topics", **fields})
+
+
+def file_line(directory: Path, **changes: Any) -> Line:
+    return Line(FileStore(file_settings(directory, **changes), lambda note: None))
+
+
+def finished(directory: Path) -> list[Path]:
+    return sorted(directory.glob("events-*.jsonl.gz"))
+
+
+def hidden(directory: Path) -> list[Path]:
+    return sorted(directory.glob(".*"))
+
+
+def seqs(*paths: Path) -> list[Any]:
+    """Read files that must be sound."""
+    problems: list[Problem] = []
+    found = [event["seq"] for path in paths for event in read_events(path, problems.append)]
+    assert problems == []
+    return found
+
+
+class Disk:
+    """Bytes that `os.write` takes to files, before it fails as a full disk does: with half of what it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.room = room
+        self._write: Callable[[int, Any], int] = os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, descriptor: int, data: Any) -> int:
+        if self.room <= 0:
+            raise OSError(28, "No space left on device")
+        written = self._write(descriptor, data[: self.room])
+        self.room -= written
+        return written

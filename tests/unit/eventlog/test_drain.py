@@ -1,0 +1,195 @@
+import threading
+
+import pytest
+
+from eventlog.buffer import EventBuffer, Stamp, Tee
+from eventlog.drain import BLOCK_BYTES, LONGEST_PAUSE_SECONDS, Drain, DrainThread, StoreError
+from tests.unit.eventlog.parts import BOOT, Line, MemoryStore, encode
+
+
+def test_events_wait_for_others_no_longer_than_the_flush() -> None:
+    line = Line(flush_seconds=1.0)
+    assert line.drain.step(100.0) == 1.0
+    line.put(3)
+    assert line.drain.step(100.5) == 0.5
+    assert line.store.blocks == []
+    line.put(2)
+    assert line.drain.step(101.0) == 1.0
+    assert [event["seq"] for event in line.store.events] == [1, 2, 3, 4, 5]
+
+
+def test_full_block_is_written_at_once() -> None:
+    line = Line(limit_bytes=2**30)
+    line.drain.step(100.0)
+    line.put(40, broker="b" * 10_000)
+    line.drain.step(100.1)
+    assert len(line.store.blocks) == 1
+    assert line.drain.counts.bytes_written >= BLOCK_BYTES
+    assert line.drain.counts.written + line.drain.in_hand == 40
+
+
+def test_store_hears_of_time_also_without_events() -> None:
+    line = Line()
+    line.drain.step(100.0)
+    line.drain.step(101.0)
+    assert (line.store.ticks, line.store.blocks, line.store.opened) == (2, [], 1)
+
+
+def test_block_that_failed_is_kept_and_written_later() -> None:
+    line = Line()
+    line.store.failures = [StoreError("no"), StoreError("no")]
+    line.put(3)
+    assert line.drain.step(100.0) == 1.0
+    assert line.drain.step(101.0) == 2.0
+    line.drain.step(103.0)
+    assert [event["seq"] for event in line.store.events] == [1, 2, 3]
+    assert (line.drain.counts.errors, line.drain.counts.lost, line.reports) == (2, 0, ["no", "no"])
+
+
+def test_nothing_is_tried_before_the_pause_is_over_and_nothing_more_is_taken() -> None:
+    line = Line()
+    line.store.failures = [StoreError("no")]
+    line.put()
+    line.drain.step(100.0)
+    line.put(5)
+    assert line.drain.step(100.25) == 0.75
+    assert (len(line.buffer), line.drain.in_hand, line.store.blocks) == (5, 1, [])
+
+
+def test_pause_grows_to_its_bound_and_begins_anew_after_a_success() -> None:
+    line = Line()
+    line.store.failures = [StoreError("no")] * 8
+    line.put()
+    now, pauses = 100.0, []
+    for _ in range(8):
+        pauses.append(line.drain.step(now))
+        now += pauses[-1]
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS]
+    line.drain.step(now)
+    line.store.failures = [StoreError("no")]
+    line.put()
+    assert line.drain.step(now + 1.0) == 1.0
+
+
+def test_what_was_dropped_meanwhile_is_said_in_the_next_event() -> None:
+    line = Line(limit_bytes=20_000)
+    line.store.failures = [StoreError("no")]
+    line.put()
+    line.drain.step(100.0)
+    line.put(50)
+    dropped = line.buffer.dropped
+    assert dropped > 0
+    line.drain.step(101.0)
+    line.put()
+    line.drain.step(102.0)
+    assert line.store.events[-1]["dropped_before"] == dropped
+    assert line.store.events[-1]["seq"] == 52
+
+
+def test_events_that_a_store_lost_are_counted_and_said() -> None:
+    line = Line()
+    line.put(4)
+    line.drain.step(100.0)
+    line.store.failures = [StoreError("gone", lost_events=4)]
+    line.put()
+    line.drain.step(101.0)
+    line.put()
+    line.drain.step(103.0)
+    assert (line.drain.counts.written, line.drain.counts.lost) == (2, 4)
+    assert [event["dropped_before"] for event in line.store.events[-2:]] == [0, 4]
+
+
+def test_event_that_is_no_json_costs_itself_alone() -> None:
+    line = Line()
+    line.put(1)
+    line.put(1, tenant=object())
+    line.put(1)
+    line.drain.step(100.0)
+    assert [(event["seq"], event["dropped_before"]) for event in line.store.events] == [(1, 0), (3, 1)]
+    assert (line.drain.counts.lost, line.drain.counts.errors) == (1, 1)
+    assert line.reports[0].startswith("an event cannot be encoded: TypeError")
+
+
+def test_end_writes_everything_and_closes_the_store() -> None:
+    line = Line(limit_bytes=2**30)
+    line.put(200, broker="b" * 5000)
+    line.buffer.close()
+    line.drain.finish(100.0)
+    assert len(line.store.events) == 200
+    assert line.store.closed == 1
+
+
+def test_end_gives_up_at_the_first_failure_and_counts_the_rest() -> None:
+    line = Line(limit_bytes=2**30)
+    line.put(200, broker="b" * 5000)
+    line.store.failures = [StoreError("no")]
+    line.drain.finish(100.0)
+    assert (line.drain.counts.lost, line.drain.counts.written, len(line.buffer), line.drain.in_hand) == (200, 0, 0, 0)
+
+
+def test_end_without_events_opens_nothing() -> None:
+    line = Line()
+    line.drain.finish(100.0)
+    assert (line.store.opened, line.store.closed) == (0, 0)
+
+
+def drain_thread(store: MemoryStore, crashed: list[Exception]) -> tuple[EventBuffer, DrainThread]:
+    buffer = EventBuffer(2**20)
+    drain = Drain(buffer, Stamp("proxy", BOOT, encode), store, 0.01, lambda text: None, lambda: None)
+    return buffer, DrainThread("test", buffer, drain, lambda: 100.0, crashed.append)
+
+
+def test_thread_writes_until_the_buffer_closes() -> None:
+    store, crashed = MemoryStore(), list[Exception]()
+    buffer, thread = drain_thread(store, crashed)
+    thread.start()
+    tee = Tee([buffer])
+    for _ in range(500):
+        tee.put({"kind": "get_topics"})
+    buffer.close()
+    assert thread.join(30)
+    assert (len(store.events) + buffer.dropped, store.closed, crashed) == (500, 1, [])
+
+
+def test_thread_that_crashes_says_so_and_lets_nothing_in_any_more() -> None:
+    class Broken(MemoryStore):
+        def tick(self, now: float) -> None:
+            raise RuntimeError("broken")
+
+    crashed: list[Exception] = []
+    buffer, thread = drain_thread(Broken(), crashed)
+    thread.start()
+    assert thread.join(30)
+    assert (buffer.closed, [str(error) for error in crashed]) == (True, ["broken"])
+
+
+def test_thread_that_hangs_is_left_behind() -> None:
+    go_on = threading.Event()
+
+    class Hanging(MemoryStore):
+        def tick(self, now: float) -> None:
+            go_on.wait(60)
+
+    buffer, thread = drain_thread(Hanging(), [])
+    thread.start()
+    buffer.close()
+    assert not thread.join(0)
+    go_on.set()
+    assert thread.join(30)
+
+
+@pytest.mark.parametrize("fault", ["open", "close"])
+def test_end_survives_a_store_that_fails(fault: str) -> None:
+    class Failing(MemoryStore):
+        def open(self) -> None:
+            if fault == "open":
+                raise StoreError("no open")
+
+        def close(self) -> None:
+            raise StoreError("no close")
+
+    line = Line(Failing())
+    line.put(2)
+    line.drain.finish(100.0)
+    assert line.reports == [f"no {fault}"]
+    assert line.drain.counts.lost + line.drain.counts.written == 2

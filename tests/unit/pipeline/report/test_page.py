@@ -1,0 +1,163 @@
+"""The report as HTML: whole, readable without scripts, harmless whatever clients call their namespaces, and alone."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pandas as pd
+import pytest
+import vl_convert
+
+from pipeline.report.facts import Facts
+from pipeline.report.page import VEGALITE_VERSION, script_json
+from pipeline.report.write import page_of, sections_of
+from tests.support.html_pages import Page
+from tests.support.report_frames import HOSTILE, facts, only_events
+
+MADE_AT = datetime(2026, 1, 2, tzinfo=UTC)
+LARGEST_PAGE_BYTES = 5_000_000
+TITLES = [
+    "Summary", "Advice", "Demand and limits", "Waits", "Refusals", "Storms", "Who costs how much", "Sharing", "What if",
+    "Calibration", "Data quality",
+]  # fmt: skip
+
+
+def text_of(given: Facts) -> str:
+    return page_of(given, sections_of(given), MADE_AT)
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return text_of(facts())
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+@pytest.fixture(scope="module")
+def bare() -> Page:
+    return Page(text_of(only_events()))
+
+
+def specs(page: Page) -> dict[str, dict[str, object]]:
+    return {
+        given["data-chart"]: json.loads(text) for given, text in page.scripts if given.get("type") == "application/json"
+    }
+
+
+def table(page: Page, beginning: str) -> list[list[str]]:
+    return next(found.rows for found in page.tables if found.caption.startswith(beginning))
+
+
+def test_the_page_has_every_section_in_order(page: Page) -> None:
+    assert [text for tag, text in page.headings if tag == "h2"] == TITLES
+    assert [tag for tag, _ in page.headings].count("h1") == 1
+
+
+def test_a_page_without_other_jobs_has_the_same_sections_and_says_what_is_missing(bare: Page) -> None:
+    assert [text for tag, text in bare.headings if tag == "h2"] == TITLES
+    missing = [text for text in bare.paragraphs if "run the job" in text or "No advice" in text]
+    assert [word for word in ("usage", "storms", "whatif", "advise") if any(word in text for text in missing)] == [
+        "usage", "storms", "whatif", "advise",
+    ]  # fmt: skip
+
+
+def test_the_page_loads_nothing(text: str, page: Page) -> None:
+    assert [found for found in page.references if not found.startswith(("#", "data:"))] == []
+    assert "default-src 'none'" in text
+    assert page.elements.isdisjoint({"iframe", "object", "embed", "form", "base", "img"})
+    assert not any(word in style for style in page.styles for word in ("url(", "@import"))
+
+
+def test_links_within_the_page_lead_somewhere_and_ids_are_unique(page: Page) -> None:
+    assert len(page.ids) == len(set(page.ids))
+    assert {found[1:] for found in page.references if found.startswith("#")} <= set(page.ids)
+
+
+def test_a_hostile_namespace_stays_text(text: str, page: Page) -> None:
+    assert "<script>alert" not in text
+    assert page.handlers == []
+    assert any(HOSTILE in paragraph for paragraph in page.paragraphs)
+    assert any(HOSTILE in cell for found in page.tables for row in found.rows for cell in row)
+    assert HOSTILE in json.dumps(specs(page)["cost-namespace"], ensure_ascii=False).replace('\\"', '"')
+
+
+def test_json_for_scripts_has_nothing_that_an_html_parser_looks_for() -> None:
+    written = script_json({"name": "</script><!--&"})
+    assert not set("<>&") & set(written)
+    assert json.loads(written) == {"name": "</script><!--&"}
+
+
+def test_each_chart_has_a_text_a_picture_without_scripts_and_the_runtime_is_there_once(page: Page) -> None:
+    charts = specs(page)
+    assert len(charts) == page.pictures >= 10
+    # Once for the drawing and once for the picture.
+    assert len(page.labels) == 2 * len(charts)
+    assert all(page.labels)
+    assert len([text for given, text in page.scripts if "vegaEmbed" in text and len(text) > 100_000]) == 1
+
+
+def test_every_chart_can_be_drawn(page: Page) -> None:
+    for name, spec in specs(page).items():
+        drawn = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGALITE_VERSION)
+        assert drawn.count("<path") > 3, name
+
+
+def test_no_chart_has_more_points_than_can_be_seen(page: Page) -> None:
+    for spec in specs(page).values():
+        datasets = spec["datasets"]
+        assert isinstance(datasets, dict)
+        assert sum(map(len, datasets.values())) <= 5000
+
+
+def test_the_page_stays_small(text: str) -> None:
+    assert len(text.encode()) <= LARGEST_PAGE_BYTES
+
+
+def test_the_summary_says_what_happened_who_caused_it_and_what_to_set(page: Page) -> None:
+    summary = page.paragraphs[1:6]
+    assert summary[0] == (
+        "What happened: 1,200 requests for topic lists of 20 namespaces came to 2 proxies; 20 (1.7 %) were not answered; "
+        "99 % of the answered ones waited at most 1.5 s for memory."
+    )
+    assert "1,100 requests of 275 connections within 1 s" in summary[1]
+    assert "the tenant evil (70 %)" in summary[2]
+    assert "heap memory. In use and waited for together came to 2.5 times the limit" in summary[3]
+    assert "for 10 x the recorded load: 16 MiB of heap (now 8 MiB)" in summary[4]
+
+
+def test_tables_hold_the_figures_without_scripts(page: Page) -> None:
+    assert table(page, "Waits of answered requests") == [["1,180", "1 ms", "1 s", "1.5 s", "2 s"]]
+    assert table(page, "Requests that were not answered") == [["timeout in heap", "20", "1.7 %"]]
+    assert ["set aside: malformed", "3"] in table(page, "What the figures rest on")
+    assert ["events lost before they were written", "7"] in table(page, "What the figures rest on")
+    assert table(page, "The best points")[-1][1:3] == ["16 MiB", "4 MiB"]
+    assert table(page, "Recorded / simulated")[0][:4] == ["all", "1,180 / 1,180", "20 / 20", "0 / 0"]
+
+
+def test_the_fragment_of_proxy_conf_can_be_copied(page: Page) -> None:
+    assert page.preformatted == ["# why\nmaxTopicListInFlightHeapMemSizeMB=16"]
+
+
+def test_no_limit_that_holds_is_said_and_not_dressed_up_as_advice() -> None:
+    given = facts()
+    none = given.advice.assign(chosen=False, best=False, holds=False)
+    page = Page(text_of(replace(given, advice=none, fragment=None)))
+    assert any(text.startswith("No limits of the grid hold the target") for text in page.paragraphs)
+    assert any(text.startswith("What to set: none of the limits") for text in page.paragraphs)
+    assert page.preformatted == []
+
+
+def test_everything_answered_needs_no_chart_of_refusals() -> None:
+    given = facts()
+    assert given.overview is not None
+    calm = replace(
+        given,
+        overview=replace(given.overview, answered=1200),
+        endings=pd.DataFrame({"bin": [0], "reason": ["ok"], "requests": [1200]}),
+    )
+    page = Page(text_of(calm))
+    assert "refusals-over-time" not in specs(page)
+    assert "Every one of the 1,200 requests was answered." in page.paragraphs

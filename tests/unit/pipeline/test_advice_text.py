@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+from pipeline.advice_text import Advice, fragment
+from pipeline.choice import Point, Target
+from pipeline.replay.model import MIB, Limits
+from proxy.cli import main
+
+FINAL = Limits(
+    heap_bytes=38 * MIB, direct_bytes=9 * MIB, coalescing=False, fairness="tenant", heap_timeout_us=1_500_000
+)
+
+
+def advice(final: Limits = FINAL) -> Advice:
+    held = Point(Limits(heap_bytes=30 * MIB, direct_bytes=7 * MIB), 2, 4, 1000, 0, 120_000, 29 * MIB, 6 * MIB)
+    chosen = Point(final, 2, 4, 1000, 0, 90_000, 31 * MIB, 6 * MIB)
+    return Advice(Target(10, 0.0, 250_000), held, chosen, 0.25, Limits(), (5 * MIB // 2, MIB), 0.031, 0.0125)
+
+
+def test_fragment_is_a_configuration_that_the_proxy_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "proxy.conf"
+    file.write_text(fragment(advice()) + "brokerServiceURL=pulsar://127.0.0.1:6650\nwebServicePort=8080\n")
+    assert main(["check-config", "--config", str(file)]) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_every_value_is_what_was_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "proxy.conf"
+    file.write_text(fragment(advice()) + "brokerServiceURL=pulsar://127.0.0.1:6650\n")
+    assert main(["print-config", "--config", str(file)]) == 0
+    printed = capsys.readouterr().out
+    for line in (
+        "maxTopicListInFlightHeapMemSizeMB=38",
+        "maxTopicListInFlightDirectMemSizeMB=9",
+        "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=1500",
+        "topicListCoalescingEnabled=false",
+        "topicListFairness=tenant",
+    ):
+        assert line in printed
+
+
+def test_fragment_gives_its_reasons() -> None:
+    text = fragment(advice())
+    assert "no refusals, and 99 % wait at most 250 ms, at 10 times the recorded load" in text
+    assert "For 4 proxies (2 for each recorded one)" in text
+    assert "heap 30 MiB, direct 7 MiB; with 25 % of headroom" in text
+    assert "# recorded: 100; peak in the replay 31 MiB, largest single list 2.5 MiB\n" in text
+    assert "0.031" in text
+    assert "1.2 %" in text

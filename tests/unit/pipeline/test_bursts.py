@@ -1,0 +1,55 @@
+import numpy as np
+
+from pipeline.transforms.storms import Burst, BurstRule, bursts
+
+RULE = BurstRule(times=3.0, floor=20, gap_seconds=2)
+
+
+def found(counts: dict[int, int], rule: BurstRule = RULE) -> list[Burst]:
+    seconds = np.array(list(counts), dtype=np.int64)
+    return bursts(seconds, np.array(list(counts.values()), dtype=np.int64), rule)
+
+
+def quiet(*stormy: int) -> dict[int, int]:
+    return {second: 10 for second in range(100, 120) if second not in stormy}
+
+
+def test_nothing_has_no_bursts() -> None:
+    assert found({}) == []
+
+
+def test_even_arrivals_are_no_burst() -> None:
+    assert found(quiet()) == []
+
+
+def test_seconds_far_above_the_usual_are_a_burst() -> None:
+    assert found(quiet(105, 106) | {105: 200, 106: 40}) == [Burst(105, 106, 10.0, 200)]
+
+
+def test_calm_seconds_within_the_gap_do_not_end_a_burst() -> None:
+    # 106 and 107 are calm: two seconds, as many as the rule bears.
+    assert found(quiet() | {105: 60, 108: 90}) == [Burst(105, 108, 10.0, 90)]
+
+
+def test_calm_seconds_beyond_the_gap_end_it() -> None:
+    assert found(quiet() | {105: 60, 109: 90}) == [Burst(105, 105, 10.0, 60), Burst(109, 109, 10.0, 90)]
+
+
+def test_seconds_without_any_arrival_count_as_calm() -> None:
+    calm = {second: 10 for second in range(10)}
+    assert found(calm | {20: 90, 23: 90, 27: 90}) == [Burst(20, 23, 10.0, 90), Burst(27, 27, 10.0, 90)]
+
+
+def test_order_of_seconds_does_not_matter() -> None:
+    counts = quiet() | {105: 60, 109: 90}
+    assert found(dict(reversed(counts.items()))) == found(counts)
+
+
+def test_few_arrivals_are_no_burst_however_rare_others_are() -> None:
+    assert found({1: 1, 2: 1, 3: 1, 4: 19}) == []
+    assert found({1: 1, 2: 1, 3: 1, 4: 20}) == [Burst(4, 4, 1.0, 20)]
+
+
+def test_storms_do_not_make_themselves_usual() -> None:
+    stormy = {second: 1000 for second in range(110, 119)}
+    assert [burst.usual_rate for burst in found(quiet() | stormy)] == [10.0]

@@ -1,0 +1,39 @@
+import argparse
+
+import pytest
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.periods import Period, add_period, given_period, window_seconds
+
+
+def given(*words: str) -> Period:
+    parser = argparse.ArgumentParser()
+    add_period(parser)
+    return given_period(parser.parse_args(words))
+
+
+def test_times_without_a_zone_are_utc() -> None:
+    assert given("--since", "2026-01-01") == Period(1_767_225_600_000_000, None)
+    assert given("--until", "2026-01-01T01:00+01:00") == Period(None, 1_767_225_600_000_000)
+
+
+def test_period_without_options_is_all_time() -> None:
+    assert str(given()) == "the beginning to the end"
+
+
+@pytest.mark.parametrize("words", [("--since", "today"), ("--since", "2026-01-02", "--until", "2026-01-02")])
+def test_what_is_no_period_is_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(PipelineError, match="--since") as raised:
+        given(*words)
+    assert raised.value.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(("word", "seconds"), [("10s", 10), ("1m", 60), ("15m", 900), ("1h", 3600), ("1d", 86_400)])
+def test_windows_are_parts_of_a_day(word: str, seconds: int) -> None:
+    assert window_seconds("--window", word) == seconds
+
+
+@pytest.mark.parametrize("word", ["0s", "7m", "2d", "m", "1.5h", "", "-1m", "60"])
+def test_other_windows_are_refused(word: str) -> None:
+    with pytest.raises(PipelineError, match="--window: got"):
+        window_seconds("--window", word)

@@ -1,0 +1,79 @@
+"""What the keys of the event log mean together, and what it needs that may not be there."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.config import Config, ConfigError
+from proxy.events import requirements
+from proxy.start_checks import start_faults
+
+TOPIC = "persistent://public/log/events"
+
+
+def load(**keys: object) -> Config:
+    overrides = {"brokerServiceURL": "pulsar://broker:6650"} | {key: str(value) for key, value in keys.items()}
+    return Config.load(overrides=overrides)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"eventLogTopic": "events"}, "persistent://tenant/namespace/topic"),
+        ({"eventLogTopic": "non-persistent://a/b/c"}, "persistent://tenant/namespace/topic"),
+        ({"eventLogTopic": "persistent://a/b"}, "persistent://tenant/namespace/topic"),
+        ({"eventLogTopic": TOPIC, "eventLogTopicServiceURL": "broker:6650"}, "pulsar://host:port"),
+        ({"eventLogTopic": TOPIC, "eventLogTopicWebServiceURL": "broker:8080"}, "http://host:port"),
+        ({"eventLogFileMaxSizeMB": 64, "eventLogFilesMaxTotalMB": 63}, "at least eventLogFileMaxSizeMB (64)"),
+    ],
+)
+def test_contradictions_are_faults(keys: dict[str, object], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(**keys)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "warning"),
+    [
+        ({"eventLogTopicServiceURL": "pulsar://b:6650"}, "eventLogTopicServiceURL: has no effect without"),
+        ({"eventLogTopicWebServiceURL": "http://b:80"}, "eventLogTopicWebServiceURL: has no effect without"),
+        (
+            {
+                "eventLogTopic": TOPIC, "eventLogTopicServiceURL": "pulsar://b:6650",
+                "brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:secret",
+            },
+            "brokers there are shown no credentials",
+        ),
+        (
+            {
+                "eventLogTopic": TOPIC, "tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://b:6651",
+                "brokerClientTlsProtocols": "TLSv1.3",
+            },
+            "brokerClientTlsProtocols: not for eventLogTopic",
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_a_warning(keys: dict[str, object], warning: str) -> None:
+    assert any(warning in str(found) for found in load(**keys).warnings)
+
+
+def test_sum_of_zero_goes_with_any_size() -> None:
+    assert load(eventLogFilesMaxTotalMB=0).event_log_files_max_total_mb == 0
+
+
+def test_missing_client_library_is_told_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
+    (fault,) = start_faults(load(eventLogTopic=TOPIC))
+    assert (fault.key, "the extra `events`" in fault.problem) == ("eventLogTopic", True)
+
+
+def test_directory_that_is_a_file_is_told_before_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        (fault,) = start_faults(load(eventLogDirectory=path))
+        assert fault.key == "eventLogDirectory"
+
+
+def test_directory_that_can_be_made_is_no_fault(tmp_path: Path) -> None:
+    assert start_faults(load(eventLogDirectory=tmp_path / "a" / "b", eventLogTopic=TOPIC)) == []

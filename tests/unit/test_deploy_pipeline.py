@@ -1,0 +1,97 @@
+"""The examples under deploy/pipeline: valid for Kubernetes, and each argument one that its job knows."""
+
+import argparse
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from pipeline.cli import JOBS
+
+HERE = Path(__file__).resolve().parents[2] / "deploy" / "pipeline"
+PLAIN = sorted(HERE.glob("kubernetes/*.yaml"))
+OPERATOR = sorted(HERE.glob("spark-operator/*.yaml"))
+VERSIONS = ("1.30.0", "1.34.0", "1.37.0")
+
+
+def documents(path: Path) -> Iterator[dict[str, Any]]:
+    for document in yaml.safe_load_all(path.read_text()):
+        assert isinstance(document, dict)
+        yield document
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def words_of(node: Any) -> Iterator[list[str]]:
+    """Find the arguments of every container, or application, in a document."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("args", "arguments"):
+                yield value
+            else:
+                yield from words_of(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from words_of(value)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", PLAIN, ids=name)
+def test_plain_manifests_follow_the_schemas_of_kubernetes(path: Path, version: str) -> None:
+    for document in documents(path):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
+def test_every_argument_is_one_that_its_job_knows(path: Path) -> None:
+    for document in documents(path):
+        for words in words_of(document):
+            job, *given = words
+            assert job in JOBS
+            parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+            import_module(f"pipeline.jobs.{job.replace('-', '_')}").add_arguments(parser)
+            assert parser.parse_known_args(given)[1] == []
+
+
+@pytest.mark.parametrize("path", OPERATOR, ids=name)
+def test_operator_manifests_say_which_spark_and_python_they_run(path: Path) -> None:
+    for document in documents(path):
+        assert document["apiVersion"] == "sparkoperator.k8s.io/v1beta2"
+        spec = document["spec"].get("template", document["spec"])
+        assert spec["type"] == "Python"
+        assert spec["sparkVersion"].startswith("4.2")
+        assert {"driver", "executor", "image", "mainApplicationFile", "restartPolicy"} <= spec.keys()
+
+
+@pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
+def test_no_container_may_gain_privileges(path: Path) -> None:
+    for document in documents(path):
+        for container in containers(document):
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def containers(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "containers":
+                yield from value
+            elif key in ("driver", "executor"):
+                yield value
+            else:
+                yield from containers(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from containers(value)
+
+
+def test_ingest_never_runs_twice_at_once() -> None:
+    (ingest,) = documents(HERE / "kubernetes" / "ingest.yaml")
+    assert ingest["spec"]["replicas"] == 1
+    assert ingest["spec"]["strategy"]["type"] == "Recreate"
