@@ -32,7 +32,8 @@ def looked_at(page: Path, profile: Path, scheme: str) -> tuple[str, list[str]]:
         [
             BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}",
             "--host-resolver-rules=MAP * ~NOTFOUND", f"--virtual-time-budget={VIRTUAL_MILLIS}",
-            "--enable-logging=stderr", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", "--dump-dom", page.as_uri(),
+            "--enable-logging=stderr", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", "--dump-dom",
+            page.as_uri(),
         ],
         capture_output=True, text=True, timeout=240, check=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
