@@ -118,20 +118,24 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
 
     Always Parquet, whatever the format of the other tables is: its readers are no Spark.
     """
-    rows = replay_input(events)
-    sorted_rows = rows.repartition("proxy_id").sortWithinPartitions("proxy_id", "arrival_us", "seq")
-    writer = sorted_rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
+    limits = _some_limits(events)
+    rows = replay_input(events).repartition("proxy_id").sortWithinPartitions("proxy_id", "arrival_us", "seq")
+    writer = rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
     # Every proxy is written anew: those of an earlier run must not stay.
     writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
-    return prepared_before(spark, events, path)
+    return Prepared(path, _describe(spark, path), limits)
 
 
 def prepared_before(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     """Describe what `prepare` wrote; raises PipelineError if there is nothing to replay."""
+    return Prepared(path, _describe(spark, path), _some_limits(events))
+
+
+def _some_limits(events: DataFrame) -> dict[int, Limits]:
     limits = recorded_limits(events)
     if not limits:
         raise PipelineError("got no event of kind get_topics, expected some: nothing to replay")
-    return Prepared(path, _describe(spark, path), limits)
+    return limits
 
 
 def replay_input(events: DataFrame) -> DataFrame:
@@ -161,15 +165,26 @@ def replay_input(events: DataFrame) -> DataFrame:
 
 
 def with_imputed(requests: DataFrame) -> DataFrame:
-    """Fill the measured columns where a request has none, and add `imputed`."""
+    """Fill the measured columns where a request has none, and add `imputed`; looks at all rows once to find where."""
     lacking = F.lit(False)
     for name in _MEASURED:
         lacking = lacking | F.col(name).isNull()
-    requests = requests.withColumn("imputed", lacking)
-    shown = F.when((F.col("recorded_outcome") == int(Outcome.OK)) & ~F.col("imputed"), F.struct(*_MEASURED))
+    shown = F.when((F.col("recorded_outcome") == int(Outcome.OK)) & ~lacking, F.struct(*_MEASURED))
+    requests = requests.withColumns({"imputed": lacking, "shown": shown})
+    found = requests.groupBy("proxy_id").agg(F.bool_or("imputed").alias("needs"), _typical().alias("typical"))
+    proxies = found.collect()
+    needy = [row.proxy_id for row in proxies if row.needs]
     # Imputing sorts whole proxies: only those with something to impute pay for it.
-    needy = F.broadcast(requests.where("imputed").select("proxy_id").distinct())
-    open_rows = requests.join(needy, "proxy_id", "left_semi").withColumn("shown", shown)
+    complete = requests.where(~F.col("proxy_id").isin(needy)).drop("shown")
+    if not needy:
+        return complete
+    typical = requests.sparkSession.createDataFrame([row for row in proxies if row.needs], found.schema).drop("needs")
+    filled = _filled(requests.where(F.col("proxy_id").isin(needy)), typical).select(complete.columns)
+    return filled if len(needy) == len(proxies) else filled.unionByName(complete)
+
+
+def _filled(requests: DataFrame, typical: DataFrame) -> DataFrame:
+    likes = []
     for number, level in enumerate(_LEVELS):
         line = Window.partitionBy("proxy_id", *level).orderBy("arrival_us", "seq")
         before = line.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -177,22 +192,23 @@ def with_imputed(requests: DataFrame) -> DataFrame:
         ever = line.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
         last_shown = F.last("shown", ignorenulls=True).over(before)
         like = F.coalesce(last_shown, F.first("shown", ignorenulls=True).over(ever))
-        open_rows = open_rows.withColumn(f"like_{number}", like)
-    medians = open_rows.where(F.col("shown").isNotNull()).groupBy("proxy_id").agg(_typical().alias("typical"))
-    open_rows = open_rows.join(F.broadcast(medians), "proxy_id", "left")
-    likes = F.coalesce(*(F.col(f"like_{number}") for number in range(len(_LEVELS))), F.col("typical"))
-    open_rows = open_rows.withColumn("like", likes)
+        likes.append(f"like_{number}")
+        requests = requests.withColumn(likes[-1], like)
+    requests = requests.join(F.broadcast(typical), "proxy_id")
+    requests = requests.withColumn("like", F.coalesce(*likes, "typical"))
     nobody = {name: F.lit("") if name == "broker_name" else F.lit(0) for name in _MEASURED}
-    filled = {name: F.coalesce(F.col(name), F.col(f"like.{name}"), nobody[name]) for name in _MEASURED}
-    complete = requests.join(needy, "proxy_id", "left_anti")
-    return open_rows.withColumns(filled).select(requests.columns).unionByName(complete)
+    return requests.withColumns(
+        {name: F.coalesce(F.col(name), F.col(f"like.{name}"), nobody[name]) for name in _MEASURED}
+    )
 
 
 def _typical() -> Column:
-    """Make the row in the middle: the median of each number, the most frequent broker."""
+    """Make the row in the middle of those that showed all: the median of each number, the most frequent broker."""
     return F.struct(
         *(
-            (F.mode(name) if name == "broker_name" else F.percentile_approx(name, 0.5, 1000)).alias(name)
+            (
+                F.mode(f"shown.{name}") if name == "broker_name" else F.percentile_approx(f"shown.{name}", 0.5, 1000)
+            ).alias(name)
             for name in _MEASURED
         )
     )

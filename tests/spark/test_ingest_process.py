@@ -84,7 +84,9 @@ def test_executors_work_with_the_code_that_is_shipped(spark: SparkSession, tmp_p
         for path in (path for package in ("pipeline", "eventlog") for path in (ROOT / package).rglob("*.py")):
             archive.write(path, path.relative_to(ROOT))
     submit = ["--master", "local-cluster[2,1,1024]", "--py-files", str(shipped), "--driver-memory", "1g"]
-    submit += ["--conf", "spark.ui.enabled=false"]
+    quick = TEST_CONF["spark.driver.extraJavaOptions"]
+    submit += ["--driver-java-options", quick, "--conf", f"spark.executor.extraJavaOptions={quick}"]
+    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.task.maxFailures=1"]
     command = [str(Path(sys.executable).with_name("spark-submit")), *submit]
     command += [str(ROOT / "deploy" / "pipeline" / "main.py"), *options(job)]
     log = tmp_path / "cluster.log"

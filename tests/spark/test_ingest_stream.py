@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
@@ -10,7 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
+from pipeline.errors import ExitCode, PipelineError
 from pipeline.ingest import Books
+from pipeline.ingest.write import Rules, write
+from pipeline.sinks import open_store
+from pipeline.sources.files import EventFiles
 from tests.spark.ingesting import Ingest
 from tests.support.event_lines import HOUR_US, T0_US, event, text, write_events
 
@@ -98,3 +103,17 @@ def test_damaged_files_do_not_stop_a_stream(job: Ingest) -> None:
     assert books.quarantined == {"truncated": 1}
     assert books.read == books.kept + 1
     assert 200 in job.seqs()
+
+
+def test_files_that_are_gone_are_an_error_or_passed_by(job: Ingest, capsys: pytest.CaptureFixture[str]) -> None:
+    there = write_events(job.source / "a.jsonl", [event(0)])
+    gone = str(job.source / "gone.jsonl.gz")
+    store, rules = open_store(job.spark, job.common), Rules(datetime(2026, 3, 1, tzinfo=UTC))
+    with pytest.raises(PipelineError, match="event files were deleted before they were read") as caught:
+        write(store, EventFiles(job.spark, (str(there), gone)), rules)
+    assert caught.value.code == ExitCode.DATA_LOSS
+    some = write(store, EventFiles(job.spark, (str(there), gone), skip_gone=True), rules)
+    none = write(store, EventFiles(job.spark, (gone,), skip_gone=True), rules)
+    assert some is not None
+    assert (some.read, some.kept, none) == (1, 1, Books())
+    assert "1 of 2 event files were deleted" in capsys.readouterr().err
