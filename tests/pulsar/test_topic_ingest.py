@@ -23,10 +23,13 @@ from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.standalone import Broker
 
 # JVMs start and stop within.
-pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 400.0
+# Spark gives a Python process ten seconds to start, whatever the machine has to do: then a stream ends, as if killed.
+SLOW_MACHINE = "Python worker failed to connect back"
+MOST_STARTS = 5
 SMALL_AND_QUICK = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -40,6 +43,7 @@ class Ingest:
     def __init__(self, topic: EventTopic, directory: Path) -> None:
         self.out = directory / "tables"
         self._checkpoint = directory / "checkpoint"
+        self._before = 0
         self._log = directory / "ingest.log"
         settings = topic.settings()
         source = f"{settings.service_url}/{topic.name.removeprefix('persistent://')}"
@@ -50,6 +54,7 @@ class Ingest:
 
     def start(self) -> psutil.Popen:
         with self._log.open("ab") as log:
+            self._before = log.tell()
             return psutil.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -61,20 +66,26 @@ class Ingest:
 
     def run(self) -> int:
         """Run it to its end and give its exit code."""
-        process = self.start()
-        try:
-            return int(process.wait(PATIENCE_SECONDS))
-        finally:
-            kill(process)
+        for _ in range(MOST_STARTS):
+            process = self.start()
+            try:
+                code = int(process.wait(PATIENCE_SECONDS))
+            finally:
+                kill(process)
+            if code != ExitCode.FAILED or not self.was_too_slow():
+                break
+        return code
 
     def killed_when(self, reached: Callable[[], bool]) -> None:
         """Run it until `reached`, then kill all of it at once; it must not have ended before."""
-        process = self.start()
         deadline = time.monotonic() + PATIENCE_SECONDS
+        process = self.start()
         try:
             while not reached():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise ProcessFailedError(f"ingest ended with {process.poll()} before it was killed\n{self.log()}")
+                if process.poll() is not None and self.was_too_slow():
+                    process = self.start()
+                elif process.poll() is not None or time.monotonic() > deadline:
+                    raise ProcessFailedError(f"ingest: {process.poll()} before it was killed\n{self.log()}")
                 time.sleep(0.01)
             assert process.poll() is None, self.log()
         finally:
@@ -84,6 +95,10 @@ class Ingest:
         """Count what the checkpoint has: `offsets` are batches that were planned, `commits` those that ended."""
         directory = self._checkpoint / kind
         return sum(path.name.isdigit() for path in directory.iterdir()) if directory.exists() else 0
+
+    def was_too_slow(self) -> bool:
+        """Tell whether the last start of it ended because the machine was too slow for Spark."""
+        return SLOW_MACHINE in self._log.read_text(errors="replace")[self._before :]
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]
