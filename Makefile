@@ -38,7 +38,8 @@ unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
 integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker
 	$(BIN)/python -m pytest -q tests/integration
 
-spark: $(VENV)/.dev ## Tests of the pipeline in a Spark of their own (needs a JDK 17)
+spark: $(VENV)/.dev ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
+	$(BIN)/python -m tests.spark.jars
 	$(BIN)/python -m pytest -q tests/spark
 
 pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker

@@ -48,15 +48,16 @@ class Staging:
     """A place for files that nobody reads yet; it is gone with `discard`, or with the process that made it."""
 
     def __init__(self, root: Path, change_id: str) -> None:
-        self.id = change_id
+        self._root = root
         self.path = root / STAGING / change_id
         # Held as long as the owner lives: what nobody holds is left over.
         self._owned = _own(self.path)
 
     def discard(self) -> None:
-        """Delete it; again is no error."""
+        """Delete it; again is no error. What a change is to move that is not carried out yet, stays for it."""
         self._owned.close()
-        shutil.rmtree(self.path, ignore_errors=True)
+        if not _entries(self._root):
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 class Writer:
@@ -157,9 +158,11 @@ def _try_lock(lock: IO[str], how: int) -> bool:
 
 
 def _finish(root: Path) -> None:
-    """Carry out what the journal holds, and clear away what dead processes staged."""
+    """Carry out what the journal holds, and clear away what dead processes staged or did not write to its end."""
     for entry in _entries(root):
         _carry_out(root, _read(entry))
+    for unwritten in (root / JOURNAL).glob(".*"):
+        unwritten.unlink()
     staged = root / STAGING
     for left in staged.iterdir() if staged.is_dir() else ():
         _clear(left)
@@ -177,7 +180,8 @@ def _clear(left: Path) -> None:
 
 
 def _entries(root: Path) -> list[Path]:
-    return sorted((root / JOURNAL).glob("*.json"))
+    # A hidden one was never written to its end, and so never happened.
+    return sorted(path for path in (root / JOURNAL).glob("*.json") if not path.name.startswith(HIDDEN))
 
 
 def _read(entry: Path) -> Change:

@@ -26,6 +26,9 @@ JOBS: Final[dict[str, str]] = {
     "compact": "merge small files, and delete what is older than the retention",
 }
 
+# Spark's name for a file that was there when a query was planned.
+REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one job and give its exit code."""
@@ -38,6 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
+        return ExitCode.FAILED
+    except Exception as error:
+        if REMOVED not in str(error):
+            raise
+        print(f"pulsar-proxy-pipeline {options.job}: a table was compacted meanwhile: run again", file=sys.stderr)
         return ExitCode.FAILED
     return code
 

@@ -7,11 +7,13 @@ its key.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date
 from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipeline.schema import require_table
 from pipeline.sinks import Batch, Staged
@@ -59,6 +61,29 @@ class DeltaStore:
     def replace(self, table: Table, rows: Staged) -> None:
         """Have a table hold these rows only."""
         self._write(table.name, rows.frame, "overwrite", None)
+
+    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
+        """Have Delta merge small files of any age: its streams pass by what is merged."""
+        if self.read(table) is None:
+            return 0, 0
+        self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", target_bytes)
+        before = self._files(table)
+        DeltaTable.forPath(self._spark, self.path(table)).optimize().executeCompaction()
+        return before, self._files(table)
+
+    def drop_before(self, table: Table, day: date) -> int:
+        """Delete the rows of earlier days; their files go when Delta's own retention is over."""
+        if self.read(table) is None:
+            return 0
+        before = self._files(table)
+        found = DeltaTable.forPath(self._spark, self.path(table))
+        found.delete(F.col("date") < F.lit(day))
+        found.vacuum()
+        return before - self._files(table)
+
+    def _files(self, table: Table) -> int:
+        detail = DeltaTable.forPath(self._spark, self.path(table)).detail()
+        return int(detail.collect()[0].numFiles)
 
     def path(self, table: Table) -> str:
         """Say where a table is."""

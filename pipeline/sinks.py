@@ -6,9 +6,11 @@ files, so that what comes later does not change what it reads; if a compaction r
 an error, never with other rows.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,14 +20,18 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.changes import Change, Directory, Staging, Writer
-from pipeline.errors import PipelineError
+from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.schema import require_table, table_schema
 from pipeline.tables import Table
 
-__all__ = ["Batch", "OpenStore", "ParquetStore", "Staged", "Store", "open_store", "read_table", "write_table"]
+__all__ = ["ADDED", "Batch", "OpenStore", "ParquetStore", "Staged", "Store", "open_store", "read_table", "write_table"]
 
 COMPRESSION: Final = "zstd"
+# How the names of files begin that hold rows added to a table, and of those that hold the rows of several such. A
+# stream of a table reads the former only, or it would see rows again.
+ADDED: Final = "part"
+MERGED: Final = "merged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,15 @@ class Store(Protocol):
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""
 
+    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
+        """Merge small files of a table into such of about this size; gives how many there were, and are.
+
+        Files written later than this time (seconds since 1970) stay as they are.
+        """
+
+    def drop_before(self, table: Table, day: date) -> int:
+        """Delete the rows of earlier days from a table laid out by `date`; gives the number of files."""
+
 
 def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
     """Open the tables under `--out`; raises PipelineError for a place that cannot hold them."""
@@ -90,9 +105,7 @@ def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> D
     """Give the rows of a table; raises PipelineError if no job has written it yet."""
     rows = open_store(spark, settings).read(table)
     if rows is None:
-        raise PipelineError(
-            f"--out {settings.out}: found no table `{table.name}`, expected the job that writes it first"
-        )
+        raise PipelineError(f"--out {settings.out}: found no table `{table.name}`: run the job that writes it first")
     return rows
 
 
@@ -128,6 +141,42 @@ class ParquetStore:
         """Give the rows of a table as they are between two changes."""
         return _frame(self._spark, table, self._directory.root, self._directory.files(table.name))
 
+    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
+        """Merge files of less than half the size, each partition in one step; raises PipelineError."""
+        files = self._directory.files(table.name)
+        small: dict[Path, list[Path]] = {}
+        for path in files:
+            found = path.stat()
+            if found.st_size < target_bytes // 2 and found.st_mtime < written_before:
+                small.setdefault(path.parent, []).append(path)
+        for old in small.values():
+            if len(old) > 1:
+                self._merge(table, old, target_bytes)
+        return len(files), len(self._directory.files(table.name))
+
+    def drop_before(self, table: Table, day: date) -> int:
+        """Delete the files of earlier days, in one step."""
+        with self.exclusive() as opened:
+            old = [path for path in opened.files(table) if (found := _day_of(path)) is not None and found < day]
+            opened.remove_files(old)
+        return len(old)
+
+    def _merge(self, table: Table, old: list[Path], target_bytes: int) -> None:
+        rows = _read(self._spark, table, self._directory.root / table.name, old)
+        number = math.ceil(sum(path.stat().st_size for path in old) / target_bytes)
+        order = [name for name in ("ts_us", *table.key) if name in rows.columns]
+        # In the order of time, so that readers of a window can pass by row groups.
+        staged = self.stage(table, rows.repartitionByRange(number, *order).sortWithinPartitions(*order))
+        try:
+            if staged.frame.count() != rows.count():
+                raise PipelineError(f"table {table.name}: the merged files hold other rows", ExitCode.FAILED)
+            with self.exclusive() as opened:
+                # Another compaction may have been quicker.
+                if set(old) <= set(opened.files(table)):
+                    opened.replace_files(table, staged, old)
+        finally:
+            staged.discard()
+
 
 class OpenParquet:
     """Parquet tables whose lock this process holds."""
@@ -156,17 +205,20 @@ class OpenParquet:
 
     def replace(self, table: Table, rows: Staged) -> None:
         """Have a table hold these rows only, in one step."""
-        self.replace_files(table, rows, self.files(table))
+        self._change({table.name: rows}, tuple(str(path.relative_to(self._root)) for path in self.files(table)), {})
 
     def replace_files(self, table: Table, rows: Staged, old: list[Path]) -> None:
-        """Have rows stand in the place of some files, in one step."""
-        self._change({table.name: rows}, tuple(str(path.relative_to(self._root)) for path in old), {})
+        """Have files with these rows, under names that streams of the table pass by, stand for others, in one step."""
+        removes = tuple(str(path.relative_to(self._root)) for path in old)
+        self._change({table.name: rows}, removes, {}, prefix=MERGED)
 
     def remove_files(self, old: list[Path]) -> None:
         """Remove files, in one step."""
         self._change({}, tuple(str(path.relative_to(self._root)) for path in old), {})
 
-    def _change(self, rows: Mapping[str, Staged], removes: tuple[str, ...], notes: dict[str, int]) -> None:
+    def _change(
+        self, rows: Mapping[str, Staged], removes: tuple[str, ...], notes: dict[str, int], prefix: str = ADDED
+    ) -> None:
         name = uuid4().hex
         moves: list[tuple[str, str]] = []
         for table, staged in rows.items():
@@ -174,7 +226,7 @@ class OpenParquet:
             # A table without a row is there, too: readers tell it from one that no job has written.
             (self._root / table).mkdir(parents=True, exist_ok=True)
             for number, path in enumerate(staged.files()):
-                target = Path(table, path.relative_to(staged.path)).with_name(f"part-{name}-{number:05d}.parquet")
+                target = Path(table, path.relative_to(staged.path)).with_name(f"{prefix}-{name}-{number:05d}.parquet")
                 moves.append((str(path.relative_to(self._root)), str(target)))
         self._writer.make(Change(name, tuple(moves), removes, notes))
 
@@ -204,6 +256,11 @@ class _StagedFiles:
 
     def discard(self) -> None:
         self._staging.discard()
+
+
+def _day_of(path: Path) -> date | None:
+    found = [part.removeprefix("date=") for part in path.parts if part.startswith("date=")]
+    return date.fromisoformat(found[-1]) if found else None
 
 
 def _frame(spark: SparkSession, table: Table, root: Path, files: list[Path]) -> DataFrame | None:

@@ -10,15 +10,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipeline.errors import PipelineError
+from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.schema import table_schema
-from pipeline.sinks import Batch, Staged, Store, open_store, read_table
+from pipeline.sinks import ADDED, Batch, Staged, Store, open_store, read_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.table import Table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
@@ -108,6 +109,8 @@ def follow_usage(
     query = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(add), stream).start()
     try:
         query.awaitTermination()
+    except StreamingQueryException as error:
+        raise _explained(error, settings.common) or error from error
     finally:
         query.stop()
     return refresh(spark, settings)
@@ -178,9 +181,23 @@ def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> No
 def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings) -> DataFrame:
     place = f"{common.out}/{EVENTS.name}"
     if common.format == "delta":
-        return spark.readStream.format("delta").option("maxFilesPerTrigger", stream.max_files).load(place)
+        # What a retention deletes is no news.
+        reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+        return reader.option("maxFilesPerTrigger", stream.max_files).load(place)
     reader = spark.readStream.schema(table_schema(EVENTS)).option("maxFilesPerTrigger", stream.max_files)
-    return reader.parquet(place)
+    # Merged files hold rows that were read before.
+    return reader.option("pathGlobFilter", f"{ADDED}-*").parquet(place)
+
+
+def _explained(error: StreamingQueryException, common: CommonSettings) -> PipelineError | None:
+    if not any(word in str(error) for word in ("FILE_NOT_EXIST", "FileNotFoundException")):
+        return None
+    return PipelineError(
+        f"--out {common.out}: files of `events` were merged or deleted before the stream had read them, expected"
+        " `compact` to run when the stream has caught up; to begin anew delete its `usage`, `waits`, `_notes/usage` and"
+        " the checkpoint",
+        ExitCode.DATA_LOSS,
+    )
 
 
 def _triggered(writer: DataStreamWriter, stream: StreamSettings) -> DataStreamWriter:

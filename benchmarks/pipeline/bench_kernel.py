@@ -1,6 +1,7 @@
 """Measure the replay kernel beside the least that a replay can be, and print JSON.
 
-Every figure is the best of some rounds in one process. Run: `python -m benchmarks.pipeline.bench_kernel [--requests N]`.
+Every figure is the best of some rounds in one process, by its processor time: the machine is shared.
+Run: `python -m benchmarks.pipeline.bench_kernel [--requests N]`.
 """
 
 import argparse
@@ -23,7 +24,10 @@ def trace(requests: int, seconds_a_request: float = 0.002) -> Trace:
     chance = np.random.default_rng(1)
     question = np.minimum(chance.zipf(1.3, requests), 600).astype(np.int32) - 1
     size = (2 ** (11 + 10 * chance.random(600))).astype(np.int64)[question]
-    micros = lambda most: chance.integers(most // 4, most, requests)  # noqa: E731
+
+    def micros(most: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        return chance.integers(most // 4, most, requests)
+
     return Trace(
         arrival_us=np.sort(chance.integers(0, int(requests * seconds_a_request * 1e6), requests)),
         question=question,
@@ -47,9 +51,9 @@ def requests_a_second(requests: int, run: Callable[[], object]) -> float:
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     run()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def main() -> None:

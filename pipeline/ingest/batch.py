@@ -1,6 +1,5 @@
-"""Ingest as a batch: all there is in a source, in steps of bounded size, so that a crash costs one step."""
+"""Ingest as a batch: all there is in a source; of files in steps of bounded size, so that a crash costs one step."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -8,46 +7,51 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import Books, Rules, write
+from pipeline.ingest.write import Books, Input, Rules, write
 from pipeline.sinks import open_store
+from pipeline.sources import pulsar
 from pipeline.sources.files import EventFile, EventFiles, find
 
-__all__ = ["ingest", "progress"]
+__all__ = ["ingest"]
 
 # About five million events; what a step has staged is on the disk twice.
 STEP_BYTES: Final = 256 * 1024 * 1024
 
 
-def progress(text: str) -> None:
-    """Show where a long job is."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None] = progress) -> Books:
-    """Take every event of the source that the tables do not have yet; raises PipelineError if there is none."""
+def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> Books:
+    """Take every event of the source that the tables do not have yet; raises PipelineError if it holds none."""
     store = open_store(spark, settings.common)
-    files = find(spark, settings.source)
-    started, done, books = datetime.now(UTC), 0, Books()
-    for step in _steps(files):
+    started, books = datetime.now(UTC), Books()
+    for label, given in _steps(spark, settings):
         begin = time.monotonic()
-        rules = Rules(started, require_events=books.kept + books.duplicates == 0)
-        given = EventFiles(spark, tuple(file.path for file in step))
-        books_of_step = write(store, given, rules)
-        assert books_of_step is not None
-        books, done = books + books_of_step, done + len(step)
-        rate = books_of_step.read / max(time.monotonic() - begin, 1e-9)
-        say(f"{done} of {len(files)} files: {books_of_step}; {rate:.0f} rows/s")
+        of_step = write(store, given, Rules(started, require_events=books.kept + books.duplicates == 0))
+        assert of_step is not None
+        books += of_step
+        say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
     return books
 
 
-def _steps(files: Sequence[EventFile]) -> Iterator[list[EventFile]]:
-    step: list[EventFile] = []
+def _steps(spark: SparkSession, settings: IngestSettings) -> Iterator[tuple[str, Input]]:
+    if settings.topic is not None:
+        yield settings.topic.topic, Messages(pulsar.batch(spark, settings.topic))
+        return
+    files = find(spark, settings.source)
+    done = 0
+    for step in _portions(files):
+        done += len(step)
+        paths = tuple(file.path for file in step)
+        yield f"{done} of {len(files)} files", EventFiles(spark, paths, settings.on_data_loss == "warn")
+
+
+def _portions(files: Sequence[EventFile]) -> Iterator[list[EventFile]]:
+    portion: list[EventFile] = []
     size = 0
     for file in files:
-        if step and size + file.bytes > STEP_BYTES:
-            yield step
-            step, size = [], 0
-        step.append(file)
+        if portion and size + file.bytes > STEP_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(file)
         size += file.bytes
-    yield step
+    yield portion

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from pipeline.errors import PipelineError
 from pipeline.options import CommonSettings, common_settings
+from pipeline.sources.pulsar import options as pulsar
 
 __all__ = ["IngestSettings", "Mode", "add_arguments", "ingest_settings", "micros"]
 
@@ -26,6 +27,8 @@ class IngestSettings:
     late_after_us: int = 86_400_000_000
     max_files: int = 1_000
     max_file_age_us: int = 30 * 86_400_000_000
+    on_data_loss: Literal["fail", "warn"] = "fail"
+    topic: pulsar.PulsarSettings | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="a stream remembers the files of this time, and passes by older ones (default: %(default)s)",
     )
+    pulsar.add_arguments(parser)
 
 
 def ingest_settings(options: argparse.Namespace) -> IngestSettings:
@@ -67,6 +71,8 @@ def ingest_settings(options: argparse.Namespace) -> IngestSettings:
         late_after_us=micros("--late-after", options.late_after),
         max_files=options.max_files,
         max_file_age_us=micros("--max-file-age", options.max_file_age),
+        on_data_loss=options.on_data_loss,
+        topic=pulsar.settings(options) if options.source.startswith(pulsar.SCHEMES) else None,
     )
 
 

@@ -1,10 +1,12 @@
 """The job `ingest`: event files or a topic, checked, into the tables `events` and `quarantine`."""
 
 import argparse
+import signal
+from threading import Event
 
 from pipeline.errors import ExitCode
+from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
-from pipeline.ingest.batch import ingest
 from pipeline.options import add_common
 from pipeline.session import open_session
 
@@ -18,11 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the job and say what became of the input; raises PipelineError."""
+    """Run the job and say what became of the input; raises PipelineError. SIGTERM ends a stream after its batch."""
     settings = told.ingest_settings(options)
+    stop = Event()
+    if settings.mode != "batch":
+        signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     spark = open_session("ingest", settings.common)
     try:
-        print(f"ingest: {ingest(spark, settings)}")
+        print(f"ingest: {ingest(spark, settings, stop=stop)}")
     finally:
         spark.stop()
     return ExitCode.OK

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pipeline.advise import AdviseSummary, advise
 from pipeline.chain import Outcome, Step, run_steps
 from pipeline.errors import PipelineError
+from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
-from pipeline.ingest.batch import ingest
 from pipeline.jobs.advise import add_target, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.options import add_common, common_settings

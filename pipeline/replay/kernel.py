@@ -1,4 +1,4 @@
-"""What other limits would have done, compiled: the same results as `reference`, bit for bit, some hundred times as fast.
+"""What other limits would have done, compiled: the results of `reference`, bit for bit, some hundred times as fast.
 
 `replay` tells what became of each request, `replay_many` counts for many limits without an output for each request.
 Both let other threads run meanwhile. Memory is that of the trace (about 110 bytes a request) and of the requests that
@@ -35,7 +35,7 @@ FOREVER: Final = (1 << 63) - 1
 ALL_DONE, MORE_SLOTS = 0, 1
 FIRST_SLOTS: Final = 1024
 OUTCOMES: Final = len(Outcome)
-ANSWERED: Final = int(Outcome.OK)
+ANSWERED: Final = L.number(Outcome.OK)
 OF_TOTAL: Final = WAITS.index("total")
 
 
@@ -67,7 +67,7 @@ def replay_many(trace: Trace | Prepared, limits: Sequence[Limits], load: int = 1
 def _each(prepared: Prepared, many: Sequence[Limits], load: int, warm_up: int) -> Iterator[Aggregates]:
     for limits in many:
         if not COMPILES:
-            yield _count(prepared.trace, reference.replay(prepared.trace, limits, load), load, warm_up)
+            yield _count(prepared.trace, reference.replay(prepared.trace, limits, load, warm_up), load, warm_up)
             continue
         out = _Out(0)
         m = _run(prepared, limits, load, out, warm_up)

@@ -157,10 +157,9 @@ def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
 def acquire(m: Ints, s: int, g: int, n: int) -> int:
     """Book `n`, or have the group wait for it; its claim has been made."""
     permit = g + m[s + L.PERMITS]
-    if m[L.IN_TURNS]:
-        may_go = n == 0 or turns.admits(m, s, m[permit + L.KEY], n)
-    else:
-        may_go = n == 0 or m[s + L.COUNT] == 0
+    may_go = n == 0 or m[s + L.COUNT] == 0
+    if m[L.IN_TURNS] and n != 0:
+        may_go = turns.admits(m, s, m[permit + L.KEY], n)
     if may_go:
         size = _room_for(m, s, n)
         if size != MUST_WAIT:

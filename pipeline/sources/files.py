@@ -6,6 +6,7 @@ that its batches are read by the same function as a directory.
 """
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -23,12 +24,20 @@ from pipeline.schema import event_schema
 from pipeline.sources.salvage import is_whole, lines_of
 from pipeline.transforms.events import from_columns, from_lines
 
-__all__ = ["EventFile", "EventFiles", "find", "names"]
+__all__ = ["EventFile", "EventFiles", "find", "names", "paths_of"]
 
 PATTERN: Final = "*.{jsonl,jsonl.gz,parquet}"
 # The whole row is declared, as a stream demands; the content is never asked for, so that no file is opened.
 FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"
 LINES_A_BATCH: Final = 10_000
+GONE: Final = (
+    "event files were deleted before they were read: ingest more often, have the proxy keep more"
+    " (eventLogFilesMaxTotalMB), or go on without them (--on-data-loss warn)"
+)
+# Spark gives the path as a URI. In a query a plus sign means a space, in a path it is itself.
+SOURCE: Final = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+# What Spark says of a file that is damaged, or gone.
+SIGNS: Final = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FileNotFoundException")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +58,25 @@ def find(spark: SparkSession, directory: str) -> list[EventFile]:
     return [EventFile(row.path, row.length) for row in rows]
 
 
-def names(spark: SparkSession, directory: str, max_files: int, max_file_age: str) -> DataFrame:
+def names(
+    spark: SparkSession, directory: str, max_files: int, max_file_age: str, *, skip_gone: bool = False
+) -> DataFrame:
     """Stream the paths of event files as they come, in the order of their age; raises PipelineError."""
     _require_there(directory)
     reader = spark.readStream.format("binaryFile").schema(FILE).option("recursiveFileLookup", "true")
     reader = reader.option("pathGlobFilter", PATTERN).option("maxFilesPerTrigger", max_files)
+    reader = reader.option("ignoreMissingFiles", str(skip_gone).lower())
     return reader.option("maxFileAge", max_file_age).load(directory).select("path")
+
+
+def paths_of(batch: DataFrame) -> tuple[str, ...]:
+    """Give the paths of a batch of `names`; raises PipelineError if a file of it is gone."""
+    try:
+        return tuple(sorted(row.path for row in batch.collect()))
+    except Exception as error:
+        if not any(sign in str(error) for sign in SIGNS):
+            raise
+        raise PipelineError(GONE, ExitCode.DATA_LOSS) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +85,14 @@ class EventFiles:
 
     spark: SparkSession
     paths: tuple[str, ...]
+    skip_gone: bool = False
     damaged: frozenset[str] = frozenset()
 
     def records(self, late_before_us: int | None) -> DataFrame:
         """Read them; raises PipelineError for Parquet that holds no events."""
         tables = [path for path in self.paths if path.endswith(".parquet")]
         texts = [path for path in self.paths if not path.endswith(".parquet") and path not in self.damaged]
-        parts = []
+        parts = [] if self.paths else [from_lines(_none(self.spark), late_before_us)]
         if texts:
             parts.append(from_lines(_lines(self.spark, texts), late_before_us))
         if self.damaged:
@@ -80,18 +103,24 @@ class EventFiles:
 
     def after(self, error: Exception) -> "EventFiles":
         """Say how to go on after Spark failed to read them; raises the error if no file is at fault."""
-        if "FAILED_READ_FILE" not in str(error) or self.damaged:
+        if not any(sign in str(error) for sign in SIGNS) or self.damaged:
             raise error
-        if gone := [path for path in map(_local, self.paths) if path is not None and not path.exists()]:
-            raise PipelineError(
-                f"{len(gone)} event files were deleted before they were read, as {gone[0]}: ingest more often,"
-                " or let the proxy keep more (eventLogFilesMaxTotalMB)",
-                ExitCode.DATA_LOSS,
-            ) from error
-        damaged = _damaged(self.spark, [path for path in self.paths if path.endswith(".gz") and _local(path)])
-        if not damaged:
+        there = self._there(error)
+        damaged = _damaged(self.spark, [path for path in there if path.endswith(".gz") and _local(path)])
+        if not damaged and there == self.paths:
             raise error
-        return replace(self, damaged=damaged)
+        return replace(self, paths=there, damaged=damaged)
+
+    def _there(self, error: Exception) -> tuple[str, ...]:
+        there = tuple(path for path in self.paths if (file := _local(path)) is None or file.exists())
+        gone = len(self.paths) - len(there)
+        if gone and not self.skip_gone:
+            raise PipelineError(GONE, ExitCode.DATA_LOSS) from error
+        if gone:
+            print(
+                f"warning: {gone} of {len(self.paths)} event files were deleted before they were read", file=sys.stderr
+            )
+        return there
 
 
 def _require_there(directory: str) -> None:
@@ -112,16 +141,19 @@ def _shown(path: str) -> str:
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    source = F.regexp_replace("_metadata.file_path", "^file:/+", "/").alias("source")
     lines = spark.read.option("lineSep", "\n").text(list(paths))
-    return lines.select("value", source, F.lit(False).alias("damaged"))
+    return lines.select("value", F.expr(SOURCE).alias("source"), F.lit(False).alias("damaged"))
+
+
+def _none(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], "value string, source string, damaged boolean")
 
 
 def _columns(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     schema = spark.read.parquet(*paths).schema
     _require_events(paths[0], schema)
     rows = spark.read.schema(event_schema()).parquet(*paths)
-    return rows.select("*", F.regexp_replace("_metadata.file_path", "^file:/+", "/").alias("source"))
+    return rows.select("*", F.expr(SOURCE).alias("source"))
 
 
 def _require_events(path: str, schema: StructType) -> None:

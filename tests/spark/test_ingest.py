@@ -5,39 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest.batch import ingest
-from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import Books
-from pipeline.options import CommonSettings
+from pipeline.ingest import Books, IngestSettings, ingest
 from pipeline.sinks import read_table
-from pipeline.tables.events import EVENTS, QUARANTINE
+from pipeline.tables.events import QUARANTINE
+from tests.spark.ingesting import Ingest
 from tests.support.event_lines import HOUR_US, T0_US, event, text, write_events
-
-
-class Ingest:
-    """A directory of event files and one of tables."""
-
-    def __init__(self, spark: SparkSession, directory: Path) -> None:
-        self.spark = spark
-        self.source = directory / "in"
-        self.source.mkdir(parents=True)
-        self.common = CommonSettings(str(directory / "out"), "parquet", None, {})
-
-    def run(self) -> Books:
-        return ingest(self.spark, IngestSettings(self.common, str(self.source)), say=lambda line: None)
-
-    def events(self) -> DataFrame:
-        return read_table(self.spark, self.common, EVENTS)
-
-    def seqs(self) -> list[int]:
-        return sorted(row.seq for row in self.events().select("seq").collect())
-
-    def quarantine(self) -> list[tuple[str, str | None, int]]:
-        rows = read_table(self.spark, self.common, QUARANTINE).orderBy("reason", "raw").collect()
-        return [(row.reason, row.detail, row.copies) for row in rows]
 
 
 @pytest.fixture
@@ -117,13 +92,17 @@ def test_later_files_add_what_is_new(job: Ingest) -> None:
 
 def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest) -> None:
     members = [gzip.compress(text(event(seq) for seq in range(at, at + 50)).encode(), 1) for at in (0, 50)]
-    (job.source / "cut.jsonl.gz").write_bytes(b"".join(members)[:-20])
+    # The name of a proxy is quoted in the name of its files.
+    (job.source / "host%3A1 +.jsonl.gz").write_bytes(b"".join(members)[:-20])
+    (job.source / "host%3A2 +.jsonl").write_text("no json\n")
     write_events(job.source / "whole.jsonl.gz", [event(seq) for seq in range(200, 210)])
     (job.source / "none.jsonl.gz").write_bytes(b"this is not gzip")
     books = job.run()
-    assert books.quarantined == {"truncated": 2}
+    assert books.quarantined == {"truncated": 2, "malformed": 1}
+    sources = [row.source for row in read_table(job.spark, job.common, QUARANTINE).select("source").collect()]
+    assert {Path(source).name for source in sources} == {"host%3A1 +.jsonl.gz", "host%3A2 +.jsonl", "none.jsonl.gz"}
     assert set(range(50)) | set(range(200, 210)) <= set(job.seqs())
-    assert books.read == books.kept + 2
+    assert books.read == books.kept + 3
     assert job.run().kept == 0
 
 

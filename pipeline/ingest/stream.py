@@ -1,0 +1,128 @@
+"""Ingest as a stream: what came since the checkpoint, once or again and again until it is told to stop.
+
+Exactly once: Spark's checkpoint says what a batch consists of, and a batch that comes again after a crash is known by
+its number, which was written in the same step as its rows. Late is what is older than the newest event by more than
+`--late-after`; the newest is that of the tables before the batch, so that a batch that comes again is judged the same.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from threading import Event, Lock
+from typing import Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.ingest.inputs import Messages
+from pipeline.ingest.settings import IngestSettings
+from pipeline.ingest.write import Books, Input, Rules, write
+from pipeline.sinks import Batch, open_store
+from pipeline.sources import pulsar
+from pipeline.sources.files import EventFiles, names, paths_of
+from pipeline.tables.events import EVENTS
+
+__all__ = ["follow"]
+
+NAME: Final = "ingest"
+POLL_SECONDS: Final = 1
+# A batch that is under way when the job is told to stop has this long to end; then it is cut off, and comes again.
+LAST_BATCH_SECONDS: Final = 300.0
+
+
+def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None], stop: Event) -> Books:
+    """Take what comes until it is all there was (`once`), or until `stop`; raises PipelineError."""
+    stream = _Stream(spark, settings, say)
+    query = stream.start()
+    try:
+        while not query.awaitTermination(POLL_SECONDS):
+            if stop.is_set():
+                stream.stop(query)
+                break
+    except StreamingQueryException as error:
+        if stream.failure is not None:
+            raise stream.failure from error
+        raise pulsar.explain(error) or error from error
+    return stream.books
+
+
+class _Stream:
+    """One run of a stream: its books, and whether a batch is under way."""
+
+    def __init__(self, spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> None:
+        self.books = Books()
+        self.failure: Exception | None = None
+        self._spark = spark
+        self._settings = settings
+        self._say = say
+        self._store = open_store(spark, settings.common)
+        self._newest_us = self._newest()
+        self._under_way = Lock()
+        self._stopping = False
+        self._id = ""
+
+    def start(self) -> StreamingQuery:
+        writer = self._source().writeStream.queryName(NAME).foreachBatch(self._on_batch)
+        writer = writer.option("checkpointLocation", self._settings.checkpoint)
+        if self._settings.mode == "once":
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._settings.trigger_us // 1000} milliseconds").start()
+
+    def stop(self, query: StreamingQuery) -> None:
+        """Let the batch under way end, and begin no other."""
+        self._stopping = True
+        if self._under_way.acquire(timeout=LAST_BATCH_SECONDS):
+            self._under_way.release()
+        query.stop()
+
+    def _source(self) -> DataFrame:
+        if self._settings.topic is not None:
+            return pulsar.stream(self._spark, self._settings.topic)
+        age = f"{self._settings.max_file_age_us // 1000}ms"
+        skip_gone = self._settings.on_data_loss == "warn"
+        return names(self._spark, self._settings.source, self._settings.max_files, age, skip_gone=skip_gone)
+
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
+        with self._under_way:
+            if self._stopping:
+                raise PipelineError("told to stop", ExitCode.FAILED)
+            try:
+                self._take(frame, number)
+            except Exception as error:
+                # Spark passes on its text only.
+                self.failure = error
+                raise
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        begin = time.monotonic()
+        books = write(self._store, self._input(frame), self._rules(), Batch(self._query_id(), number))
+        if books is None:
+            self._say(f"batch {number}: was written before")
+            return
+        self.books += books
+        self._newest_us = max(self._newest_us, books.newest_us or 0)
+        self._say(f"batch {number}: {books}; {books.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
+
+    def _input(self, frame: DataFrame) -> Input:
+        if self._settings.topic is not None:
+            return Messages(frame)
+        return EventFiles(self._spark, paths_of(frame), self._settings.on_data_loss == "warn")
+
+    def _rules(self) -> Rules:
+        now = datetime.now(UTC)
+        # A proxy whose clock is ahead must not make all others late.
+        newest_us = min(self._newest_us, int(now.timestamp() * 1_000_000))
+        return Rules(now, newest_us - self._settings.late_after_us if newest_us else None)
+
+    def _newest(self) -> int:
+        rows = self._store.read(EVENTS)
+        return 0 if rows is None else rows.agg(F.max("ts_us")).collect()[0][0] or 0
+
+    def _query_id(self) -> str:
+        # That of the checkpoint: a new checkpoint numbers its batches anew.
+        if not self._id:
+            self._id = next(str(query.id) for query in self._spark.streams.active if query.name == NAME)
+        return self._id

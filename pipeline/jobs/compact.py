@@ -1,0 +1,61 @@
+"""The job `compact`: merge small files, and delete what is older than the retention."""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+
+from pipeline.compact import CompactSettings, compact
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.ingest.settings import micros
+from pipeline.options import add_common, common_settings
+from pipeline.session import open_session
+
+__all__ = ["add_arguments", "run"]
+
+MIB = 1024 * 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the job."""
+    add_common(parser)
+    parser.add_argument(
+        "--retention-days", type=int, metavar="N", help="delete days that are more than N days ago (default: none)"
+    )
+    parser.add_argument(
+        "--target-file-mb", type=int, default=128, metavar="N", help="size of merged files (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--min-age",
+        default="1d",
+        metavar="TIME",
+        help="leave younger files: the longest that a stream of a table, as usage --stream, may be behind"
+        " (default: %(default)s)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job; raises PipelineError."""
+    settings = compact_settings(options)
+    spark = open_session("compact", settings.common)
+    try:
+        done = compact(spark, settings, lambda line: print(f"compact: {line}", file=sys.stderr, flush=True))
+    finally:
+        spark.stop()
+    print(f"compact: {done.before} files before, {done.after} after, {done.dropped} of old days deleted")
+    return ExitCode.OK
+
+
+def compact_settings(options: argparse.Namespace) -> CompactSettings:
+    """Take the options; raises PipelineError for what makes no sense."""
+    for name, least in (("retention_days", 1), ("target_file_mb", 1)):
+        given = getattr(options, name)
+        if given is not None and given < least:
+            raise PipelineError(f"--{name.replace('_', '-')}: got {given}, expected {least} or more")
+    now = datetime.now(UTC)
+    return CompactSettings(
+        common_settings(options),
+        now.date(),
+        now.timestamp() - micros("--min-age", options.min_age) / 1_000_000,
+        options.target_file_mb * MIB,
+        options.retention_days,
+    )

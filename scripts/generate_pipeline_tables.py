@@ -1,0 +1,64 @@
+"""Write docs/reference/pipeline-tables.md from the declarations of the tables.
+
+`--check` writes nothing and fails if the file differs, so that the declarations stay the only source.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from pipeline.tables import TABLES, Column, Table  # noqa: E402
+from pipeline.tables.events import REASONS  # noqa: E402
+
+PAGE = ROOT / "docs/reference/pipeline-tables.md"
+INTRODUCTION = """\
+<!-- Written by scripts/generate_pipeline_tables.py from pipeline/tables; do not edit here. -->
+
+# Tables of the pipeline
+
+Each table is a directory of that name under `--out`. The columns it is laid out by are directories, as
+`date=2026-03-01`.
+Times are UTC. What a job writes is checked against these declarations.
+"""
+
+
+def row(column: Column) -> str:
+    kind = column.type + ("?" if column.nullable else "")
+    return f"| `{column.name}` | {kind} | {column.unit} | {column.meaning} |"
+
+
+def section(table: Table) -> list[str]:
+    laid_out = ", ".join(f"`{name}`" for name in table.partition_by) or "nothing"
+    key = ", ".join(f"`{name}`" for name in table.key)
+    lines = [f"## {table.name}", "", table.meaning, "", f"A row is named by {key}; laid out by {laid_out}.", ""]
+    lines += ["| column | type | unit | meaning |", "|---|---|---|---|", *map(row, table.columns), ""]
+    if table.name == "quarantine":
+        lines += ["| reason | what it says |", "|---|---|"]
+        lines += [*(f"| `{name}` | {meaning} |" for name, meaning in REASONS.items()), ""]
+    return lines
+
+
+def page() -> str:
+    lines = [INTRODUCTION, *(line for table in TABLES.values() for line in section(table))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
+    check: bool = parser.parse_args().check
+    if not check:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    print(f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_pipeline_tables.py", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

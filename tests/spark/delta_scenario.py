@@ -1,0 +1,43 @@
+"""What test_delta.py has done in a JVM of its own, which begins with the jars of Delta; prints what it saw as JSON."""
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+from pipeline.compact import CompactSettings, compact
+from pipeline.session import open_session
+from pipeline.sinks import write_table
+from pipeline.tables.events import EVENTS
+from tests.spark.conftest import TEST_CONF
+from tests.spark.ingesting import Ingest
+from tests.support.event_lines import HOUR_US, T0_US, event, write_events
+
+
+def main(directory: Path) -> dict[str, object]:
+    settings = Ingest.settings(directory, "delta", TEST_CONF)
+    spark = open_session("tests", settings)
+    job = Ingest(spark, directory, settings)
+    seen: dict[str, object] = {}
+    write_events(job.source / "a.jsonl.gz", [event(0), event(1), event(1), event(9, ts_us=T0_US - 240 * HOUR_US)])
+    (job.source / "b.jsonl").write_text("no json\n")
+    seen["batch"] = asdict(job.run())
+    seen["again"] = asdict(job.run())
+    write_events(job.source / "c.jsonl", [event(2), event(0)])
+    seen["stream"] = asdict(job.run("once"))
+    for name in ("0", ".0.crc"):
+        Path(directory, "out", "_checkpoints", "ingest", "commits", name).unlink()
+    job.run("once")
+    seen["seqs"], seen["quarantine"] = job.seqs(), job.quarantine()
+    settings_of = CompactSettings(job.common, date(2026, 3, 4), 0, retention_days=3)
+    seen["compacted"] = compact(spark, settings_of, job.lines.append).after
+    seen["seqs after"] = job.seqs()
+    write_table(spark, job.common, EVENTS, job.events().where("seq = 2"))
+    seen["replaced"] = job.seqs()
+    spark.stop()
+    return seen
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))

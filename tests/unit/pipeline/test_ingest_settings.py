@@ -1,0 +1,119 @@
+"""What `ingest` and `compact` are told, and how a stream is told to stop."""
+
+import argparse
+import os
+import signal
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+
+from pipeline import cli
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.ingest import Books, IngestSettings
+from pipeline.ingest.settings import ingest_settings, micros
+from pipeline.jobs import compact, ingest
+
+
+def parsed(*words: str) -> IngestSettings:
+    parser = argparse.ArgumentParser()
+    ingest.add_arguments(parser)
+    return ingest_settings(parser.parse_args(["--out", "o/", *words]))
+
+
+def test_source_is_a_directory_or_a_topic() -> None:
+    assert parsed("--source", "files:a/b").source == parsed("--source", "a/b").source == "a/b"
+    assert parsed("--source", "a/b").topic is None
+    topic = parsed("--source", "pulsar://127.0.0.1:6650/t/n/events").topic
+    assert topic is not None
+    assert topic.topic == "persistent://t/n/events"
+
+
+def test_mode_follows_from_what_is_said_about_time() -> None:
+    assert parsed("--source", "a").mode == "batch"
+    assert parsed("--source", "a", "--once").mode == "once"
+    continuous = parsed("--source", "a", "--trigger", "250ms")
+    assert (continuous.mode, continuous.trigger_us) == ("continuous", 250_000)
+    assert continuous.checkpoint == "o/_checkpoints/ingest"
+    assert parsed("--source", "a", "--checkpoint", "c").checkpoint == "c"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1.5h", 5_400_000_000), ("30d", 30 * 86_400_000_000), ("10s ", 10**7)])
+def test_times_have_units(text: str, expected: int) -> None:
+    assert micros("--late-after", text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "10", "ten s", "-1s", "1w"])
+def test_time_without_a_unit_is_refused(text: str) -> None:
+    with pytest.raises(PipelineError, match=r"--trigger: got .*, expected a time like 500ms"):
+        micros("--trigger", text)
+
+
+def test_files_of_a_batch_are_at_least_one() -> None:
+    with pytest.raises(PipelineError, match="--max-files: got 0, expected 1 or more"):
+        parsed("--source", "a", "--max-files", "0")
+
+
+@pytest.mark.parametrize("words", [["--retention-days", "0"], ["--target-file-mb", "0"]])
+def test_compaction_refuses_what_would_delete_everything(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    compact.add_arguments(parser)
+    with pytest.raises(PipelineError, match="got 0, expected 1 or more"):
+        compact.compact_settings(parser.parse_args(["--out", "o", *words]))
+
+
+class Session:
+    """Stands for Spark's; knows whether it was stopped."""
+
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_sigterm_tells_a_stream_to_stop(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session()
+
+    def take(spark: object, settings: IngestSettings, *, stop: Event) -> Books:
+        assert not stop.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(60)
+        return Books(3, 1, 1, {"late": 1}, 4)
+
+    monkeypatch.setattr(ingest, "open_session", lambda app, settings: session)
+    monkeypatch.setattr(ingest, "ingest", take)
+    parser = argparse.ArgumentParser()
+    ingest.add_arguments(parser)
+    options = parser.parse_args(["--source", "a", "--out", "o", "--trigger", "1s"])
+    assert ingest.run(options) == ExitCode.OK
+    assert session.stopped
+    assert capsys.readouterr().out == "ingest: 3 read: 1 kept, 1 duplicates, 1 late; 4 lost by proxies\n"
+
+
+def test_table_that_was_compacted_meanwhile_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(options: argparse.Namespace) -> int:
+        raise RuntimeError(f"[{said}] Encountered error")
+
+    monkeypatch.setattr(compact, "run", fail)
+    said = "FAILED_READ_FILE.FILE_NOT_EXIST"
+    assert cli.main(["compact", "--out", "o"]) == ExitCode.FAILED
+    assert "compacted meanwhile: run again" in capsys.readouterr().err
+    said = "SOMETHING_ELSE"
+    with pytest.raises(RuntimeError):
+        cli.main(["compact", "--out", "o"])
+
+
+def test_books_of_parts_add_up() -> None:
+    one, two = Books(3, 1, 1, {"late": 1}, 4, 7), Books(2, 0, 0, {"late": 1, "malformed": 1}, 0, None)
+    assert one + two == Books(5, 1, 1, {"late": 2, "malformed": 1}, 4, 7)
+    assert Books() + one == one
