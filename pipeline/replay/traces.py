@@ -4,6 +4,7 @@ Rule: arrivals are those that were recorded, so retries are in the trace already
 was refused, or whose client left, never showed its size or its times: they are imputed from the last answered request
 with the same question, else namespace and mode, else namespace (the first such if there is none before), else they are
 the median of its proxy; what nobody ever showed is 0. Such rows are marked, and their share is part of every result.
+Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 """
 
 from dataclasses import dataclass
@@ -31,10 +32,12 @@ _MEASURED: Final[dict[str, str]] = {
 _LEVELS: Final = (("question",), ("namespace_name", "mode"), ("namespace_name",))
 # A part of a life that was cut short is no measure of it: it counts if the request came past these stages.
 _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
-    "upstream_us": ("heap_update", "reader", "direct", "write"),
+    "upstream_us": ("heap_update", "read", "reader", "direct", "write"),
     "read_us": ("reader", "direct", "write"),
     "write_us": (),
 }
+# A list over HTTP asks for direct memory only; what its broker took is within the writing.
+_NOT_OVER_HTTP: Final = ("heap_estimate_bytes", "heap_actual_bytes", "upstream_us", "read_us", "broker")
 _LIMITS: Final[dict[str, str]] = {
     "heap_bytes": "heap_limit_bytes",
     "direct_bytes": "direct_limit_bytes",
@@ -169,7 +172,9 @@ def with_imputed(requests: DataFrame) -> DataFrame:
     lacking = F.lit(False)
     for name in _MEASURED:
         lacking = lacking | F.col(name).isNull()
-    shown = F.when((F.col("recorded_outcome") == int(Outcome.OK)) & ~lacking, F.struct(*_MEASURED))
+    # A list over HTTP, which names no broker, shows nothing of heap memory.
+    answered = (F.col("recorded_outcome") == int(Outcome.OK)) & (F.col("broker_name") != "")
+    shown = F.when(answered & ~lacking, F.struct(*_MEASURED))
     requests = requests.withColumns({"imputed": lacking, "shown": shown})
     found = requests.groupBy("proxy_id").agg(F.bool_or("imputed").alias("needs"), _typical().alias("typical"))
     proxies = found.collect()
@@ -215,10 +220,15 @@ def _typical() -> Column:
 
 
 def _measured(name: str) -> Column:
-    if name not in _COMPLETE_AFTER:
-        return F.col(name)
-    complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
-    return F.when(complete, F.col(name))
+    value = F.col(name)
+    if name in _COMPLETE_AFTER:
+        complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
+        value = F.when(complete, value)
+    if name in _NOT_OVER_HTTP:
+        # Others have a question, unless they ended before they were looked at.
+        over_http = F.col("question_hash").isNull() & (F.coalesce("outcome_stage", F.lit("")) != "client")
+        value = F.when(over_http, F.lit("") if name == "broker" else F.lit(0)).otherwise(value)
+    return value
 
 
 def recorded_limits(events: DataFrame) -> dict[int, Limits]:
