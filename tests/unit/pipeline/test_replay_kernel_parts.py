@@ -1,4 +1,4 @@
-"""What the kernel stands on: buckets that no rounding moves, traces that are checked, and a cache that may be missing."""
+"""What the kernel stands on: buckets that no rounding moves, traces that are checked, a cache that may be missing."""
 
 from collections.abc import Callable
 from dataclasses import replace
