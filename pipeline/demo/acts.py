@@ -16,7 +16,7 @@ class Act:
     times: int = 1
 
 
-# The late tenth of the storm holds 7.5 MiB of direct memory, for longer than anybody waits.
+# The late tenth of the storm holds 7 MiB of direct memory, for longer than anybody waits.
 LIMITS: Final[Mapping[str, str]] = {"heap-mb": "8", "direct-mb": "6"}
 KEYS: Final[Mapping[str, str]] = {
     # The kernel would keep half a list for a client that does not read.
@@ -31,15 +31,15 @@ ACTS: Final = (
     Act(
         "a calm time: few clients, small lists",
         {"connections": "20", "requests": "1", "topics": "1000", "namespaces": "20", "slow-share": "0"},
-        times=3,
+        times=5,
     ),
     Act(
         "everybody reconnects to a namespace of his own, one in ten reads late",
-        {"connections": "300", "requests": "1", "topics": "5000", "namespaces": "300", "slow-share": "0.1",
+        {"connections": "300", "requests": "1", "topics": "2400", "namespaces": "300", "slow-share": "0.1",
          "late-seconds": "4"},
     ),
     Act(
         "everybody reconnects to the same few namespaces: answers are shared",
-        {"connections": "200", "requests": "1", "topics": "5000", "namespaces": "4", "slow-share": "0"},
+        {"connections": "200", "requests": "1", "topics": "2400", "namespaces": "4", "slow-share": "0"},
     ),
 )  # fmt: skip
