@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_stream_comes_to_what_a_batch_does(
     add_events(spark, common, 1, 2, 61)
     assert follow() == ["batch 0"]
     # Rows that a compaction moved are not new; what came late is.
-    moved = open_store(spark, common).merge(EVENTS, 1 << 20)
+    moved = open_store(spark, common).merge(EVENTS, 1 << 20, math.inf)
     assert moved == (2, 1)
     add_events(spark, common, 4, 121)
     assert follow() == ["batch 1"]
