@@ -173,6 +173,9 @@ class Proxy:
         ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
+        if self.web is not None:
+            # Lists over HTTP have events, too, so their port ends before the log of events.
+            await self.web.close()
         if self.recorder is not None:
             await self.recorder.all_told()
         await self.event_log.close(ends - self.loop.time())
@@ -183,8 +186,6 @@ class Proxy:
         await self.doors.end()
         self._scope.cancel()
         await self._scope.emptied()
-        if self.web is not None:
-            await self.web.close()
         self.log_level.end()
         self.memory.limiter.close()
         self.sockets.close()
