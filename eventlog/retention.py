@@ -19,7 +19,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 __all__ = ["AdminError", "Keeping", "TopicAdmin", "TopicName", "topic_name"]
 
-TIMEOUT_SECONDS: Final = 10.0
+TIMEOUT_SECONDS: Final = 30.0
 MOST_REDIRECTS: Final = 5
 LARGEST_ANSWER_BYTES: Final = 1024 * 1024
 FOR_EVER: Final = -1

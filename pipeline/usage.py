@@ -10,11 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipeline.errors import PipelineError
+from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.schema import table_schema
@@ -108,6 +109,8 @@ def follow_usage(
     query = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(add), stream).start()
     try:
         query.awaitTermination()
+    except StreamingQueryException as error:
+        raise _explained(error, settings.common) or error from error
     finally:
         query.stop()
     return refresh(spark, settings)
@@ -184,6 +187,17 @@ def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings)
     reader = spark.readStream.schema(table_schema(EVENTS)).option("maxFilesPerTrigger", stream.max_files)
     # Merged files hold rows that were read before.
     return reader.option("pathGlobFilter", f"{ADDED}-*").parquet(place)
+
+
+def _explained(error: StreamingQueryException, common: CommonSettings) -> PipelineError | None:
+    if not any(word in str(error) for word in ("FILE_NOT_EXIST", "FileNotFoundException")):
+        return None
+    return PipelineError(
+        f"--out {common.out}: files of `events` were merged or deleted before the stream had read them, expected"
+        " `compact` to run when the stream has caught up; to begin anew delete its `usage`, `waits`, `_notes/usage` and"
+        " the checkpoint",
+        ExitCode.DATA_LOSS,
+    )
 
 
 def _triggered(writer: DataStreamWriter, stream: StreamSettings) -> DataStreamWriter:

@@ -29,7 +29,8 @@ WRITER_BYTES: Final = 1536
 QUEUED_WAITER_BYTES: Final = 600
 # Task, timeout, decoded request: measured with 10,000 lookups that a broker does not answer.
 REQUEST_BYTES: Final = 8 * 1024
-# The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB.
+# The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB, and
+# 1.6 KB more if there is an event log.
 LARGEST_REQUEST_BYTES: Final = 24 * 1024
 # Measured at 8.8 KB: task and parser of an idle connection.
 WEB_CONNECTION_BYTES: Final = 16 * 1024

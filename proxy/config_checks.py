@@ -184,8 +184,28 @@ def _check_event_topic(loader: Loader, config: "Config") -> None:
     if config.event_log_topic_web_service_url and not _WEB_URL.match(config.event_log_topic_web_service_url):
         expected = "http://host:port or https://host:port"
         loader.fault(web_url, repr(config.event_log_topic_web_service_url), expected)
-    if config.event_log_topic_service_url and config.broker_client_authentication_plugin:
-        loader.doubt(url, "brokers there are shown no credentials: this proxy's own are for its own brokers")
+    if config.event_log_topic_authentication_plugin:
+        _check_topic_credentials(loader, config)
+    elif config.event_log_topic_service_url and config.broker_client_authentication_plugin:
+        text = "brokers there are shown no credentials: set eventLogTopicAuthenticationPlugin"
+        loader.doubt(url, text)
     for chosen in (ConfigKeys.broker_client_tls_protocols, ConfigKeys.broker_client_tls_ciphers):
         if config.tls_enabled_with_broker and getattr(config, chosen.attribute):
             loader.doubt(chosen, f"not for {topic.name}: pulsar-client makes its own choice")
+
+
+def _check_topic_credentials(loader: Loader, config: "Config") -> None:
+    from proxy.auth.broker_credentials import BadParameters
+    from proxy.auth.own_credentials import check_credentials
+
+    plugin, parameters = (
+        ConfigKeys.event_log_topic_authentication_plugin,
+        ConfigKeys.event_log_topic_authentication_parameters,
+    )
+    try:
+        check_credentials(getattr(config, plugin.attribute), getattr(config, parameters.attribute))
+    except BadParameters as error:
+        if error.key == ConfigKeys.broker_client_authentication_plugin.name:
+            loader.fault(plugin, repr(config.event_log_topic_authentication_plugin), error.expected)
+        else:
+            loader.fault(parameters, "something else (hidden)", error.expected)

@@ -56,6 +56,11 @@ class GroupKey(tuple[Hashable, ...]):
         """Make the key of a request. Brokers answer by principal, so principals never share."""
         return cls((broker, principal, question_of(request)))
 
+    @property
+    def question(self) -> bytes:
+        """Give what is asked for; empty for a group of its own, which has no key."""
+        return self[2] if self else b""  # type: ignore[return-value]  # as `of` makes it
+
 
 def question_of(request: pb.CommandGetTopicsOfNamespace) -> bytes:
     """Give all that a request asks for, without its id."""

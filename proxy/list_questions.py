@@ -177,7 +177,10 @@ class ListQuestions:
     @property
     def heap_queue_size(self) -> int:
         """Count those who wait for heap memory, in the line of a broker or in the heap's own."""
-        return self._limiter.heap.queue_size + sum(lanes.estimates.queue_size for lanes in self._lanes.values())
+        waiting = self._limiter.heap.queue_size
+        for lanes in self._lanes.values():
+            waiting += lanes.estimates.queue_size
+        return waiting
 
     def heap_statistics(self) -> LimiterStatistics:
         """Give the heap's books with those added who wait for it in the line of their broker."""

@@ -274,10 +274,11 @@ class TopicListService:
 
     async def _direct(self, group: ListGroup, answer: TopicListAnswer) -> Permit:
         """Wait for direct memory for the encoded list; the group's cost counts from there until its end."""
-        size, memory, story = answer.encoded_size(group.payer.request_id), self._limiter.direct, group.story
+        request_id, memory, story = group.payer.request_id, self._limiter.direct, group.story
+        size = answer.encoded_size(request_id)
         group.stands_at(Stage.DIRECT, Part.DIRECT)
         if story is not None:
-            story.direct_bytes = size
+            story.asks_direct(size, request_id)
         direct = await memory.acquire(size, claim=group.claim(memory, size))
         group.on_end = partial(self._charge, group, self._loop.time(), size)
         group.stage = Stage.CLIENT_BUSY

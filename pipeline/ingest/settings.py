@@ -31,11 +31,12 @@ class IngestSettings:
     topic: pulsar.PulsarSettings | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `ingest` is told, without the common options."""
-    parser.add_argument(
-        "--source", required=True, metavar="URI", help="directory of event files, as DIR or files:DIR, or pulsar://..."
-    )
+def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Declare what `ingest` is told, without the common options; not `required`: there may be events already."""
+    text = "directory of event files, as DIR or files:DIR, or pulsar://..."
+    if not required:
+        text += "; without it the events are those of the table `events`"
+    parser.add_argument("--source", required=required, metavar="URI", help=text)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="take what came since the checkpoint, then end")
     how.add_argument("--trigger", metavar="TIME", help="go on taking what comes, so often: 10s, 1m; until SIGTERM")

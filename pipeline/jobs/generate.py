@@ -85,7 +85,10 @@ def _in_spark(common: CommonSettings, settings: GenerateSettings, kind: str) -> 
 
 
 def _whole(word: str) -> int:
-    number = float(word)
-    if number != int(number):
-        raise ValueError(f"got {word}, expected a whole number")
-    return int(number)
+    try:
+        number = float(word)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(f"got {word!r}, expected a whole number such as 1000 or 1e6")

@@ -31,7 +31,7 @@ TARGET_LOAD: Final = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the jobs that differ from one use to the next; the others have their defaults."""
     add_common(parser)
-    told.add_arguments(parser)
+    told.add_arguments(parser, required=False)
     add_grid(parser)
     add_target(parser)
     parser.add_argument(
@@ -64,14 +64,16 @@ class _Steps:
             raise PipelineError("--once and --trigger: got one of them, expected none: run takes all there is")
         self.common = common_settings(options)
         self.page = report_path(self.common.out, options.to)
-        self._ingest = told.ingest_settings(options)
+        self._ingest = told.ingest_settings(options) if options.source else None
         self._whatif = WhatifSettings(self.common, grid_of(options))
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
 
     def over(self, spark: SparkSession) -> list[Step]:
         """Give the jobs in their order."""
+        source = self._ingest
+        first = [] if source is None else [Step("ingest", lambda _: ingest(spark, source))]
         return [
-            Step("ingest", lambda _: ingest(spark, self._ingest)),
+            *first,
             Step("usage", lambda _: make_usage(spark, UsageSettings(self.common)), ("ingest",)),
             Step("storms", lambda _: find_storms(spark, StormSettings(self.common)), ("ingest",)),
             Step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), ("ingest",)),

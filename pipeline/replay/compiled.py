@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COMPILES", "SOURCES_HASH", "Ints", "compiled", "compiled_and_kept"]
+__all__ = ["COMPILES", "SOURCES_HASH", "Ints", "compiled", "compiled_and_kept", "inlined"]
 
 Ints = NDArray[np.int64]
 
@@ -31,23 +31,30 @@ SOURCES_HASH: Final = _hash_of_sources()
 
 def compiled(function: F) -> F:
     """Compile a function that others call."""
-    if not COMPILES:
-        return function
-    from numba import njit
+    return _made(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-    made: F = njit(nogil=True)(function)
-    return made
+
+def inlined(function: F) -> F:
+    """Make a function a part of those that call it.
+
+    What is compiled apart is optimized again with each of its callers, and theirs: a function that calls much should
+    be inlined, or the first replay begins a minute late.
+    """
+    return _made(function, inline="always")
 
 
 def compiled_and_kept(function: F) -> F:
     """Compile the function that is called from outside; keep it if there is a directory that can be written."""
+    try:
+        return _made(function, cache=True)
+    except RuntimeError:  # numba found no place for a cache
+        return _made(function)
+
+
+def _made(function: F, **options: Any) -> F:
     if not COMPILES:
         return function
     from numba import njit
 
-    made: F
-    try:
-        made = njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba found no place for a cache
-        made = njit(nogil=True)(function)
+    made: F = njit(nogil=True, error_model="numpy", **options)(function)
     return made

@@ -1,11 +1,11 @@
-"""What other limits would have done, compiled: the same results as `reference`, bit for bit, some hundred times as fast.
+"""What other limits would have done, compiled: the results of `reference`, bit for bit, some hundred times as fast.
 
 `replay` tells what became of each request, `replay_many` counts for many limits without an output for each request.
 Both let other threads run meanwhile. Memory is that of the trace (about 110 bytes a request) and of the requests that
 are there at the same time; without numba the reference does the work.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,9 +14,9 @@ import numpy as np
 from pipeline.replay import layout as L
 from pipeline.replay import reference
 from pipeline.replay.buckets import BUCKETS, EDGES, count_waits
-from pipeline.replay.compiled import COMPILES, SOURCES_HASH, Ints, compiled, compiled_and_kept
-from pipeline.replay.kernel_chains import take_event
-from pipeline.replay.kernel_groups import answer_begins, clean_up, expire, look_for_reader, run_group
+from pipeline.replay.compiled import COMPILES, SOURCES_HASH, Ints, compiled, compiled_and_kept, inlined
+from pipeline.replay.kernel_chains import soon, take_event
+from pipeline.replay.kernel_groups import answer_begins, clean_up, expire, run_group
 from pipeline.replay.kernel_members import (
     arrive,
     free_group,
@@ -35,7 +35,7 @@ FOREVER: Final = (1 << 63) - 1
 ALL_DONE, MORE_SLOTS = 0, 1
 FIRST_SLOTS: Final = 1024
 OUTCOMES: Final = len(Outcome)
-ANSWERED: Final = int(Outcome.OK)
+ANSWERED: Final = L.number(Outcome.OK)
 OF_TOTAL: Final = WAITS.index("total")
 
 
@@ -67,7 +67,7 @@ def replay_many(trace: Trace | Prepared, limits: Sequence[Limits], load: int = 1
 def _each(prepared: Prepared, many: Sequence[Limits], load: int, warm_up: int) -> Iterator[Aggregates]:
     for limits in many:
         if not COMPILES:
-            yield _count(prepared.trace, reference.replay(prepared.trace, limits, load), load, warm_up)
+            yield _count(prepared.trace, reference.replay(prepared.trace, limits, load, warm_up), load, warm_up)
             continue
         out = _Out(0)
         m = _run(prepared, limits, load, out, warm_up)
@@ -134,26 +134,26 @@ def _event(m: Ints, c: Ints) -> None:
     """Let the first event of the heap happen."""
     order = take_event(m, c)
     row = order & L.ROW_MASK
+    kind = (order >> L.KIND_SHIFT) & 3
     if order & L.LEAVING_BIT:
         m[L.LEAVINGS] -= 1
         index = (order ^ L.LEAVING_BIT) >> L.ORDER_SHIFT
         if m[row + L.INDEX] == index and m[row + L.STATE] != L.OVER:
             leave_early(m, row)
-        return
-    kind = (order >> L.KIND_SHIFT) & 3
-    m[row + L.PENDING] = 0
-    if kind == L.LIST_WRITTEN:
-        list_written(m, row)
-        return
-    if kind == L.ANSWER_BEGINS:
-        answer_begins(m, row)
-    elif m[row + L.STATE] == L.G_HOLDS:
-        look_for_reader(m, row)
-    if m[row + L.STATE] == L.G_ABANDONED:
-        free_group(m, row)
+    else:
+        m[row + L.PENDING] = 0
+        if kind == L.LIST_WRITTEN:
+            list_written(m, row)
+        else:
+            if kind == L.ANSWER_BEGINS:
+                answer_begins(m, row)
+            elif m[row + L.STATE] == L.G_HOLDS:
+                soon(m, row)
+            if m[row + L.STATE] == L.G_ABANDONED:
+                free_group(m, row)
 
 
-@compiled
+@inlined
 def _drain(m: Ints, c: Ints) -> None:
     """Run all rows that are to run, in order, before time goes on."""
     while m[L.READY] != 0:
@@ -185,7 +185,7 @@ def _bucket(us: int) -> int:
     return at
 
 
-@compiled
+@inlined
 def _tell_ends(m: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints) -> None:
     """Write down how requests ended, and give up their slots."""
     while m[L.ENDED] != 0:
@@ -209,7 +209,7 @@ def _tell_ends(m: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints
             give_up_part(m, r)
 
 
-@compiled
+@inlined
 def _next(m: Ints, c: Ints, arrival: int) -> tuple[int, int]:
     """Give when something happens next, and what: the phases in turn, the earliest first."""
     when, phase = arrival, 5
@@ -232,7 +232,7 @@ def _next(m: Ints, c: Ints, arrival: int) -> tuple[int, int]:
     return when, phase
 
 
-@compiled
+@inlined
 def _short(m: Ints, c: Ints) -> bool:
     """Tell whether one more request might not find a slot, or its events no place."""
     if m[L.FREE] == 0 and m[L.NEW] + L.SLOT_WORDS > m[L.END]:
@@ -241,30 +241,36 @@ def _short(m: Ints, c: Ints) -> bool:
     return bool(2 * (2 * slots + m[L.LEAVINGS] + 1) > len(c))
 
 
-@compiled_and_kept
-def _until_short(m: Ints, c: Ints, needs: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints) -> int:
-    """Let everything happen, or as much as there is memory for."""
-    m[L.SOURCES] = SOURCES_HASH
-    requests = len(needs) // L.NEED_WORDS
-    while True:
-        arrival = FOREVER
-        if m[L.ARRIVED] < requests:
-            arrival = needs[m[L.ARRIVED] * L.NEED_WORDS] // m[L.LOAD]
-        when, phase = _next(m, c, arrival)
-        if when == FOREVER:
-            return ALL_DONE
-        if phase == 5 and _short(m, c):
-            return MORE_SLOTS
-        m[L.NOW] = when
-        if phase == 5:
-            arrive(m, c, needs)
-        elif phase in (0, 4):
-            _event(m, c)
-        elif phase == 3:
-            time_out(m, m[L.CLOCKS])
-        elif phase == 2:
-            expire(m, m[L.DIRECT_DEADLINES])
-        else:
-            expire(m, m[L.MEMORY_DEADLINES])
-        _drain(m, c)
-        _tell_ends(m, outcomes, waits, counts, lengths)
+def _kept(sources: int) -> Callable[..., int]:
+    """Make the function that runs it all; what is kept of it on disk is found by the value it closes over."""
+
+    @compiled_and_kept
+    def until_short(m: Ints, c: Ints, needs: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints) -> int:
+        """Let everything happen, or as much as there is memory for."""
+        m[L.SOURCES] = sources
+        requests = len(needs) // L.NEED_WORDS
+        while True:
+            arrival = FOREVER
+            if m[L.ARRIVED] < requests:
+                arrival = needs[m[L.ARRIVED] * L.NEED_WORDS] // m[L.LOAD]
+            when, phase = _next(m, c, arrival)
+            if when == FOREVER:
+                return ALL_DONE
+            if phase == 5 and _short(m, c):
+                return MORE_SLOTS
+            m[L.NOW] = when
+            if phase == 5:
+                arrive(m, c, needs)
+            elif phase in (0, 4):
+                _event(m, c)
+            elif phase == 3:
+                time_out(m, m[L.CLOCKS])
+            else:
+                expire(m, m[L.DIRECT_DEADLINES] if phase == 2 else m[L.MEMORY_DEADLINES])
+            _drain(m, c)
+            _tell_ends(m, outcomes, waits, counts, lengths)
+
+    return until_short
+
+
+_until_short: Final = _kept(SOURCES_HASH)

@@ -1,7 +1,7 @@
 """Chains, stacks and heaps of the kernel: the order of things, and no rule about them."""
 
 from pipeline.replay import layout as L
-from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.compiled import Ints, compiled, inlined
 
 
 @compiled
@@ -76,7 +76,7 @@ def begin_event(m: Ints, c: Ints, when: int, order: int) -> None:
     c[2 * at + 1] = order
 
 
-@compiled
+@inlined
 def begin_done(m: Ints, c: Ints, duration: int, kind: int, row: int) -> None:
     """Have something be done after `duration`."""
     m[L.BEGUN] += 1
@@ -112,14 +112,14 @@ def take_event(m: Ints, c: Ints) -> int:
     return int(first)
 
 
-@compiled
+@inlined
 def _earlier(m: Ints, one: int, other: int) -> bool:
     """Tell whether a key's turn comes before that of another."""
     mine, its = m[one + L.RING], m[other + L.RING]
     return bool(mine < its or (mine == its and m[one + L.PLACE] < m[other + L.PLACE]))
 
 
-@compiled
+@inlined
 def _put(m: Ints, rings: int, at: int, key: int) -> None:
     m[rings + at] = key
     m[key + L.AT] = at

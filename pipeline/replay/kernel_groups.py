@@ -6,19 +6,19 @@ A function that ends in a wait leaves the group's state behind; `run_group` goes
 from pipeline.replay import kernel_lines as lines
 from pipeline.replay import kernel_turns as turns
 from pipeline.replay import layout as L
-from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import begin_done, push, soon, unlink
 from pipeline.replay.members import PAYERS_ASKED
 from pipeline.replay.model import NEVER, Outcome
 
-OK = int(Outcome.OK)
-TIMEOUT_HEAP = int(Outcome.TIMEOUT_HEAP)
-TIMEOUT_HEAP_UPDATE = int(Outcome.TIMEOUT_HEAP_UPDATE)
-TIMEOUT_DIRECT = int(Outcome.TIMEOUT_DIRECT)
-TIMEOUT_OTHER = int(Outcome.TIMEOUT_OTHER)
-QUEUE_FULL_HEAP = int(Outcome.QUEUE_FULL_HEAP)
-QUEUE_FULL_DIRECT = int(Outcome.QUEUE_FULL_DIRECT)
-OVERSIZE = int(Outcome.OVERSIZE)
+OK = L.number(Outcome.OK)
+TIMEOUT_HEAP = L.number(Outcome.TIMEOUT_HEAP)
+TIMEOUT_HEAP_UPDATE = L.number(Outcome.TIMEOUT_HEAP_UPDATE)
+TIMEOUT_DIRECT = L.number(Outcome.TIMEOUT_DIRECT)
+TIMEOUT_OTHER = L.number(Outcome.TIMEOUT_OTHER)
+QUEUE_FULL_HEAP = L.number(Outcome.QUEUE_FULL_HEAP)
+QUEUE_FULL_DIRECT = L.number(Outcome.QUEUE_FULL_DIRECT)
+OVERSIZE = L.number(Outcome.OVERSIZE)
 
 
 # --- who pays -----------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def _key_of(m: Ints, of: int, r: int) -> int:
     return int(m[r + L.KEY_OF_HEAP] + m[L.KEYS_OF_DIRECT] - m[L.KEYS_OF_HEAP])
 
 
-@compiled
+@inlined
 def _semaphore_of(m: Ints, g: int, of: int) -> int:
     if of == L.OF_GATE:
         return int(m[g + L.G_GATE])
@@ -103,7 +103,7 @@ def _begin(m: Ints, g: int) -> None:
             soon(m, follower)
 
 
-@compiled
+@inlined
 def end_question(m: Ints, g: int) -> None:
     """Forget a group that asks no more."""
     question = m[g + L.G_QUESTION]
@@ -125,7 +125,7 @@ def _settle(m: Ints, g: int, outcome: int) -> None:
         r = m[r + L.MEMBER_LINK + 1]
 
 
-@compiled
+@inlined
 def _give_back_heap(m: Ints, g: int) -> None:
     lines.release(m, L.HEAP, g)
     lines.release(m, m[g + L.G_GATE], g)
@@ -140,53 +140,36 @@ def _fail(m: Ints, g: int, outcome: int) -> None:
     end_question(m, g)
 
 
-@compiled
-def _refused(m: Ints, g: int, came_to: int) -> None:
-    """End a group whose acquire or growth was refused."""
-    stage = m[g + L.STAGE]
-    if came_to != lines.FULL:
-        _fail(m, g, stage)
-    elif stage == TIMEOUT_HEAP:
-        _fail(m, g, QUEUE_FULL_HEAP)
-    else:
-        _fail(m, g, QUEUE_FULL_DIRECT)
+@inlined
+def _is_full(stage: int) -> int:
+    return QUEUE_FULL_HEAP if stage == TIMEOUT_HEAP else QUEUE_FULL_DIRECT
 
 
-@compiled
-def _enter(m: Ints, c: Ints, g: int) -> None:
+@inlined
+def _enter(m: Ints, g: int) -> int:
     """Ask for heap memory, first in the line of the broker."""
     m[g + L.STAGE] = TIMEOUT_HEAP
     m[g + L.SPANS] = m[L.NOW]
-    came_to = _claim(m, m[g + L.G_GATE], g, L.OF_GATE, m[g + L.ESTIMATE])
     m[g + L.STATE] = L.G_AT_GATE
-    if came_to == lines.GRANTED:
-        _enter_heap(m, c, g)
-    elif came_to != lines.WAITS:
-        _refused(m, g, came_to)
+    return _claim(m, m[g + L.G_GATE], g, L.OF_GATE, m[g + L.ESTIMATE])
 
 
-@compiled
-def _enter_heap(m: Ints, c: Ints, g: int) -> None:
-    came_to = _claim(m, L.HEAP, g, L.OF_HEAP, m[g + L.ESTIMATE])
+@inlined
+def _enter_heap(m: Ints, g: int) -> int:
     m[g + L.STATE] = L.G_AT_HEAP
-    if came_to == lines.GRANTED:
-        _has_heap(m, c, g)
-    elif came_to != lines.WAITS:
-        _refused(m, g, came_to)
+    return _claim(m, L.HEAP, g, L.OF_HEAP, m[g + L.ESTIMATE])
 
 
-@compiled
-def _has_heap(m: Ints, c: Ints, g: int) -> None:
+@inlined
+def _has_heap(m: Ints, g: int) -> int:
     m[g + L.SPANS + 1] = m[L.NOW]
     m[g + L.STAGE] = TIMEOUT_OTHER
-    came_to = _claim(m, m[g + L.G_SLOTS], g, L.OF_SLOT, 1)
     m[g + L.STATE] = L.G_AT_SLOT
-    if came_to == lines.GRANTED:
-        _ask(m, c, g)
+    return _claim(m, m[g + L.G_SLOTS], g, L.OF_SLOT, L.ONE)
 
 
-@compiled
-def _ask(m: Ints, c: Ints, g: int) -> None:
+@inlined
+def _ask(m: Ints, c: Ints, g: int) -> int:
     """Write the question; nobody joins any more."""
     if m[g - L.REQUEST_WORDS + L.INDEX] >= m[L.COUNTED_FROM]:
         m[L.QUESTIONS_ASKED] += 1
@@ -196,130 +179,140 @@ def _ask(m: Ints, c: Ints, g: int) -> None:
         m[question + L.ASKED] = g
     m[g + L.STATE] = L.G_ASKS
     begin_done(m, c, m[g + L.UPSTREAM_TIME], L.ANSWER_BEGINS, g)
+    return lines.WAITS
 
 
-@compiled
+@inlined
 def answer_begins(m: Ints, g: int) -> None:
     """Give back what only the asking needed, and admit the answer if that is possible now."""
     lines.release(m, m[g + L.G_SLOTS], g)
-    if m[g + L.STATE] != L.G_ASKS:
-        return  # nobody waits for it any more
-    lines.release(m, m[g + L.G_GATE], g)
-    _begin(m, g)
-    limit = m[L.ANSWER_LIMIT]
-    if m[g + L.DIRECT_BYTES] > limit > 0:
-        m[g + L.G_RESULT] = L.TOO_LARGE
-    else:
-        m[g + L.STAGE] = TIMEOUT_HEAP_UPDATE
-        m[g + L.SPANS + 2] = m[L.NOW]
-        admitted = lines.try_update(m, L.HEAP, g, m[g + L.HEAP_BYTES])
-        m[g + L.G_RESULT] = L.GRANTED if admitted else L.MUST_GROW
-    soon(m, g)
+    if m[g + L.STATE] == L.G_ASKS:  # else nobody waits for it any more
+        lines.release(m, m[g + L.G_GATE], g)
+        _begin(m, g)
+        limit = m[L.ANSWER_LIMIT]
+        if m[g + L.DIRECT_BYTES] > limit > 0:
+            m[g + L.G_RESULT] = L.TOO_LARGE
+        else:
+            m[g + L.STAGE] = TIMEOUT_HEAP_UPDATE
+            m[g + L.SPANS + 2] = m[L.NOW]
+            admitted = lines.try_update(m, L.HEAP, g, m[g + L.HEAP_BYTES])
+            m[g + L.G_RESULT] = L.GRANTED if admitted else L.MUST_GROW
+        soon(m, g)
 
 
-@compiled
-def _admit(m: Ints, c: Ints, g: int) -> None:
+@inlined
+def _admit(m: Ints, g: int) -> int:
     """Go on with an answer that has begun."""
     result = m[g + L.G_RESULT]
-    if result == L.TOO_LARGE:
-        _fail(m, g, OVERSIZE)
-        return
+    m[g + L.STATE] = L.G_GROWS
     if result == L.MUST_GROW:
-        came_to = lines.update(m, L.HEAP, g, m[g + L.HEAP_BYTES])
-        m[g + L.STATE] = L.G_GROWS
-        if came_to == lines.WAITS:
-            return
-        if came_to != lines.GRANTED:
-            _refused(m, g, came_to)
-            return
-    _hold(m, c, g)
+        return lines.update(m, L.HEAP, g, m[g + L.HEAP_BYTES])
+    if result == L.TOO_LARGE:
+        m[g + L.STAGE] = OVERSIZE
+        return lines.TOO_LATE
+    return lines.GRANTED
 
 
-@compiled
-def _hold(m: Ints, c: Ints, g: int) -> None:
+@inlined
+def _hold(m: Ints, c: Ints, g: int) -> int:
     m[g + L.SPANS + 3] = m[L.NOW]
     m[g + L.STAGE] = TIMEOUT_OTHER
     m[g + L.STATE] = L.G_HOLDS
     begin_done(m, c, m[g + L.HOLD_TIME], L.ANSWER_WHOLE, g)
+    return lines.WAITS
 
 
 @compiled
-def look_for_reader(m: Ints, g: int) -> None:
-    """Promise the list to the first client that can take it, and ask for direct memory; else wait."""
-    m[g + L.STATE] = L.G_READS
-    m[g + L.LOOKS_AGAIN] = 0
+def _promise(m: Ints, g: int) -> bool:
+    """Promise the list to the first client that can take it."""
     r = m[g + L.MEMBERS]
     while r != 0:
         client = m[r + L.CLIENT]
         if m[client + L.PROMISED] == 0 and m[client + L.WRITES] == 0:
             m[client + L.PROMISED] += 1
             m[r + L.HAS_PROMISE] = 1
-            _enter_direct(m, g)
-            return
+            return True
         r = m[r + L.MEMBER_LINK + 1]
+    return False
 
 
-@compiled
-def _enter_direct(m: Ints, g: int) -> None:
+@inlined
+def _look_for_reader(m: Ints, g: int) -> int:
+    """Ask for direct memory if a client can take the list; else wait."""
+    m[g + L.STATE] = L.G_READS
+    m[g + L.LOOKS_AGAIN] = 0
+    if not _promise(m, g):
+        return lines.WAITS
     m[g + L.STAGE] = TIMEOUT_DIRECT
     m[g + L.SPANS + 4] = m[L.NOW]
-    came_to = _claim(m, L.DIRECT, g, L.OF_DIRECT, m[g + L.DIRECT_BYTES])
     m[g + L.STATE] = L.G_AT_DIRECT
-    if came_to == lines.GRANTED:
-        _has_direct(m, g)
-    elif came_to != lines.WAITS:
-        _refused(m, g, came_to)
+    return _claim(m, L.DIRECT, g, L.OF_DIRECT, m[g + L.DIRECT_BYTES])
 
 
-@compiled
-def _has_direct(m: Ints, g: int) -> None:
+@inlined
+def _has_direct(m: Ints, g: int) -> int:
     m[g + L.SPANS + 5] = m[L.NOW]
     m[g + L.STATE] = L.G_IS_WRITTEN
     lines.release(m, L.HEAP, g)
     m[g + L.STAGE] = TIMEOUT_OTHER
     _settle(m, g, OK)
     m[g + L.WORKS] = 0
+    return lines.WAITS
+
+
+@inlined
+def _step(m: Ints, c: Ints, g: int) -> int:
+    """Go on from the state that the group has come through, to the next wait that there may be."""
+    state = m[g + L.STATE]
+    if state <= L.G_FOLLOWS:
+        came_to = _enter(m, g)
+    elif state == L.G_AT_GATE:
+        came_to = _enter_heap(m, g)
+    elif state == L.G_AT_HEAP:
+        came_to = _has_heap(m, g)
+    elif state == L.G_AT_SLOT:
+        came_to = _ask(m, c, g)
+    elif state == L.G_ASKS:
+        came_to = _admit(m, g)
+    elif state == L.G_GROWS:
+        came_to = _hold(m, c, g)
+    elif state == L.G_AT_DIRECT:
+        came_to = _has_direct(m, g)
+    else:
+        came_to = _look_for_reader(m, g)
+    return came_to
 
 
 @compiled
 def run_group(m: Ints, c: Ints, g: int) -> None:
-    """Go on after what the group was woken by."""
-    state = m[g + L.STATE]
-    if state in (L.G_BEGINS, L.G_FOLLOWS):
-        if m[g + L.PREDECESSOR] != 0:
-            m[g + L.STATE] = L.G_FOLLOWS
-        else:
-            _enter(m, c, g)
-    elif state == L.G_ASKS:
-        _admit(m, c, g)
-    elif state == L.G_READS:
-        look_for_reader(m, g)
-    elif m[g + L.G_RESULT] == L.TIMED_OUT:
+    """Go on after what the group was woken by, as far as it comes without waiting."""
+    came_to = lines.GRANTED
+    if m[g + L.STATE] <= L.G_FOLLOWS and m[g + L.PREDECESSOR] != 0:
+        m[g + L.STATE] = L.G_FOLLOWS
+        came_to = lines.WAITS
+    elif m[g + L.WAKES_LATE]:
+        m[g + L.WAKES_LATE] = 0
+        came_to = lines.TOO_LATE
+    while came_to == lines.GRANTED:
+        came_to = _step(m, c, g)
+    if came_to == lines.FULL:
+        _fail(m, g, _is_full(m[g + L.STAGE]))
+    elif came_to == lines.TOO_LATE:
         _fail(m, g, m[g + L.STAGE])
-    elif state == L.G_AT_GATE:
-        _enter_heap(m, c, g)
-    elif state == L.G_AT_HEAP:
-        _has_heap(m, c, g)
-    elif state == L.G_AT_SLOT:
-        _ask(m, c, g)
-    elif state == L.G_GROWS:
-        _hold(m, c, g)
-    elif state == L.G_AT_DIRECT:
-        _has_direct(m, g)
 
 
 # --- what comes from outside ----------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def expire(m: Ints, g: int) -> None:
     """End a group's wait: its time is over."""
-    m[g + L.G_RESULT] = L.TIMED_OUT
+    m[g + L.WAKES_LATE] = 1
     soon(m, g)
     lines.leave(m, m[g + L.WAITS_AT], g)
 
 
-@compiled
+@inlined
 def stop(m: Ints, g: int) -> None:
     """End a group whose last member has left: it leaves its line now, and gives back in its turn."""
     m[g + L.STATE] = L.G_STOPS
@@ -332,14 +325,14 @@ def stop(m: Ints, g: int) -> None:
         m[g + L.PREDECESSOR] = 0
 
 
-@compiled
+@inlined
 def clean_up(m: Ints, g: int) -> None:
     """Give back what a group that was stopped still holds; a question on its way keeps its slot."""
     _give_back_heap(m, g)
     m[g + L.STATE] = L.G_ABANDONED
 
 
-@compiled
+@inlined
 def join(m: Ints, g: int, r: int) -> None:
     """Add a member; a wait for memory is now also its own, and gets its patience."""
     push(m, g + L.MEMBERS, r, L.MEMBER_LINK)
@@ -350,7 +343,7 @@ def join(m: Ints, g: int, r: int) -> None:
         lines.watch(m, s, g)
 
 
-@compiled
+@inlined
 def lead_group(m: Ints, g: int, r: int) -> None:
     """Begin a group; what it needs has been written into its row."""
     for of in range(L.OF_GATE, L.OF_DIRECT + 1, L.PERMIT_WORDS):
@@ -360,7 +353,7 @@ def lead_group(m: Ints, g: int, r: int) -> None:
         m[g + L.SPANS + span] = NEVER
     m[g + L.MEMBERS] = m[g + L.MEMBERS + 1] = 0
     m[g + L.PREDECESSOR] = m[g + L.FOLLOWER] = m[g + L.LOOKS_AGAIN] = 0
-    m[g + L.WAITS_AT] = m[g + L.PENDING] = 0
+    m[g + L.WAITS_AT] = m[g + L.PENDING] = m[g + L.WAKES_LATE] = 0
     m[g + L.STAGE] = TIMEOUT_OTHER
     m[g + L.STATE] = L.G_BEGINS
     m[g + L.WORKS] = 1

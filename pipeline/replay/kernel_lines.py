@@ -5,12 +5,12 @@ A group has one permit of each kind of semaphore and waits at one of them at mos
 
 from pipeline.replay import kernel_turns as turns
 from pipeline.replay import layout as L
-from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import push, soon, unlink
 
 # What an acquire comes to at once.
-GRANTED, WAITS, FULL, TOO_LATE = 0, 1, 2, 3
-MUST_WAIT = -1
+GRANTED, WAITS, FULL, TOO_LATE = map(L.number, range(4))
+MUST_WAIT = L.number(-1)
 
 
 @compiled
@@ -51,7 +51,7 @@ def _resize(m: Ints, s: int, permit: int, n: int) -> None:
     m[permit + L.SIZE] = n
 
 
-@compiled
+@inlined
 def _grow(m: Ints, s: int, permit: int, n: int) -> None:
     grown = n - m[permit + L.SIZE]
     _resize(m, s, permit, n)
@@ -59,14 +59,14 @@ def _grow(m: Ints, s: int, permit: int, n: int) -> None:
         turns.charge(m, s, m[permit + L.KEY], grown)
 
 
-@compiled
+@inlined
 def unwatch(m: Ints, s: int, g: int) -> None:
     """Let nobody end a group's wait any more."""
     if m[s + L.DEADLINES] != 0:
         unlink(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
 
 
-@compiled
+@inlined
 def watch(m: Ints, s: int, g: int) -> None:
     """End a group's wait after the semaphore's timeout, from now."""
     if m[s + L.DEADLINES] != 0:
@@ -74,7 +74,7 @@ def watch(m: Ints, s: int, g: int) -> None:
         push(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
 
 
-@compiled
+@inlined
 def _first(m: Ints, s: int) -> int:
     """Give the newcomer that goes next, 0 if there is none."""
     if not m[L.IN_TURNS]:
@@ -83,7 +83,7 @@ def _first(m: Ints, s: int) -> int:
     return 0 if key == 0 else int(m[key + L.HEAD])
 
 
-@compiled
+@inlined
 def _let_in(m: Ints, s: int, g: int, size: int) -> None:
     """Book the permit of the newcomer that goes next, and wake it."""
     permit = g + m[s + L.PERMITS]
@@ -100,17 +100,15 @@ def _let_in(m: Ints, s: int, g: int, size: int) -> None:
     _resize(m, s, permit, size)
     m[permit + L.CLAIMED] = L.HOLDING
     m[g + L.WAITS_AT] = 0
-    m[g + L.G_RESULT] = L.GRANTED
     soon(m, g)
 
 
-@compiled
+@inlined
 def _let_grow(m: Ints, s: int, g: int) -> None:
     unlink(m, s + L.GROWERS, g, L.WAIT_LINK)
     unwatch(m, s, g)
     _grow(m, s, g + m[s + L.PERMITS], m[g + L.WAITS_FOR])
     m[g + L.WAITS_AT] = 0
-    m[g + L.G_RESULT] = L.GRANTED
     soon(m, g)
 
 
@@ -134,7 +132,7 @@ def serve(m: Ints, s: int) -> None:
         _let_grow(m, s, growth)
 
 
-@compiled
+@inlined
 def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
     """Have a group wait for its permit, if it may."""
     if m[s + L.DEADLINES] != 0 and m[s + L.TIMEOUT] <= 0:
@@ -159,10 +157,9 @@ def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
 def acquire(m: Ints, s: int, g: int, n: int) -> int:
     """Book `n`, or have the group wait for it; its claim has been made."""
     permit = g + m[s + L.PERMITS]
-    if m[L.IN_TURNS]:
-        may_go = n == 0 or turns.admits(m, s, m[permit + L.KEY], n)
-    else:
-        may_go = n == 0 or m[s + L.COUNT] == 0
+    may_go = n == 0 or m[s + L.COUNT] == 0
+    if m[L.IN_TURNS] and n != 0:
+        may_go = turns.admits(m, s, m[permit + L.KEY], n)
     if may_go:
         size = _room_for(m, s, n)
         if size != MUST_WAIT:
@@ -174,20 +171,20 @@ def acquire(m: Ints, s: int, g: int, n: int) -> int:
     return _queue(m, s, g, n, permit)
 
 
-@compiled
+@inlined
 def release(m: Ints, s: int, g: int) -> None:
     """Give a group's permit back; nothing if it has none."""
     permit = g + m[s + L.PERMITS]
     if m[permit + L.CLAIMED] != L.HOLDING:
         return
     m[permit + L.CLAIMED] = L.NOTHING
-    _resize(m, s, permit, 0)
+    _resize(m, s, permit, L.ZERO)
     if m[L.IN_TURNS]:
         turns.freed(m, s, m[permit + L.KEY])
     serve(m, s)
 
 
-@compiled
+@inlined
 def try_update(m: Ints, s: int, g: int, n: int) -> bool:
     """Shrink a group's permit, or let it grow if nobody else overshoots; tells whether it was done."""
     permit = g + m[s + L.PERMITS]
@@ -205,7 +202,7 @@ def try_update(m: Ints, s: int, g: int, n: int) -> bool:
     return True
 
 
-@compiled
+@inlined
 def update(m: Ints, s: int, g: int, n: int) -> int:
     """Change a group's permit, or have the group wait for that."""
     if try_update(m, s, g, n):
@@ -219,7 +216,7 @@ def update(m: Ints, s: int, g: int, n: int) -> int:
     return WAITS
 
 
-@compiled
+@inlined
 def leave(m: Ints, s: int, g: int) -> None:
     """Take a group out of the line it waits in, and serve those it held up."""
     permit = g + m[s + L.PERMITS]
@@ -237,7 +234,7 @@ def leave(m: Ints, s: int, g: int) -> None:
     serve(m, s)
 
 
-@compiled
+@inlined
 def recharge(m: Ints, s: int, g: int, key: int) -> None:
     """Charge another key for what a group waits for or holds of a semaphore; nothing for what has ended."""
     permit = g + m[s + L.PERMITS]

@@ -7,18 +7,18 @@ when both are over.
 from pipeline.replay import kernel_groups as groups
 from pipeline.replay import kernel_lines as lines
 from pipeline.replay import layout as L
-from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import begin_done, begin_event, push, soon, unlink
 from pipeline.replay.kernel_groups import OK, TIMEOUT_OTHER
 from pipeline.replay.model import LISTS_AT_ONCE, NEVER, Outcome
 
-CANCELLED = int(Outcome.CANCELLED)
+CANCELLED = L.number(Outcome.CANCELLED)
 
 
 # --- slots --------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def _take_slot(m: Ints) -> int:
     r = m[L.FREE]
     if r != 0:
@@ -69,7 +69,7 @@ def _redeem(m: Ints, r: int) -> None:
         _tell(m, m[r + L.CLIENT])
 
 
-@compiled
+@inlined
 def _let_start(m: Ints, r: int) -> None:
     """Count a request as under way; it is started by its caller."""
     client = m[r + L.CLIENT]
@@ -79,7 +79,7 @@ def _let_start(m: Ints, r: int) -> None:
     m[r + L.STATE] = L.STARTING
 
 
-@compiled
+@inlined
 def _end_under_way(m: Ints, r: int) -> None:
     client = m[r + L.CLIENT]
     m[client + L.UNDER_WAY] -= 1
@@ -95,7 +95,7 @@ def _end_under_way(m: Ints, r: int) -> None:
 # --- the end of a request -----------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def _part_of(m: Ints, span: int, r: int) -> int:
     """Give how much of a wait of its group the request has waited, if it ends now."""
     since, until = m[span], m[span + 1]
@@ -127,7 +127,7 @@ def _record(m: Ints, r: int, outcome: int) -> None:
     m[L.ENDED] = r
 
 
-@compiled
+@inlined
 def _leave(m: Ints, r: int) -> None:
     """Take a request out of its group, and end the group with the last."""
     g = m[r + L.GROUP]
@@ -136,13 +136,13 @@ def _leave(m: Ints, r: int) -> None:
     if m[g + L.MEMBERS] != 0:
         if m[L.IN_TURNS]:
             groups.charge_next(m, g, r)
-        return
-    groups.end_question(m, g)
-    if m[g + L.WORKS]:
-        groups.stop(m, g)
-        return
-    lines.release(m, L.DIRECT, g)
-    free_group(m, g)
+    else:
+        groups.end_question(m, g)
+        if m[g + L.WORKS]:
+            groups.stop(m, g)
+        else:
+            lines.release(m, L.DIRECT, g)
+            free_group(m, g)
 
 
 @compiled
@@ -157,7 +157,7 @@ def _finish(m: Ints, r: int, outcome: int) -> None:
 # --- the life of a request ------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def _prepare(m: Ints, need: Ints, index: int) -> int:
     """Write what is known of a request, and what a group would need that it leads, into a slot."""
     r, n = _take_slot(m), index * L.NEED_WORDS
@@ -197,42 +197,41 @@ def arrive(m: Ints, c: Ints, need: Ints) -> None:
     client = m[r + L.CLIENT]
     if m[client + L.UNDER_WAY] < LISTS_AT_ONCE and m[client + L.HEAD] == 0:
         _let_start(m, r)
-        start(m, r)
+        soon(m, r)
     else:
         m[r + L.STATE] = L.BEHIND
         push(m, client, r, L.MEMBER_LINK)
 
 
-@compiled
+@inlined
 def start(m: Ints, r: int) -> None:
     """Have a request join a group, or lead one; its clock may have ended while it was behind others."""
     m[r + L.STARTED] = m[L.NOW]
     if m[r + L.DEADLINE] <= m[L.NOW]:
         _finish(m, r, TIMEOUT_OTHER)
-        return
-    m[r + L.STATE] = L.AWAITING
-    question = m[r + L.QUESTION]
-    g = 0 if question == 0 else m[question + L.JOINABLE]
-    if g == 0:
-        g = r + L.REQUEST_WORDS
-        m[r + L.PARTS] += 1
-        groups.lead_group(m, g, r)
-    groups.join(m, g, r)
+    else:
+        m[r + L.STATE] = L.AWAITING
+        question = m[r + L.QUESTION]
+        g = L.ZERO if question == 0 else m[question + L.JOINABLE]
+        if g == 0:
+            g = r + L.REQUEST_WORDS
+            m[r + L.PARTS] += 1
+            groups.lead_group(m, g, r)
+        groups.join(m, g, r)
 
 
-@compiled
+@inlined
 def run_request(m: Ints, c: Ints, r: int) -> None:
     """Go on after what the request was woken by."""
     state = m[r + L.STATE]
     if state == L.STARTING:
         start(m, r)
-    elif state == L.NEXT_TO_WRITE:
-        m[m[r + L.CLIENT] + L.WRITES_NEXT] = 0
-        _write(m, c, r)
     elif m[r + L.RESULT] != OK:
         _finish(m, r, m[r + L.RESULT])
     else:
         client = m[r + L.CLIENT]
+        if state == L.NEXT_TO_WRITE:
+            m[client + L.WRITES_NEXT] = 0
         if m[client + L.WRITES] != 0 or m[client + L.WRITES_NEXT] != 0:
             m[client + L.WRITES_NEXT] = r
             m[r + L.STATE] = L.IN_LINE
@@ -240,7 +239,7 @@ def run_request(m: Ints, c: Ints, r: int) -> None:
             _write(m, c, r)
 
 
-@compiled
+@inlined
 def _write(m: Ints, c: Ints, r: int) -> None:
     """Write the list; from here the client's own reading decides, not the clock."""
     m[m[r + L.CLIENT] + L.WRITES] = r
@@ -261,7 +260,7 @@ def _end_to_write(m: Ints, r: int) -> None:
     _tell(m, client)
 
 
-@compiled
+@inlined
 def list_written(m: Ints, r: int) -> None:
     """End a request whose list has left; one that left before only gives its slot back."""
     if m[r + L.STATE] == L.WRITING:
@@ -271,28 +270,29 @@ def list_written(m: Ints, r: int) -> None:
         give_up_part(m, r)
 
 
-@compiled
+@inlined
 def time_out(m: Ints, r: int) -> None:
     """End a request whose clock has run out; one behind others is told when its turn comes."""
     _stop_clock(m, r)
-    state = m[r + L.STATE]
-    if state == L.BEHIND:
-        return
-    if state == L.IN_LINE:
-        m[m[r + L.CLIENT] + L.WRITES_NEXT] = 0
-    _finish(m, r, m[m[r + L.GROUP] + L.STAGE])
+    if m[r + L.STATE] != L.BEHIND:
+        _leave_line(m, r)
+        _finish(m, r, m[m[r + L.GROUP] + L.STAGE])
 
 
-@compiled
+@inlined
 def leave_early(m: Ints, r: int) -> None:
     """End a request whose client has left."""
-    state = m[r + L.STATE]
-    if state == L.BEHIND:
+    if m[r + L.STATE] == L.BEHIND:
         unlink(m, m[r + L.CLIENT], r, L.MEMBER_LINK)
         _record(m, r, CANCELLED)
-        return
-    if state == L.IN_LINE:
+    else:
+        _leave_line(m, r)
+        _finish(m, r, CANCELLED)
+
+
+@inlined
+def _leave_line(m: Ints, r: int) -> None:
+    if m[r + L.STATE] == L.IN_LINE:
         m[m[r + L.CLIENT] + L.WRITES_NEXT] = 0
-    elif state == L.WRITING:
+    elif m[r + L.STATE] == L.WRITING:
         _end_to_write(m, r)
-    _finish(m, r, CANCELLED)

@@ -4,18 +4,18 @@ A key of a semaphore is a row; it knows the groups that wait with it, what it ha
 """
 
 from pipeline.replay import layout as L
-from pipeline.replay.compiled import Ints, compiled
+from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import enter_ring, insert_after, leave_ring, push, unlink
 from pipeline.replay.turns import MOST_IDLE_DEBTORS
 
 
-@compiled
+@inlined
 def at_cap(m: Ints, s: int, key: int, n: int) -> bool:
     """Tell whether a key holds too much to be let in with `n` more."""
     return bool(m[key + L.KEY_HELD] > 0 and m[key + L.KEY_HELD] + n > m[s + L.CAP])
 
 
-@compiled
+@inlined
 def _leave_chains(m: Ints, s: int, key: int) -> None:
     if m[key + L.WHERE] == L.IN_RING:
         leave_ring(m, s, key)
@@ -101,7 +101,7 @@ def sweep(m: Ints, s: int) -> None:
             m[key + L.WHERE] = L.UNKNOWN
 
 
-@compiled
+@inlined
 def forget_all(m: Ints, s: int, key: int) -> None:
     """Forgive everything: `key` was the last with anybody waiting."""
     _leave_chains(m, s, key)
@@ -148,7 +148,7 @@ def _round_of_joining(m: Ints, s: int, key: int) -> int:
     return int(max(number, m[key + L.SPENT] // m[s + L.QUANTUM]))
 
 
-@compiled
+@inlined
 def admits(m: Ints, s: int, key: int, n: int) -> bool:
     """Tell whether a newcomer that has just come would go before all who wait."""
     if m[key + L.HEAD] != 0 or at_cap(m, s, key, n):
@@ -157,7 +157,7 @@ def admits(m: Ints, s: int, key: int, n: int) -> bool:
     return bool(first == 0 or _round_of_joining(m, s, key) < m[first + L.SPENT] // m[s + L.QUANTUM])
 
 
-@compiled
+@inlined
 def pay_at_once(m: Ints, s: int, key: int, n: int) -> None:
     """Book what was given to one that did not wait, if anybody waits who could go."""
     if lead(m, s) == 0:
@@ -189,7 +189,7 @@ def charge(m: Ints, s: int, key: int, n: int) -> None:
         rest(m, s, key)
 
 
-@compiled
+@inlined
 def behind(m: Ints, s: int, key: int) -> bool:
     """Tell whether a key owes so much that its turn comes in a later round than that of the first one."""
     first = lead(m, s)
@@ -199,7 +199,7 @@ def behind(m: Ints, s: int, key: int) -> bool:
     return bool(m[key + L.SPENT] // quantum > m[first + L.SPENT] // quantum)
 
 
-@compiled
+@inlined
 def freed(m: Ints, s: int, key: int) -> None:
     """Let a parked key try again: it holds less than before."""
     if m[key + L.WHERE] == L.PARKED:

@@ -1,7 +1,7 @@
 """Who waits for an answer, in the reference: clients and their lanes, requests, and the groups that share a question.
 
-Rules, those of docs/adr/0009: a group takes joiners until its question is written; the question of the next group waits
-until that answer begins. The member that is there longest pays, unless its key is at its cap. A client takes one list at
+Rules, those of docs/adr/0009: a group takes joiners until its question is written; that of the next group waits until
+its answer begins. The member that is there longest pays, unless its key is at its cap. A client takes one list at
 a time, which is promised before memory is asked for, and two of its requests are under way.
 """
 

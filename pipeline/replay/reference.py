@@ -20,10 +20,13 @@ __all__ = ["replay"]
 SPANS = ("heap", "update", "direct")
 
 
-def replay(trace: Trace, limits: Limits, load: int = 1) -> Result:
-    """Replay a trace with arrivals `load` times as fast; raises ValueError for what is no trace."""
+def replay(trace: Trace, limits: Limits, load: int = 1, warm_up: int = 0) -> Result:
+    """Replay a trace with arrivals `load` times as fast; raises ValueError for what is no trace.
+
+    The questions of the first `warm_up` requests are not counted.
+    """
     trace.check()
-    return _Replay(trace, limits, load).run()
+    return _Replay(trace, limits, load, warm_up).run()
 
 
 class _TooLarge(Exception):
@@ -49,8 +52,9 @@ def _share(line: Line, limits: Limits) -> None:
 class _Replay:
     """One replay, from the first arrival to the last end."""
 
-    def __init__(self, trace: Trace, limits: Limits, load: int) -> None:
+    def __init__(self, trace: Trace, limits: Limits, load: int, warm_up: int) -> None:
         self._limits = limits
+        self._warm_up = warm_up
         self._time = time = VirtualTime()
         self._arrival = (trace.arrival_us // load).tolist()
         self._need = {name: getattr(trace, name).tolist() for name in trace.__slots__}
@@ -203,7 +207,7 @@ class _Replay:
             self._direct.release(group.direct)
 
     def _write_question(self, group: Group) -> None:
-        self._questions += 1
+        self._questions += group.leader >= self._warm_up
         if self._joinable.get(group.question) is group:
             del self._joinable[group.question]
             self._asked[group.question] = group

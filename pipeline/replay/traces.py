@@ -4,6 +4,7 @@ Rule: arrivals are those that were recorded, so retries are in the trace already
 was refused, or whose client left, never showed its size or its times: they are imputed from the last answered request
 with the same question, else namespace and mode, else namespace (the first such if there is none before), else they are
 the median of its proxy; what nobody ever showed is 0. Such rows are marked, and their share is part of every result.
+Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 """
 
 from dataclasses import dataclass
@@ -31,10 +32,12 @@ _MEASURED: Final[dict[str, str]] = {
 _LEVELS: Final = (("question",), ("namespace_name", "mode"), ("namespace_name",))
 # A part of a life that was cut short is no measure of it: it counts if the request came past these stages.
 _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
-    "upstream_us": ("heap_update", "reader", "direct", "write"),
+    "upstream_us": ("heap_update", "read", "reader", "direct", "write"),
     "read_us": ("reader", "direct", "write"),
     "write_us": (),
 }
+# A list over HTTP asks for direct memory only; what its broker took is within the writing.
+_NOT_OVER_HTTP: Final = ("heap_estimate_bytes", "heap_actual_bytes", "upstream_us", "read_us", "broker")
 _LIMITS: Final[dict[str, str]] = {
     "heap_bytes": "heap_limit_bytes",
     "direct_bytes": "direct_limit_bytes",
@@ -118,20 +121,24 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
 
     Always Parquet, whatever the format of the other tables is: its readers are no Spark.
     """
-    rows = replay_input(events)
-    sorted_rows = rows.repartition("proxy_id").sortWithinPartitions("proxy_id", "arrival_us", "seq")
-    writer = sorted_rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
+    limits = _some_limits(events)
+    rows = replay_input(events).repartition("proxy_id").sortWithinPartitions("proxy_id", "arrival_us", "seq")
+    writer = rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
     # Every proxy is written anew: those of an earlier run must not stay.
     writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
-    return prepared_before(spark, events, path)
+    return Prepared(path, _describe(spark, path), limits)
 
 
 def prepared_before(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     """Describe what `prepare` wrote; raises PipelineError if there is nothing to replay."""
+    return Prepared(path, _describe(spark, path), _some_limits(events))
+
+
+def _some_limits(events: DataFrame) -> dict[int, Limits]:
     limits = recorded_limits(events)
     if not limits:
         raise PipelineError("got no event of kind get_topics, expected some: nothing to replay")
-    return Prepared(path, _describe(spark, path), limits)
+    return limits
 
 
 def replay_input(events: DataFrame) -> DataFrame:
@@ -161,15 +168,28 @@ def replay_input(events: DataFrame) -> DataFrame:
 
 
 def with_imputed(requests: DataFrame) -> DataFrame:
-    """Fill the measured columns where a request has none, and add `imputed`."""
+    """Fill the measured columns where a request has none, and add `imputed`; looks at all rows once to find where."""
     lacking = F.lit(False)
     for name in _MEASURED:
         lacking = lacking | F.col(name).isNull()
-    requests = requests.withColumn("imputed", lacking)
-    shown = F.when((F.col("recorded_outcome") == int(Outcome.OK)) & ~F.col("imputed"), F.struct(*_MEASURED))
+    # A list over HTTP, which names no broker, shows nothing of heap memory.
+    answered = (F.col("recorded_outcome") == int(Outcome.OK)) & (F.col("broker_name") != "")
+    shown = F.when(answered & ~lacking, F.struct(*_MEASURED))
+    requests = requests.withColumns({"imputed": lacking, "shown": shown})
+    found = requests.groupBy("proxy_id").agg(F.bool_or("imputed").alias("needs"), _typical().alias("typical"))
+    proxies = found.collect()
+    needy = [row.proxy_id for row in proxies if row.needs]
     # Imputing sorts whole proxies: only those with something to impute pay for it.
-    needy = F.broadcast(requests.where("imputed").select("proxy_id").distinct())
-    open_rows = requests.join(needy, "proxy_id", "left_semi").withColumn("shown", shown)
+    complete = requests.where(~F.col("proxy_id").isin(needy)).drop("shown")
+    if not needy:
+        return complete
+    typical = requests.sparkSession.createDataFrame([row for row in proxies if row.needs], found.schema).drop("needs")
+    filled = _filled(requests.where(F.col("proxy_id").isin(needy)), typical).select(complete.columns)
+    return filled if len(needy) == len(proxies) else filled.unionByName(complete)
+
+
+def _filled(requests: DataFrame, typical: DataFrame) -> DataFrame:
+    likes = []
     for number, level in enumerate(_LEVELS):
         line = Window.partitionBy("proxy_id", *level).orderBy("arrival_us", "seq")
         before = line.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -177,32 +197,38 @@ def with_imputed(requests: DataFrame) -> DataFrame:
         ever = line.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
         last_shown = F.last("shown", ignorenulls=True).over(before)
         like = F.coalesce(last_shown, F.first("shown", ignorenulls=True).over(ever))
-        open_rows = open_rows.withColumn(f"like_{number}", like)
-    medians = open_rows.where(F.col("shown").isNotNull()).groupBy("proxy_id").agg(_typical().alias("typical"))
-    open_rows = open_rows.join(F.broadcast(medians), "proxy_id", "left")
-    likes = F.coalesce(*(F.col(f"like_{number}") for number in range(len(_LEVELS))), F.col("typical"))
-    open_rows = open_rows.withColumn("like", likes)
+        likes.append(f"like_{number}")
+        requests = requests.withColumn(likes[-1], like)
+    requests = requests.join(F.broadcast(typical), "proxy_id")
+    requests = requests.withColumn("like", F.coalesce(*likes, "typical"))
     nobody = {name: F.lit("") if name == "broker_name" else F.lit(0) for name in _MEASURED}
-    filled = {name: F.coalesce(F.col(name), F.col(f"like.{name}"), nobody[name]) for name in _MEASURED}
-    complete = requests.join(needy, "proxy_id", "left_anti")
-    return open_rows.withColumns(filled).select(requests.columns).unionByName(complete)
+    return requests.withColumns(
+        {name: F.coalesce(F.col(name), F.col(f"like.{name}"), nobody[name]) for name in _MEASURED}
+    )
 
 
 def _typical() -> Column:
-    """Make the row in the middle: the median of each number, the most frequent broker."""
+    """Make the row in the middle of those that showed all: the median of each number, the most frequent broker."""
     return F.struct(
         *(
-            (F.mode(name) if name == "broker_name" else F.percentile_approx(name, 0.5, 1000)).alias(name)
+            (
+                F.mode(f"shown.{name}") if name == "broker_name" else F.percentile_approx(f"shown.{name}", 0.5, 1000)
+            ).alias(name)
             for name in _MEASURED
         )
     )
 
 
 def _measured(name: str) -> Column:
-    if name not in _COMPLETE_AFTER:
-        return F.col(name)
-    complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
-    return F.when(complete, F.col(name))
+    value = F.col(name)
+    if name in _COMPLETE_AFTER:
+        complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
+        value = F.when(complete, value)
+    if name in _NOT_OVER_HTTP:
+        # Others have a question, unless they ended before they were looked at.
+        over_http = F.col("question_hash").isNull() & (F.coalesce("outcome_stage", F.lit("")) != "client")
+        value = F.when(over_http, F.lit("") if name == "broker" else F.lit(0)).otherwise(value)
+    return value
 
 
 def recorded_limits(events: DataFrame) -> dict[int, Limits]:

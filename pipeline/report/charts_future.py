@@ -37,7 +37,7 @@ def surface(frame: pd.DataFrame, measure: str, alt_text: str) -> Chart:
     )
     text = base.mark_text(fontSize=10).encode(
         text="label:N",
-        color=alt.condition(f"datum.value > {0.55 * most}", alt.value(_DARK_CELL), alt.value(_LIGHT_CELL)),
+        color=alt.condition(f"datum.value > {0.6 * most}", alt.value(_DARK_CELL), alt.value(_LIGHT_CELL)),
     )
     loads, heaps = frame["load"].nunique(), frame["heap_mib"].nunique()
     width = max((WIDTH - 110) // max(loads, 1) - 12, heaps * 34)
@@ -55,8 +55,12 @@ def surface(frame: pd.DataFrame, measure: str, alt_text: str) -> Chart:
 
 def _scale(refused: bool, most: float) -> alt.Scale:
     if refused:
-        return alt.Scale(scheme="oranges", domain=[0, most])
-    return alt.Scale(scheme="purples", domain=[0, most])
+        return alt.Scale(range=["#fff7ef", "#fdae6b", "#d94801", "#7f2704"], domain=_quarters(most))
+    return alt.Scale(range=["#f7f5fb", "#bcbddc", "#807dba", "#54278f"], domain=_quarters(most))
+
+
+def _quarters(most: float) -> list[float]:
+    return [0, most / 3, 2 * most / 3, most]
 
 
 _SURFACE: Final = {
@@ -69,7 +73,8 @@ _SURFACE: Final = {
     ),
     "wait": (
         "p99 wait of answered requests under other limits",
-        "The same grid. A cell may be light because almost everything was refused: read it together with the"
+        "The same grid; all waits count: for memory, for the broker, behind earlier requests of the same"
+        " client. A cell may be light because almost everything was refused: read it together with the"
         " one above.",
     ),
 }

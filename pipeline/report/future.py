@@ -198,7 +198,7 @@ def advice(facts: Facts, overview: Overview) -> Section:
     """Show what to set, and the trade-off behind it."""
     section = Section("advice", "Advice")
     if not len(facts.advice):
-        why = f"No advice was given: {facts.no_advice or 'the job advise has not run'}."
+        why = f"No advice was given: {facts.no_advice or _no_advice(facts)}."
         return Section(section.name, section.title, missing=why)
     row = chosen(facts)
     if row is None:
@@ -215,6 +215,16 @@ def advice(facts: Facts, overview: Overview) -> Section:
     fragments = () if facts.fragment is None else (Fragment("Put this into proxy.conf", facts.fragment),)
     drawn = charts_future.trade_off(_curve(facts.advice), " ".join(sentences))
     return Section(section.name, section.title, tuple(sentences), (drawn,), fragments, (_advice_sheet(facts.advice),))
+
+
+def _no_advice(facts: Facts) -> str:
+    if not len(facts.calibration):
+        return "the job advise has not run"
+    return (
+        "the job advise has not run, or the error of the calibration"
+        f" ({share(facts.calibration['error'].max())}) is more"
+        " than it was told to accept"
+    )
 
 
 def times(fleet: int) -> str:

@@ -36,7 +36,8 @@ def memory_use(events: DataFrame, clock: Clock) -> DataFrame:
     Of a group that shared an answer only the event that carries the cost counts, as its memory was booked once.
     """
     spans = F.array(
-        _span("heap", "held", _heap_end() - _zero("heap_held_us"), F.col("heap_held_us"), _mean("heap")),
+        _span("heap", "held", _heap_begin(), _growth_end() - _heap_begin(), F.col("heap_estimate_bytes")),
+        _span("heap", "held", _growth_end(), _heap_end() - _growth_end(), _grown_mean()),
         _span("direct", "held", _end() - _zero("direct_held_us"), F.col("direct_held_us"), _mean("direct")),
         _span("heap", "waiting", _after(_BEFORE_HEAP), F.col("heap_wait_us"), F.col("heap_estimate_bytes")),
         _span("heap", "waiting", _after(_BEFORE_GROWTH), F.col("heap_update_wait_us"), _growth()),
@@ -121,6 +122,23 @@ def _end() -> Column:
 def _heap_end() -> Column:
     """Give when heap memory went back: when direct memory was there, or at the end if it never was."""
     return _end() - _zero("write_us")
+
+
+def _heap_begin() -> Column:
+    return _heap_end() - _zero("heap_held_us")
+
+
+def _growth_end() -> Column:
+    """Give when the estimate had grown to the answer; the end of heap memory if it never did."""
+    grown = _after(_BEFORE_GROWTH) + F.col("heap_update_wait_us")
+    within = F.greatest(_heap_begin(), F.least(_heap_end(), grown))
+    return F.when(F.col("heap_actual_bytes").isNull(), _heap_end()).otherwise(within)
+
+
+def _grown_mean() -> Column:
+    """Give the mean of what was booked after the growth: what is left of the sum without the estimate before it."""
+    before = _zero("heap_estimate_bytes") * (_growth_end() - _heap_begin())
+    return (F.col("heap_byte_us") - before) / F.nullif(_heap_end() - _growth_end(), F.lit(0))
 
 
 def _mean(kind: str) -> Column:

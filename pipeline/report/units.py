@@ -15,9 +15,9 @@ NOTHING: Final = "-"
 
 
 def shown(text: object, longest: int = LONGEST_TEXT) -> str:
-    """Give a foreign text as it can be shown: nothing invisible, not endless; a dash for none."""
+    """Give a foreign text as it can be shown: nothing invisible, not endless."""
     if text is None or (isinstance(text, float) and math.isnan(text)):
-        return NOTHING
+        return "(unknown)"
     visible = "".join(
         f"\\u{ord(letter):04x}" if unicodedata.category(letter).startswith(_UNSEEN) else letter
         for letter in str(text)[: longest + 1]

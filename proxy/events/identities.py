@@ -67,11 +67,9 @@ class Identities:
 
     def question(self, principal: Hashable, question: bytes) -> str:
         """Name what equal requests have in common: who asks, credentials that are forwarded included, and for what."""
-        hashed = blake2b(key=self._key, digest_size=DIGEST_BYTES, person=b"question")
-        for part in (*_parts_of(principal), question):
-            hashed.update(len(part).to_bytes(8, "big"))
-            hashed.update(part)
-        return hashed.hexdigest()
+        parts = (*_parts_of(principal), question)
+        data = b"".join([b"%d:%b" % (len(part), part) for part in parts])
+        return blake2b(data, key=self._key, digest_size=DIGEST_BYTES, person=b"question").hexdigest()
 
     def _remembering(self, person: bytes) -> Callable[[str], str]:
         key = self._key

@@ -30,6 +30,7 @@ from proxy.tasks import TaskScope
 from proxy.threads import in_thread
 
 if TYPE_CHECKING:
+    from proxy.events.topic import TopicParts
     from proxy.events.topic_watch import TopicWatch
 
 __all__ = ["THREAD_NAME", "EventLog"]
@@ -71,6 +72,7 @@ class EventLog:
         self._pace = LinePace()
         self._scope = TaskScope(lambda error: counters.internal_error(error, THREAD_NAME))
         self._watch: TopicWatch | None = None
+        self._parts: TopicParts | None = None
         self._stamp = Stamp(config.event_log_proxy_id or socket.gethostname(), self.boot_id, orjson.dumps)
         self._sinks: list[_Sink] = []
         if config.event_log_directory:
@@ -96,6 +98,8 @@ class EventLog:
             sink.buffer.close()
         for sink in self._sinks:
             await self._closed(sink, ends - self._loop.time())
+        if self._parts is not None:
+            await self._parts.close()
 
     async def _closed(self, sink: _Sink, seconds: float) -> None:
         ended = False
@@ -137,7 +141,8 @@ class EventLog:
         # The admin API's client and pulsar-client: only for those who have a topic.
         from proxy.events.topic import TopicParts
 
-        parts = TopicParts(self._config, self._loop, self._own, self._broker_tls)
+        crashed = partial(self._counters.internal_error, where=THREAD_NAME)
+        parts = self._parts = TopicParts(self._config, self._loop, self._own, self._broker_tls, crashed)
         self._watch = parts.watch(self._counters.event_log, self._log)
         return parts.store()
 

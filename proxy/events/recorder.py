@@ -134,7 +134,7 @@ class Recorder:
     def group(self, group: ListGroup) -> GroupStory:
         """Begin to record a new group."""
         self._groups += 1
-        question = question_of(group.request)
+        question = group.key.question or question_of(group.request)
         return GroupStory(self.now, self.put, self._groups, str(group.broker), question)
 
     async def all_told(self) -> None:
@@ -210,7 +210,10 @@ class RequestRecord:
 
     def sent(self, request_id: int, list_bytes: int) -> None:
         """Note that the kernel has all of the list."""
-        self._response_bytes = list_bytes + len(answer_prefix(_LIST, request_id, list_bytes))
+        known = None if self._story is None else self._story.frame_bytes(request_id)
+        self._response_bytes = (
+            list_bytes + len(answer_prefix(_LIST, request_id, list_bytes)) if known is None else known
+        )
 
     def answered(self) -> None:
         """Record that the client has its list."""

@@ -103,6 +103,7 @@ class GroupStory:
         "_now",
         "_pending",
         "_put",
+        "_request_id",
         "_working",
         "broker",
         "direct",
@@ -146,6 +147,7 @@ class GroupStory:
         self.heap_estimate_bytes: int | None = None
         self.heap_actual_bytes: int | None = None
         self.direct_bytes: int | None = None
+        self._request_id = -1
         self.topic_count: int | None = None
         self.name_bytes: int | None = None
         self.filtered = self.unchanged = False
@@ -196,6 +198,16 @@ class GroupStory:
         """Note that it was given back; a second call does nothing."""
         self.heap.end(self._now())
 
+    def asks_direct(self, frame_bytes: int, request_id: int) -> None:
+        """Note that direct memory is asked for, for a frame of so many bytes with that request id in it."""
+        self.direct_bytes = frame_bytes
+        self._request_id = request_id
+
+    def frame_bytes(self, request_id: int) -> int | None:
+        """Give the size of the frame for another request; None if its id is not of the same length."""
+        same = (request_id.bit_length() - 1) // 7 == (self._request_id.bit_length() - 1) // 7
+        return self.direct_bytes if same else None
+
     def direct_held(self, booked_bytes: int) -> None:
         """Note that direct memory is held, for the writing."""
         self.direct.begin(self._now(), booked_bytes)
@@ -235,13 +247,14 @@ class GroupStory:
             self._put_with_cost(event)
 
     def _put_with_cost(self, event: dict[str, object]) -> None:
-        self.heap_over()
-        self.direct_over()
+        heap, direct, now_ns = self.heap, self.direct, self._now()
+        heap.end(now_ns)
+        direct.end(now_ns)
         event["carries_cost"] = True
-        event["heap_held_us"] = self.heap.held_us
-        event["direct_held_us"] = self.direct.held_us
-        event["heap_byte_us"] = self.heap.byte_us
-        event["direct_byte_us"] = self.direct.byte_us
+        event["heap_held_us"] = heap.held_us
+        event["direct_held_us"] = direct.held_us
+        event["heap_byte_us"] = heap.byte_us
+        event["direct_byte_us"] = direct.byte_us
         self._put(event)
 
 

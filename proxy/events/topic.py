@@ -1,7 +1,8 @@
 """The parts of the event log's topic, out of the configuration: its store, and who asks whether it keeps events.
 
 Rule: whoever gets the proxy's credentials could use them on every broker. They, and its certificate, are for its own
-brokers alone: a cluster of its own for events (`eventLogTopicServiceURL`) is shown neither.
+brokers alone: a cluster of its own for events (`eventLogTopicServiceURL`) is shown neither, but what
+`eventLogTopicAuthenticationPlugin` says.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from eventlog.retention import TopicAdmin, topic_name
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.failures import SettingFault
+from proxy.auth.own_credentials import own_credentials
 from proxy.config import Config
 from proxy.config_key import split_broker_urls
 from proxy.counters import EventLogCounters
@@ -32,13 +34,21 @@ class TopicParts:
         loop: asyncio.AbstractEventLoop,
         own: BrokerCredentials,
         broker_tls: Callable[[], ssl.SSLContext],
+        crashed: Callable[[BaseException], None],
     ) -> None:
         if client_missing():
             raise SettingFault(Config.event_log_topic.name, MISSING_CLIENT)
         self._config = config
         self._broker_tls = broker_tls
         self._own_cluster = not config.event_log_topic_service_url
-        self._credentials = TopicCredentials(own, loop) if self._own_cluster else None
+        # Those that were configured for the topic go wherever it is; the proxy's own to its own brokers alone.
+        self._other: BrokerCredentials | None = None
+        if config.event_log_topic_authentication_plugin:
+            own = self._other = own_credentials(
+                config.event_log_topic_authentication_plugin, config.event_log_topic_authentication_parameters, crashed
+            )
+        shown = self._own_cluster or self._other is not None
+        self._credentials = TopicCredentials(own, loop) if shown else None
 
     def store(self) -> TopicStore:
         """Make the store."""
@@ -51,6 +61,11 @@ class TopicParts:
         """Make who asks the admin service of the topic's cluster."""
         name, urls = topic_name(self._config.event_log_topic), self._admin_urls()
         return TopicWatch(name, self._admin if urls else None, self._credentials, counters, log)
+
+    async def close(self) -> None:
+        """End what was begun to get credentials."""
+        if self._other is not None:
+            await self._other.close()
 
     def _admin(self, headers: Headers) -> TopicAdmin:
         config = self._config

@@ -19,8 +19,8 @@ __all__ = ["TopicWatch"]
 SECONDS_WHILE_KEPT: Final = 300.0
 SECONDS_UNTIL_KEPT: Final = 30.0
 # For all admin services, two questions each.
-ASK_SECONDS: Final = 25.0
-ADMIN_TIMEOUT_SECONDS: Final = 5.0
+ASK_SECONDS: Final = 60.0
+ADMIN_TIMEOUT_SECONDS: Final = 15.0
 
 Headers = Mapping[str, str]
 

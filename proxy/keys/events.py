@@ -28,6 +28,15 @@ class EventKeys:
         doc="Admin service of that cluster, asked whether the namespace keeps messages. Empty: `brokerWebServiceURL`; "
         "without either nobody is asked, and a warning says so.",
     )  # fmt: skip
+    event_log_topic_authentication_plugin = Key(
+        "eventLogTopicAuthenticationPlugin", "", text(), section=EVENTS,
+        doc="Credentials for `eventLogTopic`, as in `brokerClientAuthenticationPlugin`. Empty: the proxy's own, at its "
+        "own brokers. Needed if the proxy's role is in their `proxyRoles`: such a role may not write itself.",
+    )  # fmt: skip
+    event_log_topic_authentication_parameters = Key(
+        "eventLogTopicAuthenticationParameters", "", text(), section=EVENTS, secret=True,
+        doc="Their parameters, as in `brokerClientAuthenticationParameters`.",
+    )  # fmt: skip
     event_log_proxy_id = Key(
         "eventLogProxyId", "", text(), section=EVENTS, doc="Name of this proxy in its events. Empty: the host name.",
     )  # fmt: skip

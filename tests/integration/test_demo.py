@@ -1,10 +1,13 @@
 """`pulsar-proxy demo` as its user meets it: a table, an exit code, and nothing left running."""
 
+import gzip
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +68,32 @@ def test_clients_of_one_namespace_are_answered_too() -> None:
     code, output, errors = finished(*SMALL, "--namespaces", "1", "--slow-share", "0")
     assert (code, errors) == (0, ""), output
     assert row(output, "answers") == "120"
+
+
+def test_a_storm_with_an_event_log_leaves_an_event_for_each_request(tmp_path: Path) -> None:
+    code, output, errors = finished(*SMALL, "--event-log", str(tmp_path), "--set", "eventLogProxyId=demo-proxy")
+    assert (code, errors) == (0, ""), output
+    texts = [gzip.decompress(path.read_bytes()) for path in tmp_path.glob("*.jsonl.gz")]
+    events = [json.loads(line) for text in texts for line in text.splitlines()]
+    assert Counter(event["outcome"] for event in events) == {"ok": 120}
+    assert {event["proxy_id"] for event in events} == {"demo-proxy"}
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_refusals_can_be_meant() -> None:
+    tight = ["--set", "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize=1", "--slow-share", "1"]
+    code, output, _ = finished(*SMALL, *tight)
+    assert code == 1, output
+    code, output, _ = finished(*SMALL, *tight, "--accept-refusals")
+    assert code == 0, output
+    assert int(row(output, "refused")) > 0
+    assert "every request answered or refused" in output
+
+
+def test_a_setting_that_the_proxy_refuses_ends_the_demo() -> None:
+    code, _, errors = finished(*SMALL, "--set", "noSuchKey")
+    assert code == 1
+    assert "noSuchKey" in errors
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from proxy.metrics import ProxyMetrics
 from tests.support.async_client import AsyncClient
 from tests.support.proxy_under_test import staged
 from tests.support.raw_broker import raw_broker, silence
+from tests.unit.eventlog.test_schema_v1 import faults
 
 ROOT = Path(__file__).parents[2]
 EVENT = {"kind": "get_topics", "tenant": "public", "namespace": "public/default", "outcome": "ok"}
@@ -94,6 +95,17 @@ async def test_events_are_in_files_when_the_proxy_has_ended(tmp_path: Path) -> N
     )
 
 
+async def test_events_of_requests_fit_the_schema(tmp_path: Path) -> None:
+    async with staged(eventLogDirectory=tmp_path) as stage:
+        client = await stage.connected()
+        for number in range(3):
+            await client.ask_topics(f"demo/ns-0{number}")
+            await client.command()
+    events = events_in(tmp_path)
+    assert [event["outcome"] for event in events] == ["ok"] * 3
+    assert [fault for event in events for fault in faults(event)] == []
+
+
 async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
     async with staged(eventLogDirectory=tmp_path, eventLogBufferMB=1, eventLogFlushMillis=60_000) as stage:
         # The loop is not left in between: the writer cannot keep up with this, or takes some of it.
@@ -115,7 +127,8 @@ async def test_proxy_starts_and_ends_where_nothing_can_be_written(tmp_path: Path
         )
         client = await stage.connected()
         await client.ask_topics("demo/ns-00")
-    assert metrics_of(stage.proxy)['pulsar_proxy_event_log_dropped_total{sink="files"}'] == 10
+    # Those, and that of the request.
+    assert metrics_of(stage.proxy)['pulsar_proxy_event_log_dropped_total{sink="files"}'] == 11
 
 
 @pytest.mark.parametrize("deaf", [True, False], ids=["deaf", "silent"])

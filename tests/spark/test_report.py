@@ -22,7 +22,8 @@ from tests.support.html_pages import Page
 from tests.support.replay_events import REFUSED, START_US, requests
 
 SECOND = 1_000_000
-# Waits a second for heap, has its answer read in 1.5 s more, waits half a second for direct memory, leaves in one.
+# Waits a second for heap, holds its estimate for one, has its answer read and waits for direct memory in one more, and
+# leaves in one.
 SLOW = {
     "heap_wait_us": SECOND,
     "heap_estimate_bytes": 200,
@@ -59,9 +60,9 @@ def test_memory_is_shown_when_it_was_held_and_when_it_was_waited_for(spark: Spar
     use = timeline.memory_use(frame(spark, SLOW, SLOW | {"carries_cost": False}), clock)
     assert sorted(tuple(row) for row in use.collect()) == [
         (0, "heap", "waiting", 200.0),
-        (1, "heap", "held", 1000.0),
+        (1, "heap", "held", 200.0),
         (2, "direct", "waiting", 300.0),
-        (2, "heap", "held", 1000.0),
+        (2, "heap", "held", 1800.0),
         (3, "direct", "held", 500.0),
     ]
 
@@ -73,7 +74,7 @@ def test_memory_that_began_within_a_bin_counts_for_its_part_of_it(spark: SparkSe
     assert held == {1: 1000.0}
     use = timeline.memory_use(frame(spark, SLOW), clock)
     held = {row["bin"]: row["bytes"] for row in use.collect() if (row["kind"], row["way"]) == ("heap", "held")}
-    assert held == {0: 500.0, 1: 500.0}
+    assert held == {0: 100.0, 1: 900.0}
 
 
 def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> None:

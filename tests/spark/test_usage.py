@@ -165,7 +165,8 @@ def test_quantiles_are_near_the_exact_ones(spark: SparkSession) -> None:
     exact = pd.DataFrame({"who": rng.choice(["a", "b"], 2000), "us": rng.lognormal(8, 2, 2000).astype(np.int64)})
     rows = spark.createDataFrame(exact).select("who", bucket(F.col("us")).alias("bucket"), F.lit(1).alias("count"))
     found = quantiles(rows, ["who"]).toPandas().set_index("who")
-    for who, one in exact.groupby("who"):
+    for who in ("a", "b"):
+        one = exact[exact["who"] == who]
         assert found.loc[who, "count"] == len(one)
         for name, share in (("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99), ("max_us", 1.0)):
             true = np.quantile(one["us"], share, method="inverted_cdf")

@@ -67,16 +67,23 @@ def test_sizes_nobody_showed_are_those_of_a_request_like_it(spark: SparkSession)
             {**refused, "namespace": "t/new", "question_hash": "new"},  # 8: the median of the proxy: 10, 20, 30, 90
             {**refused, "proxy_id": "alone", "question_hash": "x"},  # 9: nobody ever
             {**refused, "outcome_stage": "direct", "heap_actual_bytes": 77, "upstream_us": 12},  # 10: what it showed
+            # 11: a time that was cut short does not show how long the broker takes.
+            {**refused, "outcome_stage": "upstream", "upstream_us": 99_999},
+            # 12: over HTTP; 13: left before anybody looked at it.
+            {**refused, "outcome_stage": "direct", "question_hash": None, "direct_bytes": 3},
+            {**refused, "outcome": "cancelled", "outcome_stage": "client", "question_hash": None},
         )
     )
     found = {row.seq: row for row in rows.collect()}
     assert [found[seq].heap_bytes for seq in range(11)] == [10, 20, 90, 20, 10, 20, 30, 30, 20, 0, 77]
-    assert [seq for seq in range(11) if found[seq].imputed] == [3, 4, 5, 7, 8, 9, 10]
+    assert [seq for seq in range(14) if found[seq].imputed] == [3, 4, 5, 7, 8, 9, 10, 11, 12, 13]
     assert (found[10].upstream_us, found[10].write_us, found[9].write_us) == (12, 2000, 0)
     assert found[3].recorded_outcome == Outcome.TIMEOUT_HEAP
-    # Whom a time ended that was cut short did not show how long it takes.
-    cut = replay_input(events(spark, {"upstream_us": 5}, {**REFUSED, "outcome_stage": "upstream", "upstream_us": 99}))
-    assert [row.upstream_us for row in cut.orderBy("seq").collect()] == [5, 5]
+    assert found[11].upstream_us == 5000
+    over_http = found[12]
+    assert (over_http.estimate_bytes, over_http.heap_bytes, over_http.upstream_us) == (0, 0, 0)
+    assert (over_http.direct_bytes, over_http.write_us) == (3, 2000)
+    assert found[13].heap_bytes == 20
 
 
 def test_trace_is_sorted_and_described(stormed: Prepared) -> None:

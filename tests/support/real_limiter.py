@@ -1,7 +1,7 @@
 """A trace driven through the real limiter: the oracle of `pipeline.replay`.
 
-Semaphores, groups, lanes and payers are those of the proxy, on asyncio's loop; only time is virtual, and what happens in
-the same microsecond happens in the order of `Phase`: one event, then everything that follows from it, then the next.
+Semaphores, groups, lanes and payers are those of the proxy, on asyncio's loop; only time is virtual, and what happens
+in the same microsecond happens in the order of `Phase`: one event, then everything that follows from it, then the next.
 """
 
 import asyncio
@@ -66,7 +66,9 @@ class ScheduledLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return float(self.schedule.now)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         whole = math.floor(when)
         self.schedule.at(whole, Phase.REQUEST_DEADLINE, when - whole, partial(_run, handle))
@@ -313,11 +315,13 @@ class RealLimiter:
         group.stage = Stage.HEAP
         span = self._spans[group]["heap"] = [self._schedule.now, None]
         line = lanes.estimates
-        with await line.acquire(estimate, claim=group.claim(line, estimate)) as gate:
-            with await self.heap.acquire(estimate, claim=group.claim(self.heap, estimate)) as heap:
-                span[1] = self._schedule.now
-                await self._ask(group, leader, lanes.questions, gate, heap)
-                await self._answer(group, leader, heap)
+        with (
+            await line.acquire(estimate, claim=group.claim(line, estimate)) as gate,
+            await self.heap.acquire(estimate, claim=group.claim(self.heap, estimate)) as heap,
+        ):
+            span[1] = self._schedule.now
+            await self._ask(group, leader, lanes.questions, gate, heap)
+            await self._answer(group, leader, heap)
 
     async def _ask(self, group: ListGroup, leader: int, questions: AsyncSemaphore, gate: Permit, heap: Permit) -> None:
         group.stage = Stage.BROKER_BUSY

@@ -48,6 +48,25 @@ def random_trace(seed: int, shape: Shape) -> Trace:
     )
 
 
+def times(factor: int, trace: Trace, limits: Limits) -> tuple[Trace, Limits]:
+    """Multiply all sizes."""
+    most = limits.max_answer_bytes
+    return (
+        replace(
+            trace,
+            estimate_bytes=trace.estimate_bytes * factor,
+            heap_bytes=trace.heap_bytes * factor,
+            direct_bytes=trace.direct_bytes * factor,
+        ),
+        replace(
+            limits,
+            heap_bytes=limits.heap_bytes * factor,
+            direct_bytes=limits.direct_bytes * factor,
+            max_answer_bytes=None if most is None else most * factor,
+        ),
+    )
+
+
 TIGHT = Limits(
     heap_bytes=200,
     direct_bytes=150,

@@ -8,6 +8,7 @@ from typing import Final
 import duckdb
 
 from benchmarks.pipeline.engine import THREADS
+from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.transforms.buckets import PER_DOUBLING, TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES
 
@@ -67,11 +68,10 @@ _REFUSED: Final = (
 class Engine:
     """DuckDB with as many threads as Spark has."""
 
-    def __init__(self, events: Path, out: Path, window_seconds: int, most: int) -> None:
+    def __init__(self, events: Path, out: Path) -> None:
         self._out = out
-        self._most = most
         self._database = duckdb.connect(config={"threads": THREADS})
-        self._events = _EVENTS.format(micros=window_seconds * 1_000_000, events=events)
+        self._events = _EVENTS.format(micros=WINDOW_SECONDS * 1_000_000, events=events)
 
     def run(self) -> None:
         """Make all four tables."""
@@ -139,4 +139,4 @@ class Engine:
             f"SELECT *, row_number() OVER ({group} ORDER BY value DESC, name ASC NULLS LAST)::INTEGER AS rank,"
             f" value / sum(value) OVER ({group}) AS share FROM ({each}) WHERE value > 0"
         )
-        return f"WITH hourly AS MATERIALIZED ({hourly}) SELECT * FROM ({ranked}) WHERE rank <= {self._most}"
+        return f"WITH hourly AS MATERIALIZED ({hourly}) SELECT * FROM ({ranked}) WHERE rank <= {TOP}"

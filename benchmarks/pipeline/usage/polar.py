@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.transforms.buckets import NO_WAIT, PER_DOUBLING, TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES
 
@@ -21,10 +22,9 @@ _START: Final = pl.col("window_us").cast(pl.Datetime("us")).alias("window_start"
 class Engine:
     """Polars with as many threads as Spark has (`POLARS_MAX_THREADS`)."""
 
-    def __init__(self, events: Path, out: Path, window_seconds: int, most: int) -> None:
+    def __init__(self, events: Path, out: Path) -> None:
         self._out = out
-        self._most = most
-        micros = window_seconds * 1_000_000
+        micros = WINDOW_SECONDS * 1_000_000
         events_read = pl.scan_parquet(f"{events}/**/*.parquet", hive_partitioning=False)
         self._events = events_read.with_columns((pl.col("ts_us") - pl.col("ts_us") % micros).alias("window_us"))
 
@@ -35,7 +35,7 @@ class Engine:
         usage = pl.scan_parquet(self._out / "usage.parquet")
         hour = usage.with_columns(pl.col("window_start").dt.truncate("1h").alias("hour_start"))
         self._write("sharing", _sharing(hour))
-        self._write("top_costs", _top_costs(hour, self._most))
+        self._write("top_costs", _top_costs(hour, TOP))
 
     def close(self) -> None:
         """Nothing to end."""

@@ -6,6 +6,7 @@ Pulsar finds the owner of a topic), but never from https to http.
 """
 
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -88,7 +89,10 @@ class Admin:
                 with error:
                     why = self._why_again(path, error)
             except (OSError, HTTPException) as error:
-                why = str(getattr(error, "reason", None) or error or type(error).__name__)
+                reason = getattr(error, "reason", None) or error
+                if isinstance(reason, ssl.SSLCertVerificationError):
+                    raise TopicError(f"{self._url}: {_one_line(str(reason))} (--tls-trust)") from None
+                why = str(reason) or type(reason).__name__
             if self._clock() + pause > until:
                 tried = f"tried for {patience_seconds:g} s"
                 raise TopicError(f"{self._url} does not answer: {_one_line(why)} ({tried}; --admin-url)")

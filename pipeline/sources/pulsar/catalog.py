@@ -38,8 +38,10 @@ class Catalog(Protocol):
     def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
         """Give, for each partition, the position before the first message published at `millis` or later."""
 
-    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
-        """Guess how many messages an entry holds, for each partition."""
+    def rows_per_entry(
+        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
+    ) -> dict[str, float]:
+        """Guess how many messages an entry holds of those that come next, up to `max_rows`, for each partition."""
 
 
 def open_catalog(settings: PulsarSettings) -> Catalog:
@@ -81,18 +83,24 @@ class AdminCatalog:
 
         return _in_parallel(find, states)
 
-    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
-        """Look at three entries of what is unread in some partitions; raises TopicError."""
+    def rows_per_entry(
+        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
+    ) -> dict[str, float]:
+        """Look at three entries of those that come next in some partitions."""
         sampled = sorted(starts, key=lambda name: -states[name].entries_after(starts[name]))[:_SAMPLED]
-        seen = _in_parallel(lambda name: self._mean_rows(states[name], starts[name]), sampled)
+        seen = _in_parallel(lambda name: self._mean_rows(states[name], starts[name], max_rows), sampled)
         mean = sum(seen.values()) / len(seen) if seen else 1.0
         return {name: seen.get(name, mean) for name in starts}
 
-    def _mean_rows(self, state: PartitionState, start: Position) -> float:
+    def _mean_rows(self, state: PartitionState, start: Position, max_rows: int) -> float:
         unread = state.entries_after(start)
-        places = sorted({1, (unread + 1) // 2, unread}) if unread else []
-        rows = [self._rows(state.name, state.unread_entry(start, place)) for place in places]
-        return sum(rows) / len(rows) if rows else 1.0
+        if not unread:
+            return 1.0
+        rows = [self._rows(state.name, state.unread_entry(start, 1))]
+        # Those far behind say nothing of this batch: proxies send full entries under load, and single events else.
+        reach = max(1, min(unread, max_rows // rows[0]))
+        rows += [self._rows(state.name, state.unread_entry(start, place)) for place in {(reach + 1) // 2, reach} - {1}]
+        return sum(rows) / len(rows)
 
     def _rows(self, name: str, at: Position) -> int:
         try:
@@ -100,7 +108,7 @@ class AdminCatalog:
         except (NotFoundError, TopicError):
             # Trimmed meanwhile, or a role that may not look at messages: then the bound is on entries.
             return 1
-        return int(headers.get(_ROWS, "1"))
+        return max(1, int(headers.get(_ROWS, "1")))
 
 
 def _in_parallel(do: Callable[[str], _Answer], names: Iterable[str]) -> dict[str, _Answer]:
@@ -151,7 +159,9 @@ class ReaderCatalog:
                 found[name] = state.end if first is None else Position(first.ledger, first.entry - 1)
         return found
 
-    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
+    def rows_per_entry(
+        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
+    ) -> dict[str, float]:
         """Know nothing: without the admin interface there is no bound that this would serve."""
         return dict.fromkeys(starts, 1.0)
 

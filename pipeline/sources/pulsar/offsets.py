@@ -193,9 +193,10 @@ def ranges(start: Mapping[str, Mark], end: Mapping[str, Mark], states: Mapping[s
     """List what is to be read between two offsets."""
     found = []
     for name, (last, gaps, _) in sorted(end.items()):
-        first = start.get(name, Mark(NOWHERE))
-        # A step over a gap holds nothing; neither does one from a ledger that was read onto the next.
-        if first.gaps == gaps and first.position < last:
+        first = start.get(name)
+        # To be put to a beginning, or over a gap, is to read nothing; neither is there anything between the end of a
+        # ledger that was read and the next.
+        if first is not None and first.gaps == gaps and first.position < last:
             state = states[name]
             ledgers = _ledgers(state, first.position, last)
             if ledgers or state.ledgers is None:

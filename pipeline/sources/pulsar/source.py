@@ -180,8 +180,12 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_given": None, "_target": None, "_latest": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Give the offset with which a stream without a checkpoint begins."""
-        return encode(initial_marks(self._settings, self._catalog, self._catalog.states()))
+        """Give the offset with which a stream without a checkpoint begins: nowhere in no partition.
+
+        Spark does not note it down, and asks again when the first batch comes again after a crash. So where to begin is
+        the end of that batch, which is noted down, and which reads nothing.
+        """
+        return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Give the bound on a batch."""
@@ -198,6 +202,8 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         marks = decode(start)
         if self._target is None:
             require_partitions(self._settings, marks, states)
+        if not marks:
+            return encode(initial_marks(self._settings, self._catalog, states))
         require_kept(self._settings, marks, states)
         limits = self._limits(marks, states, limit)
         later = {name: next_mark(state, marks.get(name), limits.get(name)) for name, state in states.items()}
@@ -237,6 +243,5 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {name: starts[name] for name, entries in unread.items() if entries}
         if not waiting:
             return {}
-        return unread | entry_limits(
-            {name: unread[name] for name in waiting}, self._catalog.rows_per_entry(states, waiting), limit.max_rows
-        )
+        rows = self._catalog.rows_per_entry(states, waiting, limit.max_rows)
+        return unread | entry_limits({name: unread[name] for name in waiting}, rows, limit.max_rows)

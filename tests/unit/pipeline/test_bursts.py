@@ -36,7 +36,7 @@ def test_calm_seconds_beyond_the_gap_end_it() -> None:
 
 
 def test_seconds_without_any_arrival_count_as_calm() -> None:
-    calm = {second: 10 for second in range(10)}
+    calm = dict.fromkeys(range(10), 10)
     assert found(calm | {20: 90, 23: 90, 27: 90}) == [Burst(20, 23, 10.0, 90), Burst(27, 27, 10.0, 90)]
 
 
@@ -51,5 +51,5 @@ def test_few_arrivals_are_no_burst_however_rare_others_are() -> None:
 
 
 def test_storms_do_not_make_themselves_usual() -> None:
-    stormy = {second: 1000 for second in range(110, 119)}
+    stormy = dict.fromkeys(range(110, 119), 1000)
     assert [burst.usual_rate for burst in found(quiet() | stormy)] == [10.0]

@@ -25,6 +25,11 @@ def test_error_of_outcomes_is_the_largest_difference_of_shares() -> None:
     assert outcome_error(seen(90, 10, 0), seen(40, 7, 3)) == pytest.approx(0.1)
 
 
+def test_refusals_may_differ_most() -> None:
+    # 90, 0 and 10 % against 84, 12 and 4 %.
+    assert outcome_error(seen(90, 0, 10), seen(84, 12, 4)) == pytest.approx(0.12)
+
+
 def test_ways_of_refusal_are_one_outcome() -> None:
     other = np.zeros(len(Outcome), np.int64)
     other[[Outcome.OK, Outcome.TIMEOUT_DIRECT, Outcome.OVERSIZE]] = 5, 3, 2

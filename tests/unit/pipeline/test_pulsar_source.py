@@ -35,7 +35,9 @@ class MadeUpTopic:
     def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
         return {name: Position(millis, 0) for name in states}
 
-    def rows_per_entry(self, states: Mapping[str, PartitionState], starts: Mapping[str, Position]) -> dict[str, float]:
+    def rows_per_entry(
+        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
+    ) -> dict[str, float]:
         return dict.fromkeys(starts, self.rows)
 
 
@@ -46,14 +48,30 @@ def stream(topic: MadeUpTopic, settings: PulsarSettings = SETTINGS) -> EventsStr
 @pytest.mark.parametrize(
     ("start", "offset"), [("earliest", {"a": [5, -1]}), ("latest", {"a": [7, 3]}), ("5", {"a": [5, 0]})]
 )
-def test_stream_begins_where_it_is_told(start: str, offset: object) -> None:
-    topic = MadeUpTopic(a=[(5, 2), (7, 4)])
-    assert stream(topic, replace(SETTINGS, start=start)).initialOffset() == offset
+def test_stream_begins_where_it_is_told(start: str, offset: dict[str, list[int]]) -> None:
+    reader = stream(MadeUpTopic(a=[(5, 2), (7, 4)]), replace(SETTINGS, start=start))
+    nowhere = reader.initialOffset()
+    assert reader.latestOffset(nowhere, ALL) == offset
+    assert reader.partitions(nowhere, offset) == []
+
+
+def test_first_batch_that_comes_again_begins_where_it_did_whatever_was_written_since() -> None:
+    topic = MadeUpTopic(a=[(5, 2)])
+    crashed = stream(topic, replace(SETTINGS, start="latest"))
+    noted = crashed.latestOffset(crashed.initialOffset(), ALL)
+    topic.partitions = {"a": [(5, 4)], "b": [(6, 1)]}
+    again = stream(topic, replace(SETTINGS, start="latest"))
+    assert again.partitions(again.initialOffset(), noted) == []
+    after = again.latestOffset(noted, ALL)
+    assert after == {"a": [5, 3], "b": [6, -1]}
+    assert [part.value for part in again.partitions(noted, after)] == [
+        Range("a", 0, Position(5, 1), Position(5, 3), (5,))
+    ]
 
 
 def test_batch_goes_to_the_end_and_is_planned_by_partition() -> None:
     reader = stream(MadeUpTopic(a=[(5, 2), (7, 4)], b=[(6, 1)], c=[(8, 0)]))
-    start = reader.initialOffset()
+    start = reader.latestOffset(reader.initialOffset(), ALL)
     end = reader.latestOffset(start, ALL)
     assert end == {"a": [7, 3], "b": [6, 0], "c": [-1, -1]}
     assert [part.value for part in reader.partitions(start, end)] == [
@@ -83,8 +101,7 @@ def test_available_now_ends_with_what_was_there_when_it_began() -> None:
     offsets = [reader.initialOffset()]
     while (later := reader.latestOffset(offsets[-1], ReadMaxRows(3))) != offsets[-1]:
         offsets.append(later)
-    assert offsets[-1]["a"] == [5, 3]
-    assert len(offsets) == 3
+    assert [offset.get("a") for offset in offsets] == [None, [5, -1], [5, 2], [5, 3]]
 
 
 def test_partition_that_is_added_is_read_from_its_beginning() -> None:

@@ -24,6 +24,14 @@ def load(**keys: object) -> Config:
         ({"eventLogTopic": "persistent://a/b"}, "persistent://tenant/namespace/topic"),
         ({"eventLogTopic": TOPIC, "eventLogTopicServiceURL": "broker:6650"}, "pulsar://host:port"),
         ({"eventLogTopic": TOPIC, "eventLogTopicWebServiceURL": "broker:8080"}, "http://host:port"),
+        (
+            {"eventLogTopic": TOPIC, "eventLogTopicAuthenticationPlugin": "sasl"},
+            "eventLogTopicAuthenticationPlugin: got",
+        ),
+        (
+            {"eventLogTopic": TOPIC, "eventLogTopicAuthenticationPlugin": "token"},
+            "eventLogTopicAuthenticationParameters: got something else (hidden)",
+        ),
         ({"eventLogFileMaxSizeMB": 64, "eventLogFilesMaxTotalMB": 63}, "at least eventLogFileMaxSizeMB (64)"),
     ],
 )

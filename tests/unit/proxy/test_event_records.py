@@ -1,8 +1,10 @@
 """Events of topic lists in virtual time: each second stands in the part in which it passed, and nowhere else."""
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,11 +12,14 @@ import pytest
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
-from proxy.events.story import PARTS
+from proxy.budget import LARGEST_REQUEST_BYTES
+from proxy.events.story import PARTS, Part
+from proxy.list_groups import GroupKey, ListGroup
 from tests.support.list_clients import ListClient
-from tests.support.list_stage import KIB, ListStage, Sizes
+from tests.support.list_stage import BROKER, KIB, ListStage, Sizes
 
 LIST_BYTES = 10 * KIB
 SECOND = 1_000_000
@@ -33,8 +38,8 @@ def taken(semaphore: AsyncSemaphore, size: int | None = None) -> Permit:
     return held
 
 
-def asked(stage: ListStage, count: int = 1, room: int = 1 << 40) -> list[ListClient]:
-    clients = [stage.client("alice", room=room) for _ in range(count)]
+def asked(stage: ListStage, members: int = 1, room: int = 1 << 40) -> list[ListClient]:
+    clients = [stage.client("alice", room=room) for _ in range(members)]
     for client in clients:
         stage.ask(client)
     stage.step()
@@ -282,6 +287,51 @@ def test_a_recorder_that_fails_costs_an_event_and_no_answer(stage: ListStage, mo
     assert [type(report) for report in stage.reports] == [ZeroDivisionError]
     stage.counters.list_outcomes.clear()
     stage.counters.get_topics_of_namespace_requests = 0
+
+
+def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: ListStage) -> None:
+    requests, noted = 500, []
+    client = stage.client("alice")
+    request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
+    groups = [ListGroup(GroupKey(), BROKER, "alice", request, lambda *_: None, lambda _: None) for _ in range(requests)]
+    tracemalloc.start()
+    try:
+        for group in groups:
+            record = stage.recorder.request(client)
+            record.asks(request)
+            record.joined(group)
+            assert group.story is not None
+            for part in range(Part.HEAP, Part.WRITE + 1):
+                group.story.enter(part)
+                stage.loop.now += 0.001
+            noted.append(record)
+        size = tracemalloc.get_traced_memory()[0] / requests
+    finally:
+        tracemalloc.stop()
+    # The largest request takes 22.3 KB without.
+    assert size < LARGEST_REQUEST_BYTES - 22_300
+    stage.call(client.leave)
+    for record in noted:
+        record.cancelled()
+    stage.counters.get_topics_of_namespace_requests = requests
+    stage.counters.list_outcomes["cancelled"] = requests
+    for group in groups:
+        assert group.story is not None
+        group.story.work_over()
+
+
+def test_the_size_of_a_frame_is_known_for_every_request_id(stage: ListStage) -> None:
+    clients = [stage.client("alice") for _ in range(4)]
+    with taken(stage.limiter.heap):
+        for client, request_id in zip(clients, (1, 127, 128, 1 << 40), strict=True):
+            stage.numbers = count(request_id)
+            stage.ask(client)
+    stage.step()
+    begin(stage)
+    go_on(stage)
+    sizes = sorted(len(client.socket.peer_bytes) for client in clients)
+    assert sorted(event["response_bytes"] for event in stage.events.kept) == sizes
+    assert len(set(sizes)) == 3
 
 
 def test_limits_are_those_at_the_arrival(stage: ListStage) -> None:

@@ -119,8 +119,8 @@ def test_the_page_stays_small(text: str) -> None:
 def test_the_summary_says_what_happened_who_caused_it_and_what_to_set(page: Page) -> None:
     summary = page.paragraphs[1:6]
     assert summary[0] == (
-        "What happened: 1,200 requests for topic lists of 20 namespaces came to 2 proxies; 20 (1.7 %) were not answered; "
-        "99 % of the answered ones waited at most 1.5 s for memory."
+        "What happened: 1,200 requests for topic lists of 20 namespaces came to 2 proxies; 20 (1.7 %) were not "
+        "answered; 99 % of the answered ones waited at most 1.5 s for memory."
     )
     assert "1,100 requests of 275 connections within 1 s" in summary[1]
     assert "the tenant evil (70 %)" in summary[2]

@@ -43,7 +43,7 @@ def test_sizes_and_counts() -> None:
 
 def test_a_text_shows_what_is_invisible_and_ends() -> None:
     assert shown("a\u202eb\x00") == "a\\u202eb\\u0000"
-    assert shown(None) == "-"
+    assert shown(None) == "(unknown)"
     assert shown("") == "(none)"
     assert len(shown("n" * 500)) == 120
 

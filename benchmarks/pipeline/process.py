@@ -1,0 +1,85 @@
+"""An engine in a process of its own: runs when it is told to, and its memory is looked at from outside.
+
+The worker's side is worker.py; they speak lines: `run` one way, the seconds it took the other way.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Final, Self
+
+import psutil
+
+from benchmarks.pipeline.engine import THREADS
+
+__all__ = ["EngineProcess"]
+
+SAMPLE_SECONDS: Final = 0.05
+# As many as Spark's local[2].
+LIMITS: Final[Mapping[str, str]] = {"POLARS_MAX_THREADS": str(THREADS), "PYTHONUNBUFFERED": "1"}
+
+
+class EngineProcess:
+    """A worker; its peak RSS is the largest sum over it and its children, workers of workers included."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.peak_rss_bytes = 0
+        self._over = Event()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.pipeline.worker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | LIMITS,
+        )
+        self._watcher = Thread(target=self._watch, name="rss", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        self._expect("ready")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._watcher.join()
+
+    def run(self) -> float:
+        """Have the tables made once; gives the seconds, and raises RuntimeError if the worker died."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        return float(self._expect("took").split()[1])
+
+    def _expect(self, word: str) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(word):
+                return line
+        raise RuntimeError(f"the worker {self._process.args!r} ended, expected it to say {word!r}")
+
+    def _watch(self) -> None:
+        root = psutil.Process(self._process.pid)
+        while not self._over.wait(SAMPLE_SECONDS):
+            with suppress(psutil.Error):
+                self.peak_rss_bytes = max(self.peak_rss_bytes, _tree_rss(root))
+
+
+def _tree_rss(root: psutil.Process) -> int:
+    total = 0
+    for one in (root, *root.children(recursive=True)):
+        with suppress(psutil.Error):
+            total += one.memory_info().rss
+    return total

@@ -1,0 +1,30 @@
+"""The tables of `usage` by the job itself, its store included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.pipeline.engine import THREADS
+from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
+from pipeline.options import CommonSettings
+from pipeline.session import open_session
+from pipeline.usage import UsageSettings, make_usage
+
+
+class Engine:
+    """Spark in local mode, as a laptop has it."""
+
+    def __init__(self, events: Path, out: Path) -> None:
+        (out / "events").symlink_to(events.absolute(), target_is_directory=True)
+        conf = {"spark.driver.memory": "1500m"}
+        common = CommonSettings(str(out), "parquet", f"local[{THREADS}]", conf)
+        self._spark = open_session("benchmark", common)
+        self._settings = UsageSettings(common, WINDOW_SECONDS, TOP)
+
+    def run(self) -> None:
+        """Make all four tables."""
+        make_usage(self._spark, self._settings)
+
+    def close(self) -> None:
+        """End the session."""
+        self._spark.stop()

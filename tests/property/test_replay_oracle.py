@@ -1,0 +1,151 @@
+"""The replay of the pipeline and the real limiter do the same, request by request, on whatever trace.
+
+The reference is checked against the limiter's own semaphores, groups and lanes; the kernel against the reference.
+"""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import limiter.shares
+from pipeline.replay import kernel, reference, turns
+from pipeline.replay.buckets import count_waits
+from pipeline.replay.model import NEVER, Aggregates, Limits, Outcome, Result, Trace
+from tests.support.real_limiter import replay_by_the_real_limiter
+from tests.support.traces import RULES, Shape, random_trace, times
+
+# The first to run compiles the kernel; on a slow loaded machine that takes minutes.
+pytestmark = pytest.mark.timeout(600)
+
+SHAPES = [Shape(), Shape(span_us=300), Shape(questions=60, span_us=20_000), Shape(longest_us=400, brokers=1, keys=9)]
+
+
+def assert_same(got: Result, expected: Result) -> None:
+    for field in fields(Result):
+        mine, its = getattr(got, field.name), getattr(expected, field.name)
+        assert np.array_equal(mine, its), f"{field.name}: got {mine}, expected {its}"
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("shape", SHAPES, ids=["usual", "storm", "spread", "slow"])
+def test_reference_does_what_the_limiter_does(rule: str, shape: Shape) -> None:
+    trace = random_trace(1, shape)
+    assert_same(reference.replay(trace, RULES[rule]), replay_by_the_real_limiter(trace, RULES[rule]))
+
+
+@pytest.mark.parametrize("rule", ["fair", "capped", "capped alone", "oversize fair"])
+def test_turns_are_those_of_the_limiter_where_a_quantum_is_many_bytes(rule: str) -> None:
+    for seed in range(4):
+        trace, limits = times(1000, random_trace(seed, SHAPES[seed]), RULES[rule])
+        assert_same(reference.replay(trace, limits), replay_by_the_real_limiter(trace, limits))
+
+
+def test_debtors_are_forgotten_as_the_limiter_forgets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter.shares, "MAX_IDLE_DEBTORS", 2)
+    monkeypatch.setattr(turns, "MOST_IDLE_DEBTORS", 2)
+    trace, limits = times(1000, random_trace(7, Shape(keys=30, span_us=500)), RULES["fair alone"])
+    assert_same(reference.replay(trace, limits), replay_by_the_real_limiter(trace, limits))
+
+
+@pytest.mark.parametrize("load", [1, 7])
+@pytest.mark.parametrize("rule", RULES)
+def test_kernel_does_what_the_reference_does(rule: str, load: int) -> None:
+    for seed, shape in enumerate(SHAPES):
+        for scale in (1, 1000):
+            trace, limits = times(scale, random_trace(seed, shape), RULES[rule])
+            assert_same(kernel.replay(trace, limits, load), reference.replay(trace, limits, load))
+
+
+def test_kernel_goes_on_with_more_memory() -> None:
+    trace = random_trace(3, Shape(requests=6000, span_us=100, clients=4000, questions=5000, leaving=0.5))
+    limits = replace(RULES["fair"], heap_queue=0, heap_timeout_us=10**6, request_timeout_us=10**6)
+    assert_same(kernel.replay(trace, limits), reference.replay(trace, limits))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_request_is_counted_once(rule: str) -> None:
+    prepared = kernel.Prepared.of(random_trace(5, Shape()))
+    trace, warm_up = prepared.trace, 40
+    many = [RULES[rule], RULES["fifo"]]
+    for counted, limits in zip(kernel.replay_many(prepared, many, 2, warm_up), many, strict=True):
+        result = reference.replay(trace, limits, 2, warm_up)
+        kept = slice(warm_up, None)
+        answered = result.outcome[kept] == Outcome.OK
+        work = trace.upstream_us + trace.hold_us + trace.write_us
+        total = np.maximum(0, result.end_us - trace.arrival_us // 2 - work)[kept][answered]
+        waits = [each[kept] for each in (result.heap_wait_us, result.heap_update_wait_us, result.direct_wait_us)]
+        assert counted.outcomes.tolist() == np.bincount(result.outcome[kept], minlength=len(Outcome)).tolist()
+        assert counted.waits.tolist() == [count_waits(lengths).tolist() for lengths in (*waits, total)]
+        assert counted.waits.sum(axis=1).tolist() == [len(trace) - warm_up] * 3 + [answered.sum()]
+        assert (counted.peak_heap_bytes, counted.peak_direct_bytes) == (
+            result.peak_heap_bytes,
+            result.peak_direct_bytes,
+        )
+        assert (counted.questions, counted.last_end_us) == (result.questions, result.end_us.max())
+
+
+def test_without_a_compiler_the_reference_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = random_trace(6, Shape())
+    compiled = kernel.replay_many(trace, [RULES["fair"]], 3, 20)[0]
+    monkeypatch.setattr(kernel, "COMPILES", False)
+    plain = kernel.replay_many(trace, [RULES["fair"]], 3, 20)[0]
+    for field in fields(Aggregates):
+        assert np.array_equal(getattr(compiled, field.name), getattr(plain, field.name)), field.name
+
+
+SMALL = st.integers(0, 12)
+
+
+@st.composite
+def small_traces(draw: st.DrawFn) -> Trace:
+    n = draw(st.integers(1, 14))
+
+    def numbers(least: int, most: int) -> list[int]:
+        return draw(st.lists(st.integers(least, most), min_size=n, max_size=n))
+
+    def int64s(least: int, most: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        return np.array(numbers(least, most), np.int64)
+
+    question = np.array(numbers(0, 3), np.int32)
+    return Trace(
+        arrival_us=np.sort(int64s(0, 20)),
+        question=question,
+        share=np.array(numbers(0, 2), np.int32),
+        client=np.array(numbers(0, 4), np.int32),
+        broker=question % 2,
+        estimate_bytes=int64s(0, 8),
+        heap_bytes=int64s(0, 12),
+        direct_bytes=int64s(0, 12),
+        upstream_us=int64s(0, 6),
+        hold_us=int64s(0, 3),
+        write_us=int64s(0, 6),
+        cancel_us=int64s(NEVER, 9),
+    )
+
+
+small_limits = st.builds(
+    Limits,
+    heap_bytes=st.sampled_from([0, 5, 12, 20]),
+    direct_bytes=st.sampled_from([0, 5, 12, 20]),
+    heap_timeout_us=SMALL,
+    direct_timeout_us=SMALL,
+    heap_queue=st.integers(0, 4),
+    direct_queue=st.integers(0, 3),
+    request_timeout_us=st.integers(0, 30),
+    max_outstanding_per_broker=st.integers(0, 3),
+    coalescing=st.booleans(),
+    fairness=st.sampled_from(["fifo", "tenant"]),
+    key_cap_percent=st.sampled_from([100, 50, 20]),
+    max_answer_bytes=st.sampled_from([None, 0, 8]),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trace=small_traces(), limits=small_limits)
+def test_all_three_agree_on_whatever_is_asked(trace: Trace, limits: Limits) -> None:
+    expected = replay_by_the_real_limiter(trace, limits)
+    assert_same(reference.replay(trace, limits), expected)
+    assert_same(kernel.replay(trace, limits), expected)

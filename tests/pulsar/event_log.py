@@ -1,0 +1,96 @@
+"""Own an event log of its own on the test's loop, before a real broker, and a look at what is in its topic."""
+
+import asyncio
+import io
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pulsar
+
+from proxy.auth.own_credentials import own_credentials
+from proxy.config import Config
+from proxy.counters import Counters, SinkNumbers
+from proxy.events.log import EventLog
+from proxy.log import open_log
+from proxy.tls.files import TlsFiles
+from tests.support.async_client import eventually
+
+# A topic may move, a broker may come back: only a broken sink needs as long.
+PATIENCE_SECONDS = 90.0
+RECEIVE_MILLIS = 60_000
+
+
+@dataclass
+class RunningLog:
+    """An event log, its numbers and its lines."""
+
+    log: EventLog
+    counters: Counters
+    file: io.BytesIO
+    put: int = 0
+
+    def give(self, count: int) -> None:
+        assert self.log.sink is not None
+        for _ in range(count):
+            self.put += 1
+            self.log.sink.put({"kind": "get_topics", "tenant": "public", "ts_us": self.put})
+
+    @property
+    def numbers(self) -> SinkNumbers:
+        return self.counters.event_log.sinks()["topic"]
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in self.file.getvalue().splitlines()]
+        return [line for line in found if line["event"] == event]
+
+    async def written(self, count: int) -> None:
+        await eventually(lambda: self.numbers.written >= count, f"{count} events written", PATIENCE_SECONDS)
+
+    async def said(self, event: str) -> dict[str, Any]:
+        await eventually(lambda: self.lines(event), f"a line {event!r}", PATIENCE_SECONDS)
+        return self.lines(event)[0]
+
+
+@asynccontextmanager
+async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
+    """Run an event log until the block ends; then all its events are written or counted."""
+    loop, counters, file = asyncio.get_running_loop(), Counters(), io.BytesIO()
+    config = Config.load(None, {}, {"eventLogFlushMillis": "20", "eventLogProxyId": "proxy", **keys})
+    lines = open_log("info", "json", file)
+    own = own_credentials(
+        config.broker_client_authentication_plugin, config.broker_client_authentication_parameters, lambda error: None
+    )
+    tls = TlsFiles(config, counters, lines)
+
+    def broker_tls() -> ssl.SSLContext:
+        return tls.broker_client()
+
+    log = EventLog(config, loop, own, broker_tls, counters, lines)
+    running = RunningLog(log, counters, file)
+    log.start()
+    try:
+        yield running
+    finally:
+        await log.close(60)
+        await own.close()
+    assert counters.internal_errors == {}
+    assert running.numbers.written + running.numbers.dropped == running.put
+
+
+def events_in(client: pulsar.Client, topic: str, least: int) -> list[dict[str, Any]]:
+    """Read a topic from its beginning: `least` events that differ; each of them once, in the order of `seq`."""
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found: dict[int, dict[str, Any]] = {}
+    try:
+        while len(found) < least or reader.has_message_available():
+            message = reader.read_next(RECEIVE_MILLIS)
+            event = json.loads(message.data())
+            assert message.properties() == {"schema_version": str(event["schema_version"])}
+            found[event["seq"]] = event
+    finally:
+        reader.close()
+    return [found[seq] for seq in sorted(found)]

@@ -1,0 +1,173 @@
+"""The Pulsar source against a real broker, driven as Spark drives it: ledgers, partitions, time, trimming, hang-ups."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from pipeline.sources.pulsar import reading
+from pipeline.sources.pulsar.errors import DataLossError, TopicError
+from pipeline.sources.pulsar.keeping import require_keeping
+from pipeline.sources.pulsar.offsets import decode
+from pipeline.sources.pulsar.source import EventsReader, EventsStreamReader
+from tests.pulsar.admin import Admin
+from tests.pulsar.event_topics import NOT_KEPT, EventTopic, Stream, read_all
+from tests.pulsar.proxy_process import Proxy
+from tests.pulsar.standalone import Broker
+
+pytestmark = pytest.mark.pulsar
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def events(broker: Broker, admin: Admin, namespace: str) -> Callable[[int], EventTopic]:
+    return lambda partitions: EventTopic(broker.service_url, admin, namespace, partitions)
+
+
+def test_every_event_is_read_once_whatever_entries_and_ledgers_it_is_in(events: Callable[[int], EventTopic]) -> None:
+    topic = events(2)
+    topic.send(200)
+    topic.roll(0)
+    topic.send(60, batch=1)
+    topic.roll(1)
+    topic.roll(1)
+    topic.send(100, batch=7)
+    stream = Stream(topic.settings(), ReadMaxRows(60))
+    assert sorted(stream.run()) == list(range(360))
+    assert len(stream.batches) > 4
+    # An entry that begins within the bound is read to its end.
+    assert max(map(len, stream.batches)) <= 60 + 2 * 50
+    assert sorted(read_all(topic.settings())) == list(range(360))
+    # A bound needs the admin interface, the events do not.
+    assert sorted(read_all(topic.settings(admin_url=""))) == list(range(360))
+    without = Stream(topic.settings(admin_url=""), ALL)
+    assert sorted(without.run()) == list(range(360))
+    topic.send(3)
+    assert stream.run() == without.run()
+    assert [sorted(batches[-1]) for batches in (stream.batches, without.batches)] == [[360, 361, 362]] * 2
+
+
+def test_topic_without_partitions_is_read_from_a_time_or_from_its_end(events: Callable[[int], EventTopic]) -> None:
+    topic = events(0)
+    topic.send(5, batch=1)
+    (task,) = EventsReader(topic.settings()).partitions()
+    published = [time for batch in EventsReader(topic.settings()).read(task) for time in batch["publish_time"]]
+    topic.send(5, batch=1)
+    after = str(published[-1].value // 1000 + 1)
+    for admin_url in (topic.settings().admin_url, ""):
+        assert read_all(topic.settings(start=after, admin_url=admin_url)) == [5, 6, 7, 8, 9]
+    latest = Stream(topic.settings(start="latest"), ALL)
+    assert latest.run() == []
+    topic.send(2)
+    assert latest.run() == [10, 11]
+    assert read_all(topic.settings(start="99999999999999")) == []
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(events: Callable[[int], EventTopic]) -> None:
+    topic = events(1)
+    topic.send(20)
+    stream = Stream(topic.settings(start="latest"), ALL)
+    assert stream.run() == []
+    topic.grow(3)
+    topic.send(300, batch=10)
+    assert sorted(stream.run()) == list(range(20, 320))
+    assert len(decode(stream.offset or {})) == 3
+
+
+def test_trimmed_ledgers_are_an_error_or_a_gap_that_is_counted(events: Callable[[int], EventTopic]) -> None:
+    topic = events(0)
+    topic.send(10, batch=1)
+    strict, lenient = Stream(topic.settings(), ReadMaxRows(5)), Stream(topic.settings(on_data_loss="warn"), ALL)
+    reader = EventsStreamReader(topic.settings())
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    half = reader.latestOffset(start, ReadMaxRows(5))
+    strict.offset = lenient.offset = half
+    topic.roll()
+    topic.send(3, batch=1)
+    topic.roll()
+    topic.send(4, batch=1)
+    topic.trim()
+    with pytest.raises(DataLossError, match=f"{topic.name}: events after .* are gone.*--on-data-loss warn"):
+        strict.run()
+    # A batch that was planned before, and comes again after a crash.
+    with pytest.raises(DataLossError, match="are gone"):
+        reader.partitions(start, half)
+    assert lenient.run() == [13, 14, 15, 16]
+    assert [mark.gaps for mark in decode(lenient.offset or {}).values()] == [1]
+
+
+def test_ledgers_that_were_read_may_be_trimmed(events: Callable[[int], EventTopic]) -> None:
+    topic = events(0)
+    topic.send(10)
+    stream = Stream(topic.settings(), ALL)
+    stream.run()
+    topic.roll()
+    assert stream.run() == []
+    topic.trim()
+    topic.send(5)
+    assert stream.run() == [10, 11, 12, 13, 14]
+
+
+def test_ledger_that_goes_while_a_task_reads_fails_the_task(events: Callable[[int], EventTopic]) -> None:
+    topic = events(0)
+    topic.send(10)
+    topic.roll()
+    topic.send(1)
+    reader = EventsStreamReader(topic.settings())
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    (task,) = reader.partitions(start, reader.latestOffset(start, ALL))
+    topic.trim()
+    with pytest.raises(DataLossError, match="were trimmed while they were to be read"):
+        list(reader.read(task))
+
+
+def test_topic_that_loses_its_events_is_refused(events: Callable[[int], EventTopic]) -> None:
+    topic = events(0)
+    require_keeping(topic.settings())
+    topic.retention(NOT_KEPT)
+    with pytest.raises(TopicError, match=r"does not keep its messages: retention is 0 min and 0 MB.*init-topic"):
+        require_keeping(topic.settings())
+
+
+def test_topic_that_does_not_exist_is_not_made_by_asking(events: Callable[[int], EventTopic], admin: Admin) -> None:
+    topic = events(0)
+    missing = replace(topic.settings(), topic=f"{topic.name}-missing")
+    with pytest.raises(TopicError, match=r"-missing does not exist: .*init-topic"):
+        read_all(missing)
+    assert admin.topics(topic.name.removeprefix("persistent://").rpartition("/")[0]) == [topic.name]
+
+
+def test_broker_that_is_not_there_ends_the_task_in_bounded_time(events: Callable[[int], EventTopic]) -> None:
+    topic = events(0)
+    topic.send(1)
+    away = replace(topic.settings(read_timeout_seconds=1), service_url="pulsar://127.0.0.1:1")
+    with pytest.raises(TopicError, match=r"pulsar://127.0.0.1:1 .*: the broker does not answer"):
+        read_all(away)
+
+
+def test_broker_that_stops_in_mid_read_ends_the_task_in_bounded_time(
+    events: Callable[[int], EventTopic],
+    new_proxy: Callable[[Mapping[str, str]], Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # To a client the proxy is the broker; stopping it harms no other test.
+    topic = events(0)
+    topic.send(500, batch=1)
+    proxy = new_proxy({})
+    monkeypatch.setattr(reading, "BATCH_ROWS", 10)
+    settings = topic.settings(receiver_queue=10, read_timeout_seconds=3)
+    reader = EventsStreamReader(replace(settings, service_url=proxy.service_url))
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    (task,) = reader.partitions(start, reader.latestOffset(start, ALL))
+    batches = reader.read(task)
+    assert next(batches).num_rows == 10
+    os.kill(proxy.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(TopicError, match=r"brought nothing for 3 s|does not answer"):
+            list(batches)
+    finally:
+        os.kill(proxy.process.pid, signal.SIGCONT)

@@ -1,0 +1,95 @@
+"""The promise of the pipeline: advice from a recorded storm, applied to the proxy and the same storm, holds.
+
+A third of the clients begin to read late, so that how long memory is held is the storm's doing and not the machine's.
+"""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.advise import AdviseSettings, advise
+from pipeline.choice import Target
+from pipeline.ingest import ingest
+from pipeline.ingest.settings import IngestSettings
+from pipeline.options import CommonSettings
+from pipeline.replay.grid import Grid
+from pipeline.replay.model import MIB
+from pipeline.whatif import WhatifSettings, whatif
+
+ROOT = Path(__file__).resolve().parents[2]
+# Lists of 300 KB. The late third holds 6 MB of direct memory until it begins to read; nobody waits as long as that.
+STORM = {
+    "connections": 60, "requests": 1, "topics": 3000, "heap-mb": 2, "direct-mb": 2, "slow-share": 0.34,
+    "late-seconds": 4,
+}  # fmt: skip
+SETTINGS = [
+    # The kernel would keep whole lists for clients that do not read.
+    "clientSocketSendBufferBytes=16384",
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=2000",
+    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=2000",
+    "eventLogProxyId=demo-proxy",
+]
+LIMITS = {
+    "heap-mb": "maxTopicListInFlightHeapMemSizeMB",
+    "direct-mb": "maxTopicListInFlightDirectMemSizeMB",
+}
+TARGET = Target(load=1, max_refused=0.0, p99_wait_us=1_000_000)
+
+
+def stormed(events: Path, settings: Sequence[str]) -> list[dict[str, Any]]:
+    """Run the storm against a proxy with these settings, and give what it recorded."""
+    told = dict(setting.split("=", 1) for setting in settings)
+    # The demo judges the proxy's memory by its own options.
+    limits = {option: told.pop(key) for option, key in LIMITS.items() if key in told}
+    options = [word for name, value in (STORM | limits).items() for word in (f"--{name}", str(value))]
+    keys = [word for setting in (*SETTINGS, *map("=".join, told.items())) for word in ("--set", setting)]
+    done = subprocess.run(
+        [sys.executable, "-m", "proxy", "demo", *options, *keys, "--event-log", str(events), "--accept-refusals"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    texts = [gzip.decompress(path.read_bytes()) for path in events.glob("*.jsonl.gz")]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def refused(events: list[dict[str, Any]]) -> int:
+    return sum(event["outcome"] in {"timeout", "queue_full", "oversize"} for event in events)
+
+
+def waits(events: list[dict[str, Any]]) -> list[int]:
+    """Give the waits for memory of answered requests, sorted."""
+    return sorted(
+        event["heap_wait_us"] + event["heap_update_wait_us"] + event["direct_wait_us"]
+        for event in events
+        if event["outcome"] == "ok"
+    )
+
+
+@pytest.mark.timeout(600)
+def test_advice_applied_to_the_same_storm_holds_what_it_promised(spark: SparkSession, tmp_path: Path) -> None:
+    before = stormed(tmp_path / "before", [])
+    assert len(before) == STORM["connections"]
+    assert refused(before) > 0
+
+    common = CommonSettings(str(tmp_path / "tables"), "parquet", None, {})
+    ingest(spark, IngestSettings(common, str(tmp_path / "before")))
+    sizes = tuple(number * MIB for number in (2, 4, 8, 16, 32))
+    whatif(spark, WhatifSettings(common, Grid({"heap_bytes": sizes, "direct_bytes": sizes}, (1,), (1,))))
+    summary = advise(spark, AdviseSettings(common, TARGET))
+    promised = summary.advice.final
+    assert promised.refused == 0
+    assert promised.wait_p99_us <= TARGET.p99_wait_us
+
+    lines = [line for line in summary.conf.splitlines() if line and not line.startswith("#")]
+    after = stormed(tmp_path / "after", lines)
+    assert len(after) == STORM["connections"]
+    assert {event["direct_limit_bytes"] for event in after} == {promised.limits.direct_bytes}
+    assert refused(after) == 0
+    assert waits(after)[int(0.99 * len(after))] <= TARGET.p99_wait_us

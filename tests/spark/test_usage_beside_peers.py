@@ -1,0 +1,32 @@
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.pipeline.usage import compare, duck, polar
+from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
+from pipeline.generate.output import write_parquet
+from pipeline.generate.settings import GenerateSettings
+from pipeline.options import CommonSettings
+from pipeline.usage import UsageSettings, make_usage
+
+# 50 minutes, so that there are windows, and two hours of them.
+SETTINGS = GenerateSettings(events=3_000, proxies=2, clients=100, tenants=5, namespaces=20, rate=0.5)
+
+
+def test_three_engines_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """Somebody else's sums are the best check of ours; and the benchmark compares like with like."""
+    places = {name: tmp_path / name for name in ("spark", "duck", "polar")}
+    for place in places.values():
+        place.mkdir()
+    events = places["spark"]
+    write_parquet(SETTINGS, events, lambda _: None)
+    common = CommonSettings(str(events), "parquet", None, {})
+    make_usage(spark, UsageSettings(common, WINDOW_SECONDS, TOP))
+    for name, engine in (("duck", duck.Engine), ("polar", polar.Engine)):
+        made = engine(events / "events", places[name])
+        made.run()
+        made.close()
+        assert compare.differences(events, places[name]) == []
+    assert {table: compare.load(events, table).height > 10 for table in compare.KEYS} == dict.fromkeys(
+        compare.KEYS, True
+    )

@@ -1,0 +1,118 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.options import CommonSettings
+from pipeline.periods import Period
+from pipeline.sinks import open_store, read_table
+from pipeline.storms import StormSettings, find_storms
+from pipeline.tables import Table
+from pipeline.tables.events import EVENTS
+from pipeline.tables.storms import ARRIVALS, STORMS
+from pipeline.tables.usage import SHARING, USAGE, WAITS
+from pipeline.transforms.storms import BurstRule
+from pipeline.transforms.usage import usage, waits
+from pipeline.usage import StreamSettings, UsageSettings, add_batch, follow_usage, make_usage, read_usage, read_waits
+from tests.support.usage_events import NOON_US, SECOND_US, event, frame
+
+Rows = list[tuple[object, ...]]
+
+
+def add_events(spark: SparkSession, common: CommonSettings, *numbers: int) -> None:
+    """Add events of these seconds, as an ingest would: a change each."""
+    store = open_store(spark, common)
+    events = [event(n * SECOND_US, heap_byte_us=1000 * n, total_us=n, group_size=2) for n in numbers]
+    rows = store.stage(EVENTS, frame(spark, events))
+    with store.exclusive() as opened:
+        opened.add({"events": rows})
+    rows.discard()
+
+
+def rows_of(found: DataFrame) -> Rows:
+    return sorted((tuple(row) for row in found.drop("part").collect()), key=str)
+
+
+@pytest.fixture
+def common(tmp_path: Path) -> CommonSettings:
+    return CommonSettings(str(tmp_path / "out"), "parquet", None, {})
+
+
+@pytest.fixture
+def follow(spark: SparkSession, common: CommonSettings) -> Callable[[], list[str]]:
+    """Take what has come since the last time; gives what was said."""
+
+    def once() -> list[str]:
+        said: list[str] = []
+        stream = StreamSettings(f"{common.out}/_checkpoints/usage")
+        follow_usage(spark, UsageSettings(common), stream, said.append)
+        return said
+
+    return once
+
+
+def test_stream_comes_to_what_a_batch_does(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    add_events(spark, common, 1, 2, 61)
+    assert follow() == ["batch 0"]
+    # Rows that a compaction moved are not new; what came late is.
+    moved = open_store(spark, common).merge(EVENTS, 1 << 20)
+    assert moved == (2, 1)
+    add_events(spark, common, 4, 121)
+    assert follow() == ["batch 1"]
+    events = read_table(spark, common, EVENTS)
+    assert rows_of(read_usage(spark, common)) == rows_of(usage(events, 60))
+    assert rows_of(read_waits(spark, common)) == rows_of(waits(events, 60))
+    assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [5]
+    with pytest.raises(PipelineError, match="that a stream adds to, expected to go on with --stream"):
+        make_usage(spark, UsageSettings(common))
+
+
+def test_batch_that_comes_again_adds_nothing(spark: SparkSession, common: CommonSettings) -> None:
+    store = open_store(spark, common)
+    for _ in range(2):
+        add_batch(store, frame(spark, [event()]), 60, 0)
+    assert [row.requests for row in read_usage(spark, common).collect()] == [1]
+    assert read_table(spark, common, WAITS).count() == 2
+
+
+def test_stream_does_not_add_to_what_a_batch_made(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    add_events(spark, common, 1)
+    for _ in range(2):
+        make_usage(spark, UsageSettings(common))
+    assert read_table(spark, common, USAGE).count() == 1
+    with pytest.raises(PipelineError, match="was not made by a stream"):
+        follow()
+
+
+def test_jobs_without_events_say_so_and_change_nothing(spark: SparkSession, common: CommonSettings) -> None:
+    with pytest.raises(PipelineError, match="found no table `events`") as raised:
+        make_usage(spark, UsageSettings(common))
+    assert raised.value.code == ExitCode.USAGE
+    add_events(spark, common, 1)
+    make_usage(spark, UsageSettings(common))
+    later = Period(since_us=NOON_US + 2 * SECOND_US)
+    with pytest.raises(PipelineError, match="found no event from 2026-01-01T12:00:02") as raised:
+        make_usage(spark, UsageSettings(common, period=later))
+    assert raised.value.code == ExitCode.USAGE
+    with pytest.raises(PipelineError, match="found no topic list from"):
+        find_storms(spark, StormSettings(common, period=later))
+    assert read_table(spark, common, USAGE).count() == 1
+    assert open_store(spark, common).read(STORMS) is None
+
+
+def test_storms_are_found_in_the_table_of_events(spark: SparkSession, common: CommonSettings) -> None:
+    add_events(spark, common, 1, 2, 3, *[5] * 9)
+    summary = find_storms(spark, StormSettings(common, BurstRule(3.0, 5, 1)))
+    assert (summary.storms, summary.seconds, summary.peak_rate) == (1, 4, 9)
+    assert count(spark, common, ARRIVALS) == 4
+    assert [row.requests for row in read_table(spark, common, STORMS).collect()] == [9]
+
+
+def count(spark: SparkSession, common: CommonSettings, table: Table) -> int:
+    return read_table(spark, common, table).count()

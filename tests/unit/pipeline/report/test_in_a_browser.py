@@ -1,0 +1,61 @@
+"""The report in a real browser that can reach nobody: every chart drawn, nothing complained of, in both schemes.
+
+Runs where Chromium is; elsewhere test_page draws each chart with the same Vega, without a browser.
+"""
+
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipeline.report.write import page_of, sections_of
+from tests.support.report_frames import facts
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Time of the page, not of the machine: it passes as soon as nothing is left to do.
+VIRTUAL_MILLIS = 30_000
+SCHEMES = {"dark": "0", "light": "1"}
+
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here; test_page draws the charts without one"),
+    pytest.mark.timeout(300),
+]
+
+
+def looked_at(page: Path, profile: Path, scheme: str) -> tuple[str, list[str]]:
+    """Open a page and give what it has become, and what was said on the console."""
+    assert BROWSER is not None
+    done = subprocess.run(
+        [
+            BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}",
+            "--host-resolver-rules=MAP * ~NOTFOUND", f"--virtual-time-budget={VIRTUAL_MILLIS}",
+            "--enable-logging=stderr", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=240, check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_chart_is_drawn_without_a_network(scheme: str, tmp_path: Path) -> None:
+    given = facts()
+    sections = sections_of(given)
+    page = tmp_path / "page.html"
+    page.write_text(page_of(given, sections, datetime(2026, 1, 2, tzinfo=UTC)), encoding="utf-8")
+    became, console = looked_at(page, tmp_path / "profile", scheme)
+    assert console == []
+    charts = {chart.name for section in sections for chart in section.charts}
+    assert set(re.findall(r'id="([\w-]+)"[^>]*data-drawn="yes"', became)) == charts
+
+
+def test_a_chart_that_cannot_be_drawn_is_noticed(tmp_path: Path) -> None:
+    given = facts()
+    text = page_of(given, sections_of(given), datetime(2026, 1, 2, tzinfo=UTC))
+    page = tmp_path / "page.html"
+    page.write_text(text.replace('"mark":{"type":"area"', '"mark":{"type":"no such mark"'), encoding="utf-8")
+    became, console = looked_at(page, tmp_path / "profile", "light")
+    assert console != [] or "could not be drawn" in became

@@ -1,0 +1,72 @@
+"""The demo of the pipeline without its storm: what it starts, what it deletes, how it ends."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.demo import record, show
+from pipeline.demo.acts import ACTS, KEYS
+from pipeline.errors import ExitCode, PipelineError
+from proxy.config import Config
+
+
+def test_an_act_is_the_proxys_own_demo_with_an_event_log(tmp_path: Path) -> None:
+    words = record.command(ACTS[0], tmp_path, ["topicListFairness=tenant"])
+    assert words[1:4] == ["-m", "proxy", "demo"]
+    assert words[words.index("--event-log") + 1] == str(tmp_path)
+    # Of two settings of one key the last holds.
+    assert words[-4:-3] == ["topicListFairness=tenant"]
+
+
+def test_every_key_that_the_demo_sets_exists() -> None:
+    assert set(KEYS) <= {key.name for key in Config.keys()}  # noqa: SIM118
+
+
+def test_a_broken_promise_of_the_proxy_is_an_error_with_its_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(words: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
+        return subprocess.CompletedProcess(words, 1, "a line\nBROKEN: 3 requests were lost, expected 0\n", "")
+
+    monkeypatch.setattr(subprocess, "run", ended)
+    with pytest.raises(PipelineError, match="ended with code 1:\na line\nBROKEN: 3 requests were lost") as caught:
+        record.record(ACTS[0], tmp_path)
+    assert caught.value.code == ExitCode.FAILED
+
+
+def test_no_recorded_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".events.jsonl.gz").touch()
+    with pytest.raises(PipelineError, match="found no event file"):
+        record.event_files(tmp_path)
+
+
+def test_a_directory_that_no_demo_has_made_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "mine").touch()
+    assert show.main(["--dir", str(tmp_path)]) == ExitCode.USAGE
+    assert "got a directory that no demo has made" in capsys.readouterr().err
+    assert (tmp_path / "events" / "mine").exists()
+
+
+def test_a_second_demo_begins_anew_and_runs_every_job_on_what_it_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[list[str]] = []
+
+    def recorded(act: object, events: Path) -> str:
+        (events / f"events-{len(list(events.iterdir()))}.jsonl.gz").touch()
+        return "The promise held"
+
+    def jobs(words: list[str]) -> int:
+        told.append(words)
+        return ExitCode.CALIBRATION
+
+    monkeypatch.setattr(show, "record", recorded)
+    monkeypatch.setattr("pipeline.cli.main", jobs)
+    for _ in range(2):
+        assert show.main(["--dir", str(tmp_path / "demo")]) == ExitCode.CALIBRATION
+    recordings = sum(act.times for act in ACTS)
+    assert len(list((tmp_path / "demo" / "events").iterdir())) == recordings
+    assert told[1][:3] == ["run", "--source", str(tmp_path / "demo" / "events")]
+    assert f"{recordings} files in" in capsys.readouterr().out
