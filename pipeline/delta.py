@@ -5,6 +5,7 @@ its own: after a crash between two tables of a change, the batch comes again, an
 its key.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
@@ -62,7 +63,7 @@ class DeltaStore:
         """Have a table hold these rows only."""
         self._write(table.name, rows.frame, "overwrite", None)
 
-    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
+    def merge(self, table: Table, target_bytes: int, written_before: float = math.inf) -> tuple[int, int]:
         """Have Delta merge small files of any age: its streams pass by what is merged."""
         if self.read(table) is None:
             return 0, 0

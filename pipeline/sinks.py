@@ -81,7 +81,7 @@ class Store(Protocol):
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""
 
-    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
+    def merge(self, table: Table, target_bytes: int, written_before: float = math.inf) -> tuple[int, int]:
         """Merge small files of a table into such of about this size; gives how many there were, and are.
 
         Files written later than this time (seconds since 1970) stay as they are.
@@ -141,7 +141,7 @@ class ParquetStore:
         """Give the rows of a table as they are between two changes."""
         return _frame(self._spark, table, self._directory.root, self._directory.files(table.name))
 
-    def merge(self, table: Table, target_bytes: int, written_before: float) -> tuple[int, int]:
+    def merge(self, table: Table, target_bytes: int, written_before: float = math.inf) -> tuple[int, int]:
         """Merge files of less than half the size, each partition in one step; raises PipelineError."""
         files = self._directory.files(table.name)
         small: dict[Path, list[Path]] = {}

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from pipeline.compact import CompactSettings, compact
 from pipeline.session import open_session
-from pipeline.sinks import write_table
-from pipeline.tables.events import EVENTS
 from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
 from tests.support.event_lines import HOUR_US, T0_US, event, write_events
@@ -23,7 +21,6 @@ def main(directory: Path) -> dict[str, object]:
     write_events(job.source / "a.jsonl.gz", [event(0), event(1), event(1), event(9, ts_us=T0_US - 240 * HOUR_US)])
     (job.source / "b.jsonl").write_text("no json\n")
     seen["batch"] = asdict(job.run())
-    seen["again"] = asdict(job.run())
     write_events(job.source / "c.jsonl", [event(2), event(0)])
     seen["stream"] = asdict(job.run("once"))
     for name in ("0", ".0.crc"):
@@ -33,8 +30,6 @@ def main(directory: Path) -> dict[str, object]:
     settings_of = CompactSettings(job.common, date(2026, 3, 4), 0, retention_days=3)
     seen["compacted"] = compact(spark, settings_of, job.lines.append).after
     seen["seqs after"] = job.seqs()
-    write_table(spark, job.common, EVENTS, job.events().where("seq = 2"))
-    seen["replaced"] = job.seqs()
     spark.stop()
     return seen
 

@@ -11,9 +11,11 @@ import pytest
 from tests.spark.jars import MissingJarsError, delta_jars
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 280
+# A JVM of its own, and Delta commits slowly: minutes on a machine that does much else.
+SECONDS = 850
 
 
+@pytest.mark.timeout(900)
 def test_delta_takes_batches_and_streams_once_and_compacts(tmp_path: Path) -> None:
     try:
         jars = delta_jars()
@@ -24,14 +26,13 @@ def test_delta_takes_batches_and_streams_once_and_compacts(tmp_path: Path) -> No
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
-    batch, again, stream = seen["batch"], seen["again"], seen["stream"]
+    batch, stream = seen["batch"], seen["stream"]
     assert (batch["read"], batch["kept"], batch["duplicates"]) == (5, 3, 1)
     assert batch["quarantined"] == {"malformed": 1}
-    assert (again["read"], again["kept"], again["duplicates"]) == (5, 0, 4)
     # Its first batch has all three files; what is ten days old is late, and is in the table already.
     assert (stream["read"], stream["kept"], stream["duplicates"]) == (7, 1, 4)
     assert stream["quarantined"] == {"malformed": 1, "late": 1}
     assert seen["seqs"] == [0, 1, 2, 9]
     assert seen["quarantine"] == [["late", None, 1], ["malformed", None, 1]]
+    assert seen["compacted"] == 2
     assert seen["seqs after"] == [0, 1, 2]
-    assert seen["replaced"] == [2]
