@@ -26,6 +26,7 @@ _Answer = TypeVar("_Answer")
 _THREADS: Final = 8
 # Partitions whose entries are looked at to tell how many events one holds; the others are taken to be like them.
 _SAMPLED: Final = 16
+_SAMPLES: Final = 8
 _ROWS: Final = "X-Pulsar-num-batch-message"
 
 
@@ -86,7 +87,7 @@ class AdminCatalog:
     def rows_per_entry(
         self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
     ) -> dict[str, float]:
-        """Look at three entries of those that come next in some partitions."""
+        """Look at some entries of those that come next in some partitions."""
         sampled = sorted(starts, key=lambda name: -states[name].entries_after(starts[name]))[:_SAMPLED]
         seen = _in_parallel(lambda name: self._mean_rows(states[name], starts[name], max_rows), sampled)
         mean = sum(seen.values()) / len(seen) if seen else 1.0
@@ -99,7 +100,8 @@ class AdminCatalog:
         rows = [self._rows(state.name, state.unread_entry(start, 1))]
         # Those far behind say nothing of this batch: proxies send full entries under load, and single events else.
         reach = max(1, min(unread, max_rows // rows[0]))
-        rows += [self._rows(state.name, state.unread_entry(start, place)) for place in {(reach + 1) // 2, reach} - {1}]
+        places = {1 + (reach - 1) * step // (_SAMPLES - 1) for step in range(1, _SAMPLES)} - {1}
+        rows += [self._rows(state.name, state.unread_entry(start, place)) for place in places]
         return sum(rows) / len(rows)
 
     def _rows(self, name: str, at: Position) -> int:
