@@ -185,7 +185,7 @@ def _salvaged(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _spread(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    return spark.createDataFrame([(path,) for path in paths], "path string").repartition(len(paths))
+    return spark.createDataFrame([(path,) for path in paths], "path string").repartition(max(1, len(paths)))
 
 
 def _is_whole(path: str) -> bool:
