@@ -198,7 +198,7 @@ def advice(facts: Facts, overview: Overview) -> Section:
     """Show what to set, and the trade-off behind it."""
     section = Section("advice", "Advice")
     if not len(facts.advice):
-        why = f"No advice was given: {facts.no_advice or _no_advice(facts)}."
+        why = f"No advice was given: {facts.no_advice.removeprefix('no advice: ') or _no_advice(facts)}."
         return Section(section.name, section.title, missing=why)
     row = chosen(facts)
     if row is None:

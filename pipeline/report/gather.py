@@ -171,6 +171,7 @@ def _sharing(opened: Open) -> pd.DataFrame:
     )
     sums = [F.sum(name).alias(name) for name in measures]
     each = table.groupBy("namespace").agg(*sums).orderBy(F.desc("heap_byte_seconds_saved"), "namespace")
+    each = each.where("coalesced > 0")
     whole = table.agg(F.lit(None).cast("string").alias("namespace"), *sums).where("requests is not null")
     return whole.unionByName(each.limit(MOST_NAMESPACES)).toPandas()
 

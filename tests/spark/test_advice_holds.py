@@ -26,7 +26,7 @@ from pipeline.whatif import WhatifSettings, whatif
 ROOT = Path(__file__).resolve().parents[2]
 # Lists of 300 KB. The late third holds 6 MB of direct memory until it begins to read; nobody waits as long as that.
 STORM = {
-    "connections": 60, "requests": 1, "topics": 3000, "heap-mb": 2, "direct-mb": 2, "slow-share": 0.34,
+    "connections": 60, "requests": 1, "topics": 3000, "heap-mb": 32, "direct-mb": 2, "slow-share": 0.34,
     "late-seconds": 4,
 }  # fmt: skip
 SETTINGS = [
