@@ -59,7 +59,7 @@ def test_failures_of_brokers_and_warm_ups_are_not_compared() -> None:
     zeros = np.zeros(count, np.int64)
     numbers = dict.fromkeys(("estimate_bytes", "heap_bytes", "direct_bytes", "upstream_us", "hold_us"), zeros)
     part = Slice(
-        numbers | {"arrival_us": np.arange(count), "write_us": zeros, "cancel_us": zeros - 1},
+        numbers | {"arrival_us": np.arange(count), "write_us": zeros, "direct_us": zeros, "cancel_us": zeros - 1},
         {name: np.arange(count) for name in ("question", "client", "broker", "principal", "tenant", "namespace")},
         np.array([Outcome.OK, Outcome.FAILED, Outcome.OK, Outcome.CANCELLED]),
         zeros,
