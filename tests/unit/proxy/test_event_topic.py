@@ -204,6 +204,7 @@ TLS = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://a,b:
         (TLS, "pulsar+ssl://a:6651,b:7000"),
         ({"brokerServiceURL": "pulsar://[::1]:6650"}, "pulsar://[::1]:6650"),
         (TLS | {"eventLogTopicServiceURL": "pulsar://other:6650"}, "pulsar://other:6650"),
+        ({"eventLogTopicServiceURL": "pulsar+ssl://a/, b:7000"}, "pulsar+ssl://a:6651,b:7000"),
     ],
 )
 def test_topic_is_at_the_own_brokers_or_where_its_key_says(keys: dict[str, str], url: str) -> None:
