@@ -222,7 +222,7 @@ def test_redirect_out_of_tls_is_refused() -> None:
 @pytest.mark.parametrize("location", ["http://user:s3cret@127.0.0.1/x", "http://[::1/x"])
 def test_redirect_that_is_no_plain_url_is_refused(server: AdminServer, location: str) -> None:
     server.answers = {("PUT", PATH): (307, b"", {"Location": location})}
-    with pytest.raises(AdminError, match=r"a redirect|invalid") as caught:
+    with pytest.raises(AdminError, match="a redirect") as caught:
         server.admin().create(TOPIC, 0)
     assert "s3cret" not in str(caught.value)
 
