@@ -3,7 +3,8 @@
 Rule: `Drain` decides and has no clock; what it is told the time of, it does then, and says when it is to be asked
 again. What a store could not take stays in hand, at most `BLOCK_BYTES` of lines, and is tried again after a pause that
 doubles; meanwhile nothing is taken from the buffer, which fills up and drops. Events are counted as written when the
-store has said so, as lost when nobody will try again.
+store has said so, as lost when nobody will try again, or when the store says that what it had is gone: those count as
+both. The next event that is written says how many are missing before it, also one that is in hand by then.
 """
 
 import threading
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from eventlog.buffer import EventBuffer, Stamp
+from eventlog.buffer import EventBuffer, Stamp, StampedEvent
 from eventlog.sink import SinkCounts
 
 __all__ = ["BLOCK_BYTES", "Drain", "DrainThread", "Store", "StoreError"]
@@ -29,7 +30,7 @@ Report = Callable[[str], None]
 class StoreError(Exception):
     """A store cannot take events now; the text says why, lower case.
 
-    `lost_events` were written before and are gone with what failed.
+    `lost_events` were written before, in front of all that is in hand, and are gone with what failed.
     """
 
     def __init__(self, message: str, lost_events: int = 0) -> None:
@@ -76,7 +77,10 @@ class Drain:
         self._opened = False
         self._lines: list[bytes] = []
         self._bytes = 0
+        # Events that went missing behind the buffer and in front of the next one to be encoded.
         self._lost = 0
+        # The first event in hand, and what it was told to have lost: it may have to say more.
+        self._first: tuple[StampedEvent, int] | None = None
         self._flush_at = 0.0
         self._retry_at = 0.0
         self._pause_seconds = 0.0
@@ -102,17 +106,34 @@ class Drain:
     def finish(self, now: float) -> None:
         """Write all that is left and close the store; at the first failure the rest is lost."""
         try:
-            if self._lines or len(self._buffer):
-                self._open()
-            while self._fill():
-                self._write(now)
-            if self._lines:
-                self._write(now)
-            if self._opened:
-                self._store.close()
+            self._finish(now)
         except StoreError as error:
             self._failed(error, now)
-            self._give_up()
+            if error.lost_events:
+                self._finish_again(now)  # what is gone says nothing against a new file, and the rest tells of the gap
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Count all that is left as lost."""
+        rest = self._buffer.take(len(self._buffer))
+        self.counts.lost += len(self._lines) + len(rest)
+        self._forget()
+
+    def _finish(self, now: float) -> None:
+        if self._lines or len(self._buffer):
+            self._open()
+        while self._fill():
+            self._write(now)
+        if self._lines:
+            self._write(now)
+        if self._opened:
+            self._store.close()
+
+    def _finish_again(self, now: float) -> None:
+        try:
+            self._finish(now)
+        except StoreError as error:
+            self._failed(error, now)
 
     def _open(self) -> None:
         if not self._opened:
@@ -143,6 +164,8 @@ class Drain:
                     self.counts.errors += 1
                     self._report(f"an event cannot be encoded: {error!r}")
                     continue
+                if not self._lines:
+                    self._first = (stamped, self._lost)
                 self._lost = 0
                 self._lines.append(line)
                 self._bytes += len(line)
@@ -154,21 +177,29 @@ class Drain:
         lines = self._lines
         self.counts.bytes_written += self._store.write(lines, now)
         self.counts.written += len(lines)
-        self._lines, self._bytes = [], 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lines, self._bytes, self._first = [], 0, None
 
     def _failed(self, error: StoreError, now: float) -> None:
         self.counts.errors += 1
-        self.counts.written -= error.lost_events
         self.counts.lost += error.lost_events
-        self._lost += error.lost_events
+        self._tell_of_gap(error.lost_events)
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
         self._retry_at = now + self._pause_seconds
         self._report(str(error))
 
-    def _give_up(self) -> None:
-        rest = self._buffer.take(len(self._buffer))
-        self.counts.lost += len(self._lines) + len(rest)
-        self._lines, self._bytes = [], 0
+    def _tell_of_gap(self, lost_events: int) -> None:
+        """Have the next event to be written say what is missing before it."""
+        if self._first is None:
+            self._lost += lost_events
+        elif lost_events:
+            stamped, lost = self._first
+            self._first = (stamped, lost + lost_events)
+            line = self._stamp.line(*self._first)
+            self._bytes += len(line) - len(self._lines[0])
+            self._lines[0] = line
 
 
 class DrainThread:
@@ -199,4 +230,5 @@ class DrainThread:
             self._drain.finish(self._clock())
         except Exception as error:
             self._buffer.close()
+            self._drain.give_up()
             self._crashed(error)

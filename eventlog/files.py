@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from eventlog.drain import StoreError
-from eventlog.file_names import finished_name, names_of, new_name, open_name
-from eventlog.recovery import GZIP, flush_directory, lock, recover, same_file
+from eventlog.file_names import finished_name, new_name, open_name
+from eventlog.members import GZIP
+from eventlog.recovery import flush_directory, lock, recover, same_file
+from eventlog.total import delete_oldest, finished_files, oldest_first
 
 __all__ = ["FileCounts", "FileSettings", "FileStore"]
 
@@ -25,7 +27,7 @@ LEVEL: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """Where files go and how large and old they get; `max_total_bytes` 0 deletes none."""
+    """Where files go and how large and old they get; the directory keeps `max_total_bytes`, of all proxies; 0: all."""
 
     directory: Path
     proxy_id: str
@@ -37,10 +39,11 @@ class FileSettings:
 
 @dataclass(slots=True)
 class FileCounts:
-    """What became of files: finished here, finished for writers that had died, deleted to keep to the sum."""
+    """What became of files: finished here, for writers that had died, found damaged, deleted to keep to the sum."""
 
     finished: int = 0
     recovered: int = 0
+    damaged: int = 0
     deleted: int = 0
 
 
@@ -63,6 +66,8 @@ class FileStore:
         self._settings = settings
         self._note = note
         self._number = 0
+        # The youngest file that was there before this process wrote any, as the file system has it.
+        self._began_ns: int | None = None
         # The directory is to be looked at: a file was finished, or given up and is now like a dead writer's.
         self._untidy = True
         self._open: _Open | None = None
@@ -117,8 +122,10 @@ class FileStore:
         """Raise StoreError if what is written would be found by nobody."""
         if not same_file(opened.file, opened.path):
             self._open = None
-            opened.file.close()
-            raise StoreError(f"{opened.path}: deleted while it was written", lost_events=opened.events)
+            with suppress(OSError):
+                opened.file.close()
+            problem = f"{opened.path}: deleted while it was written, {opened.events} events lost"
+            raise StoreError(problem, lost_events=opened.events)
 
     def _new_file(self, now: float) -> _Open:
         settings = self._settings
@@ -145,7 +152,8 @@ class FileStore:
             opened.file.seek(opened.length)
         except OSError:
             self._open, self._untidy = None, True
-            opened.file.close()
+            with suppress(OSError):
+                opened.file.close()
 
     def _end_file(self) -> None:
         opened = self._open
@@ -179,27 +187,18 @@ class FileStore:
         directory = self._settings.directory
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         flush_directory(directory)
-        self.counts.recovered += recover(directory, self._note)
-        if self._settings.max_total_bytes:
-            self._delete_oldest()
+        recovered = recover(directory, self._note)
+        self.counts.recovered += recovered.finished
+        self.counts.damaged += recovered.damaged
+        self._keep_to_the_sum()
 
-    def _delete_oldest(self) -> None:
-        """Delete this proxy's oldest finished files until the sum of all is small enough."""
-        ours = names_of(self._settings.proxy_id)
-        found = []
-        for name in os.listdir(self._settings.directory):
-            if ours.fullmatch(name):
-                with suppress(FileNotFoundError):
-                    status = os.stat(self._settings.directory / name)
-                    found.append((status.st_mtime_ns, name, status.st_size))
-        total = sum(size for _, _, size in found)
-        for _, name, size in sorted(found):
-            if total <= self._settings.max_total_bytes:
-                break
-            with suppress(FileNotFoundError):
-                os.unlink(self._settings.directory / name)
-                self.counts.deleted += 1
-            total -= size
+    def _keep_to_the_sum(self) -> None:
+        found = finished_files(self._settings.directory)
+        if self._began_ns is None:
+            self._began_ns = max((file.changed_ns for file in found), default=0)
+        if self._settings.max_total_bytes:
+            oldest = oldest_first(found, self._settings.boot_id, self._began_ns)
+            self.counts.deleted += delete_oldest(oldest, self._settings.max_total_bytes)
 
     def _failure(self, error: OSError) -> StoreError:
         problem = (error.strerror or str(error)).lower()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, NamedTuple
 
-from eventlog.recovery import GZIP
+from eventlog.members import GZIP
 
 __all__ = ["LONGEST_LINE", "Problem", "read_events"]
 

@@ -8,6 +8,7 @@ Rule: every request ends within its timeout; what was set is read back. Nothing 
 """
 
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -23,6 +24,9 @@ TIMEOUT_SECONDS: Final = 30.0
 MOST_REDIRECTS: Final = 5
 LARGEST_ANSWER_BYTES: Final = 1024 * 1024
 FOR_EVER: Final = -1
+# Of tenants and namespaces brokers take these characters alone. A topic with a slash would be of the old four parts,
+# and behind ? or # no server of the admin API sees the name.
+_TOPIC: Final = re.compile(r"persistent://([-=:.\w]+)/([-=:.\w]+)/([^/?#\s\x00-\x1f\x7f]+)", re.ASCII)
 
 Level = Literal["namespace", "topic"]
 Headers = Callable[[], Mapping[str, str]]
@@ -49,11 +53,10 @@ class TopicName(NamedTuple):
 
 def topic_name(text: str) -> TopicName:
     """Read `persistent://tenant/namespace/topic`; raises ValueError."""
-    scheme, separator, rest = text.partition("://")
-    parts = rest.split("/", 2)
-    if scheme != "persistent" or not separator or len(parts) != 3 or not all(parts):
+    found = _TOPIC.fullmatch(text)
+    if found is None:
         raise ValueError(f"got {text!r}, expected persistent://tenant/namespace/topic")
-    return TopicName(*parts)
+    return TopicName(*found.groups())
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,8 @@ class TopicAdmin:
     def _call(self, method: str, path: str, body: object = None) -> Any:
         problem = AdminError("no admin service is configured")
         for url in self.urls:
+            if "@" in url:
+                raise AdminError("got the url of an admin service with user info (hidden), expected http://host:port")
             try:
                 return self._ask(method, url.rstrip("/") + path, body)
             except AdminError as error:
@@ -210,8 +215,8 @@ class TopicAdmin:
     def _request(self, method: str, url: str, body: object) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json", **self.headers()}
-        request = urllib.request.Request(url, method=method, data=data, headers=headers)
         try:
+            request = urllib.request.Request(url, method=method, data=data, headers=headers)
             with _opener(self.tls).open(request, timeout=self.timeout_seconds) as response:
                 return _decoded(response.read(LARGEST_ANSWER_BYTES), url)
         except urllib.error.HTTPError as error:
@@ -233,8 +238,10 @@ class _Elsewhere(NamedTuple):
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Leave redirects to the caller: urllib follows none of a PUT or POST, and brokers send both to the owner."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def http_error_302(self, *_: Any) -> None:
         return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
@@ -245,8 +252,13 @@ def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
 
 def _next_url(url: str, location: str) -> str:
     """Give where a redirect leads; raises AdminError if credentials would leave TLS there."""
-    found = urljoin(url, location)
-    old, new = urlsplit(url), urlsplit(found)
+    try:
+        found = urljoin(url, location)
+        old, new = urlsplit(url), urlsplit(found)
+    except ValueError:
+        raise AdminError(f"{_shown_url(url)}: a redirect to what is no url") from None
+    if "@" in new.netloc:
+        raise AdminError(f"{_shown_url(url)}: a redirect with user info, expected none")
     if new.scheme not in ("http", "https") or (old.scheme == "https" and new.scheme != "https"):
         raise AdminError(f"{_shown_url(url)}: a redirect to {new.scheme}, expected {old.scheme}")
     return found
@@ -280,8 +292,8 @@ def _reason(text: bytes) -> str:
 
 
 def _shown_url(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}:{parts.port}{parts.path}"
+    """Show a URL without what does not tell which server it is; user info was refused."""
+    return url.partition("?")[0]
 
 
 def _path(topic: TopicName) -> str:

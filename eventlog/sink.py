@@ -24,7 +24,8 @@ class EventSink(Protocol):
 class SinkCounts:
     """What became of the events of one sink; written by its thread alone, read by anybody.
 
-    `lost` are events that had left the buffer; `errors` counts attempts that failed, most of which succeed later.
+    None ever falls. `lost` are events that had left the buffer, those included that were written and are gone with
+    their file; `errors` counts attempts that failed, most of which succeed later.
     """
 
     written: int = 0

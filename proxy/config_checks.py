@@ -3,16 +3,18 @@
 import re
 from typing import TYPE_CHECKING, Final
 
+from eventlog.retention import topic_name
 from proxy import java_keys
+from proxy.config_key import TLS_SCHEME, BadValue, split_broker_urls
 from proxy.config_keys import ConfigKeys
 from proxy.config_sources import Loader
+from proxy.secrets import HIDDEN
 
 if TYPE_CHECKING:
     from proxy.config import Config
 
-_TOPIC: Final = re.compile(r"persistent://[^/\s]+/[^/\s]+/\S+")
-_SERVICE_URL: Final = re.compile(r"pulsar(\+ssl)?://[^/\s]+")
-_WEB_URL: Final = re.compile(r"https?://[^/\s]+")
+# A path may stand behind it: where a gateway has the admin service.
+_WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")
 
 
 def cross_check(loader: Loader, config: "Config") -> None:
@@ -176,14 +178,16 @@ def _check_event_topic(loader: Loader, config: "Config") -> None:
             if getattr(config, key.attribute):
                 loader.doubt(key, f"has no effect without {topic.name}")
         return
-    if not _TOPIC.fullmatch(config.event_log_topic):
+    try:
+        topic_name(config.event_log_topic)
+    except ValueError:
         loader.fault(topic, repr(config.event_log_topic), "persistent://tenant/namespace/topic")
-    if config.event_log_topic_service_url and not _SERVICE_URL.match(config.event_log_topic_service_url):
+    if not _is_service_url(config.event_log_topic_service_url):
         expected = "pulsar://host:port or pulsar+ssl://host:port"
-        loader.fault(url, repr(config.event_log_topic_service_url), expected)
-    if config.event_log_topic_web_service_url and not _WEB_URL.match(config.event_log_topic_web_service_url):
+        loader.fault(url, _shown_url(config.event_log_topic_service_url), expected)
+    if not _is_web_url(config.event_log_topic_web_service_url):
         expected = "http://host:port or https://host:port"
-        loader.fault(web_url, repr(config.event_log_topic_web_service_url), expected)
+        loader.fault(web_url, _shown_url(config.event_log_topic_web_service_url), expected)
     if config.event_log_topic_authentication_plugin:
         _check_topic_credentials(loader, config)
     elif config.event_log_topic_service_url and config.broker_client_authentication_plugin:
@@ -192,6 +196,23 @@ def _check_event_topic(loader: Loader, config: "Config") -> None:
     for chosen in (ConfigKeys.broker_client_tls_protocols, ConfigKeys.broker_client_tls_ciphers):
         if config.tls_enabled_with_broker and getattr(config, chosen.attribute):
             loader.doubt(chosen, f"not for {topic.name}: pulsar-client makes its own choice")
+
+
+def _is_service_url(url: str) -> bool:
+    try:
+        return not url or bool(split_broker_urls(url, tls=url.startswith(TLS_SCHEME)))
+    except BadValue:
+        return False
+
+
+def _is_web_url(url: str) -> bool:
+    found = _WEB_URL.fullmatch(url)
+    return not url or (found is not None and 1 <= int(found.group(2) or 1) <= 65535)
+
+
+def _shown_url(url: str) -> str:
+    """Show a URL that was refused, but no password in it."""
+    return f"user info {HIDDEN}, which nobody uses: see eventLogTopicAuthenticationPlugin" if "@" in url else repr(url)
 
 
 def _check_topic_credentials(loader: Loader, config: "Config") -> None:

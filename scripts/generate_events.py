@@ -33,12 +33,18 @@ comes with a new version, the one in its row. Readers pass over fields that they
 `seq` counts the events of one start of one proxy, those included that a sink has dropped: the same event has the same
 `(proxy_id, boot_id, seq)` in files and in the topic, and whoever reads both, or reads one twice, keeps one of each. A
 gap in `seq` is a loss, and `dropped_before` of the next event says how large it is; the two differ between files and
-topic, because each sink loses events of its own.
+topic, because each sink loses events of its own. A loss behind which no event follows, at a proxy's end, is in its log
+and its metrics alone.
+
+No event and no list is a request in a frame of more than 4 KiB, which is refused undecoded, or one that cannot be
+decoded, a text that is no UTF-8 for instance, which ends its connection.
 
 **Files** are named `events-<proxy>-<boot>-<number>.jsonl.gz`: gzip, one event a line. While a file is written its name
 begins with a dot and ends in `.open`, and it is locked (flock). Every flush ends a gzip member, so that a file that was
 never finished can be read up to its last flush; the next proxy that works in the directory cuts it there and finishes
-it. **Messages** of the topic hold one event each, without the line's end, and have the property `schema_version`.
+it. If it is damaged, the flushes that are sound are finished, also those behind the damage, and the file as it was
+stays, its name beginning with a dot and ending in `.damaged`. **Messages** of the topic hold one event each, without
+the line's end, and have the property `schema_version`.
 """
 
 

@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -70,6 +70,7 @@ class EventLog:
         self._counters = counters
         self._log = log
         self._pace = LinePace()
+        self._last_note = ""
         self._scope = TaskScope(lambda error: counters.internal_error(error, THREAD_NAME))
         self._watch: TopicWatch | None = None
         self._parts: TopicParts | None = None
@@ -132,9 +133,7 @@ class EventLog:
             max_total_bytes=config.event_log_files_max_total_mb * MIB,
         )
         store = FileStore(settings, partial(self._from_thread, self._noted))
-        self._counters.event_log.files = lambda: {
-            "finished": store.counts.finished, "recovered": store.counts.recovered, "deleted": store.counts.deleted,
-        }  # fmt: skip
+        self._counters.event_log.files = lambda: asdict(store.counts)
         return store
 
     def _topic(self) -> Store:
@@ -158,7 +157,9 @@ class EventLog:
             self._log.warning("events cannot be written", where=name, detail=detail)
 
     def _noted(self, detail: str) -> None:
-        if self._pace.due(self._loop.time(), "note"):
+        # Each file is told of; the same about it again, once a second at most.
+        if self._pace.due(self._loop.time(), "note") or detail != self._last_note:
+            self._last_note = detail
             self._log.info("event files of a proxy that has ended", detail=detail)
 
     def _numbers(self) -> Mapping[str, SinkNumbers]:

@@ -14,7 +14,7 @@ from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import own_credentials
 from proxy.config import Config
-from proxy.config_key import split_broker_urls
+from proxy.config_key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
 from proxy.counters import EventLogCounters
 from proxy.events.requirements import MISSING_CLIENT, client_missing
 from proxy.events.topic_credentials import TopicCredentials, topic_tls
@@ -84,12 +84,13 @@ class TopicParts:
 
 def service_url(config: Config) -> str:
     """Give the URL of the topic's cluster, as pulsar-client reads it."""
-    if config.event_log_topic_service_url:
-        return config.event_log_topic_service_url
-    tls = config.tls_enabled_with_broker
-    url = config.broker_service_url_tls if tls else config.broker_service_url
+    tls, url = config.tls_enabled_with_broker, config.event_log_topic_service_url
+    if url:
+        tls = url.startswith(TLS_SCHEME)
+    else:
+        url = config.broker_service_url_tls if tls else config.broker_service_url
     hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in split_broker_urls(url, tls=tls))
-    return ("pulsar+ssl://" if tls else "pulsar://") + ",".join(hosts)
+    return (TLS_SCHEME if tls else PLAIN_SCHEME) + ",".join(hosts)
 
 
 def _without_certificate(config: Config) -> ssl.SSLContext:

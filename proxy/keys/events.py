@@ -67,5 +67,6 @@ class EventKeys:
     )  # fmt: skip
     event_log_files_max_total_mb = Key(
         "eventLogFilesMaxTotalMB", 1024, whole(0, 1_073_741_824), section=EVENTS, unit=MIB,
-        doc="The oldest finished files of this proxy go when together they are larger. 0: nobody deletes them.",
+        doc="The oldest finished event files in the directory go when together they are larger, those of other proxies "
+        "included. 0: nobody deletes them.",
     )  # fmt: skip

@@ -93,10 +93,58 @@ def test_events_that_a_store_lost_are_counted_and_said() -> None:
     line.store.failures = [StoreError("gone", lost_events=4)]
     line.put()
     line.drain.step(101.0)
+    assert (line.drain.counts.written, line.drain.counts.lost) == (4, 4), "a counter never falls"
     line.put()
     line.drain.step(103.0)
-    assert (line.drain.counts.written, line.drain.counts.lost) == (2, 4)
-    assert [event["dropped_before"] for event in line.store.events[-2:]] == [0, 4]
+    assert (line.drain.counts.written, line.drain.counts.lost) == (6, 4)
+    assert [(event["seq"], event["dropped_before"]) for event in line.store.events[-2:]] == [(5, 4), (6, 0)]
+
+
+def test_first_event_in_hand_tells_of_all_that_is_missing_before_it() -> None:
+    line = Line(limit_bytes=20_000)
+    line.put(1)
+    line.drain.step(100.0)
+    line.put(1, tenant=object())
+    line.put(50)
+    dropped = line.buffer.dropped
+    line.store.failures = [StoreError("gone", lost_events=1), StoreError("no"), StoreError("gone", lost_events=1)]
+    for now in (101.0, 102.0, 104.0, 108.0):
+        line.drain.step(now)
+    line.put(1)
+    line.drain.step(109.0)
+    gaps = {event["seq"]: event["dropped_before"] for event in line.store.events[1:] if event["dropped_before"]}
+    assert gaps == {3: 3, 53: dropped}
+
+
+def test_loss_with_nothing_in_hand_is_told_by_the_next_event() -> None:
+    class Losing(MemoryStore):
+        def tick(self, now: float) -> None:
+            if now == 101.0:
+                raise StoreError("gone", lost_events=2)
+
+    line = Line(Losing())
+    line.put(2)
+    line.drain.step(100.0)
+    line.drain.step(101.0)
+    line.put(1)
+    line.drain.step(103.0)
+    assert [event["dropped_before"] for event in line.store.events] == [0, 0, 2]
+
+
+def test_end_writes_what_is_left_although_what_was_written_is_gone() -> None:
+    line = Line()
+    line.put(3)
+    line.drain.step(100.0)
+    line.put(2)
+    line.store.failures = [StoreError("gone", lost_events=3)]
+    line.drain.finish(100.5)
+    assert [(event["seq"], event["dropped_before"]) for event in line.store.events[3:]] == [(4, 3), (5, 0)]
+    assert (line.drain.counts.lost, line.store.closed) == (3, 1)
+    line = Line()
+    line.put(2)
+    line.store.failures = [StoreError("gone", lost_events=3), StoreError("gone", lost_events=1)]
+    line.drain.finish(100.5)
+    assert (line.drain.counts.lost, line.drain.in_hand) == (6, 0), "a second failure ends it"
 
 
 def test_event_that_is_no_json_costs_itself_alone() -> None:
@@ -161,6 +209,23 @@ def test_thread_that_crashes_says_so_and_lets_nothing_in_any_more() -> None:
     thread.start()
     assert thread.join(30)
     assert (buffer.closed, [str(error) for error in crashed]) == (True, ["broken"])
+
+
+def test_events_of_a_thread_that_crashed_are_lost() -> None:
+    class Broken(MemoryStore):
+        def write(self, lines: list[bytes], now: float) -> int:
+            raise RuntimeError("broken")
+
+    store = Broken()
+    buffer, crashed = EventBuffer(2**30), list[Exception]()
+    drain = Drain(buffer, Stamp("proxy", BOOT, encode), store, 0.01, lambda text: None, lambda: None)
+    thread = DrainThread("test", buffer, drain, lambda: 100.0, crashed.append)
+    tee = Tee([buffer])
+    for _ in range(200):
+        tee.put({"kind": "get_topics", "broker": "b" * 10_000})
+    thread.start()
+    assert thread.join(30)
+    assert (drain.counts.lost, drain.in_hand, len(buffer), len(crashed)) == (200, 0, 0, 1)
 
 
 def test_thread_that_hangs_is_left_behind() -> None:

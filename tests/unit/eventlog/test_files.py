@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from eventlog.drain import StoreError
-from eventlog.file_names import finished_name, is_open_name, names_of, new_name, open_name
+from eventlog.file_names import damaged_name, file_name, finished_name, is_open_name, new_name, open_name
 from eventlog.files import FileStore
 from eventlog.reader import read_events
+from eventlog.total import delete_oldest, finished_files, oldest_first
 from tests.unit.eventlog.parts import BOOT, MIB, Disk, file_line, file_settings, finished, hidden, seqs
 
 OTHER_BOOT = "fedcba9876543210"
@@ -148,6 +149,44 @@ def test_file_that_cannot_be_cut_is_finished_by_the_next_look(tmp_path: Path, mo
     assert hidden(tmp_path) == []
 
 
+@pytest.mark.parametrize("fault", ["deleted", "cannot be cut"])
+def test_file_that_cannot_even_be_closed_costs_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    class Stuck:
+        """The file as a network that is gone leaves it: what is done with it fails, its closing as well."""
+
+        def __init__(self, file: Any) -> None:
+            self._file = file
+
+        def fileno(self) -> int:
+            return int(self._file.fileno())
+
+        def close(self) -> None:
+            self._file.close()
+            raise OSError(errno.EIO, "Input/output error")
+
+    def refuse(descriptor: int, length: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    line = file_line(tmp_path)
+    line.put(2)
+    line.drain.step(100.0)
+    line.store._open.file = Stuck(line.store._open.file)
+    with monkeypatch.context() as broken:
+        if fault == "deleted":
+            hidden(tmp_path)[0].unlink()
+        else:
+            Disk(broken, room=10)
+            broken.setattr(os, "ftruncate", refuse)
+        line.put(2)
+        line.drain.step(101.0)
+    line.drain.step(110.0)
+    line.drain.finish(111.0)
+    assert sorted(seqs(*finished(tmp_path))) == ([3, 4] if fault == "deleted" else [1, 2, 3, 4])
+    assert line.drain.counts.lost == (2 if fault == "deleted" else 0)
+
+
 def test_directory_that_is_deleted_is_made_again(tmp_path: Path) -> None:
     directory = tmp_path / "events"
     line = file_line(directory)
@@ -156,12 +195,14 @@ def test_directory_that_is_deleted_is_made_again(tmp_path: Path) -> None:
     shutil.rmtree(directory)
     line.put(1)
     line.drain.step(101.0)
-    assert "deleted while it was written" in line.reports[0]
+    assert line.reports[0].endswith("deleted while it was written, 3 events lost")
     line.put(1)
     line.drain.step(102.0)
     line.drain.finish(103.0)
-    assert seqs(*finished(directory)) == [4, 5]
-    assert (line.drain.counts.lost, line.drain.counts.written) == (3, 2)
+    (path,) = finished(directory)
+    told: list[object] = []
+    assert [(event["seq"], event["dropped_before"]) for event in read_events(path, told.append)] == [(4, 3), (5, 0)]
+    assert (line.drain.counts.lost, line.drain.counts.written, told) == (3, 5, [])
 
 
 def test_file_that_is_deleted_before_its_end_is_counted(tmp_path: Path) -> None:
@@ -170,7 +211,7 @@ def test_file_that_is_deleted_before_its_end_is_counted(tmp_path: Path) -> None:
     line.drain.step(100.0)
     hidden(tmp_path)[0].unlink()
     line.drain.finish(101.0)
-    assert line.drain.counts.lost == 3
+    assert (line.drain.counts.lost, line.reports[0].endswith("3 events lost")) == (3, True)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOLCK])
@@ -249,7 +290,7 @@ def put_file(directory: Path, name: str, size: int, age: int) -> None:
     os.utime(path, (1_000_000 - age, 1_000_000 - age))
 
 
-def test_oldest_finished_files_of_this_proxy_are_deleted(tmp_path: Path) -> None:
+def test_oldest_finished_files_are_deleted(tmp_path: Path) -> None:
     for number, age in ((1, 30), (2, 20), (3, 10)):
         put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, age)
     store = store_of(tmp_path, max_total_bytes=2500)
@@ -257,12 +298,114 @@ def test_oldest_finished_files_of_this_proxy_are_deleted(tmp_path: Path) -> None
     assert store.counts.deleted == 1
 
 
-def test_files_of_others_stay(tmp_path: Path) -> None:
-    strangers = [new_name("proxy-2", OTHER_BOOT, 1), "events.jsonl", f"events-{BOOT}-000001.jsonl.gz"]
+def test_each_deleted_file_is_taken_off_the_sum_once(tmp_path: Path) -> None:
+    for number in range(1, 7):
+        put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, 10)
+    store = store_of(tmp_path, max_total_bytes=2500)
+    assert [path.name[-10:] for path in finished(tmp_path)] == ["5.jsonl.gz", "6.jsonl.gz"]
+    assert store.counts.deleted == 4
+
+
+def test_file_that_another_deletes_first_is_off_the_sum_too(tmp_path: Path) -> None:
+    for number in range(1, 4):
+        put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, 10)
+    found = oldest_first(finished_files(tmp_path), BOOT, 0)
+    finished(tmp_path)[0].unlink()
+    assert delete_oldest(found, 2500) == 0
+    assert len(finished(tmp_path)) == 2
+
+
+def test_files_of_proxies_that_have_gone_count_and_go_first(tmp_path: Path) -> None:
+    for pod in range(4):
+        store = store_of(tmp_path, proxy_id=f"pod-{pod}", boot_id=f"{pod:016x}", max_total_bytes=2500)
+        store.write(lines(1, size=1000), 100.0)
+        store.close()
+        path = tmp_path / new_name(f"pod-{pod}", f"{pod:016x}", 1)
+        os.utime(path, (1_000_000 + pod, 1_000_000 + pod))
+    assert [path.name[:12] for path in finished(tmp_path)] == ["events-pod-2", "events-pod-3"]
+
+
+def test_what_is_kept_of_damaged_files_counts_too(tmp_path: Path) -> None:
+    kept = damaged_name(new_name("proxy", OTHER_BOOT, 1))
+    put_file(tmp_path, kept, 1000, 20)
+    put_file(tmp_path, new_name("proxy", OTHER_BOOT, 2), 1000, 10)
+    assert store_of(tmp_path, max_total_bytes=1500).counts.deleted == 1
+    assert hidden(tmp_path) == []
+    assert len(finished(tmp_path)) == 1
+
+
+def test_clock_that_was_set_back_does_not_make_the_newest_the_oldest(tmp_path: Path) -> None:
+    # The files of the last start, then this one's; after its first the clock is set back.
+    for number, age in ((1, 30), (2, 20), (3, 10)):
+        put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, age)
+    store = store_of(tmp_path, max_bytes=1, max_total_bytes=4000)
+    for number, age in ((1, 5), (2, 7200), (3, 7190)):
+        store.write(lines(number, size=1000), 100.0)
+        store.tick(101.0)
+        os.utime(tmp_path / new_name("proxy", BOOT, number), (1_000_000 - age, 1_000_000 - age))
+    store.tick(102.0)
+    store.write(lines(4, size=1000), 103.0)
+    store.close()
+    assert [path.name for path in finished(tmp_path)] == [new_name("proxy", BOOT, number) for number in (2, 3, 4)]
+
+
+def test_numbers_tell_the_age_of_files_of_one_start(tmp_path: Path) -> None:
+    for number, age in ((1, 10), (2, 7210), (3, 7200)):
+        put_file(tmp_path, new_name("other", OTHER_BOOT, number), 1000, age)
+    found = oldest_first(finished_files(tmp_path), BOOT, 0)
+    assert [file.name.number for file in found] == [1, 2, 3]
+
+
+def test_other_files_stay(tmp_path: Path) -> None:
+    strangers = [
+        "events.jsonl", f"events-{BOOT}-000001.jsonl.gz", f".{new_name('proxy', BOOT, 1)}",
+        f"{new_name('proxy', BOOT, 1)}.damaged", f"x{new_name('proxy', BOOT, 1)}", f"{new_name('proxy', BOOT, 1)}.tmp",
+    ]  # fmt: skip
     for name in [*strangers, new_name("proxy", OTHER_BOOT, 1)]:
         put_file(tmp_path, name, 5000, 10)
     store_of(tmp_path, max_total_bytes=10)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(strangers)
+
+
+def test_files_are_for_their_group_and_nobody_else(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = store_of(tmp_path / "new")
+        store.write(lines(1), 100.0)
+        store.close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o750
+    assert finished(tmp_path / "new")[0].stat().st_mode & 0o777 == 0o640
+
+
+def test_file_that_is_there_is_never_written_into(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    path = tmp_path / open_name(new_name("proxy", BOOT, 1))
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b"precious")
+    path.symlink_to(target)
+    with pytest.raises(StoreError, match="file exists"):
+        store.write(lines(1), 100.0)
+    store.write(lines(1), 101.0)
+    store.close()
+    assert (target.read_bytes(), seqs(*finished(tmp_path))) == (b"precious", [1])
+
+
+def test_names_are_on_the_disk_before_anything_else_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[list[str]] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        sync(descriptor)
+        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            synced.append([path.name for path in finished(tmp_path)])
+
+    monkeypatch.setattr(os, "fsync", noted)
+    store = store_of(tmp_path)
+    store.write(lines(1), 100.0)
+    store.close()
+    assert synced[-1] == [new_name("proxy", BOOT, 1)]
 
 
 def test_open_file_is_never_deleted(tmp_path: Path) -> None:
@@ -289,16 +432,16 @@ def test_any_name_of_a_proxy_is_a_name_of_a_file(tmp_path: Path, proxy_id: str) 
     store.write(lines(1), 100.0)
     store.close()
     (path,) = finished(tmp_path)
-    assert names_of(proxy_id).fullmatch(path.name)
+    assert file_name(path.name) == (file_name(new_name(proxy_id, BOOT, 1)))
     assert seqs(path) == [1]
 
 
 def test_no_two_proxies_share_a_name() -> None:
     ids = ["a", "a-b", "a/b", "a%2Fb", "p" * 5000, "p" * 5001, f"a-{BOOT}-000001"]
     assert len({new_name(proxy_id, BOOT, 1) for proxy_id in ids}) == len(ids)
-    for proxy_id in ids:
-        matched = [other for other in ids if names_of(proxy_id).fullmatch(new_name(other, BOOT, 1))]
-        assert matched == [proxy_id]
+    found = [file_name(new_name(proxy_id, BOOT, 7)) for proxy_id in ids]
+    assert len({name.proxy for name in found if name}) == len(ids)
+    assert {name[1:] for name in found if name} == {(BOOT, 7)}
 
 
 def test_names_of_open_files_lead_to_the_finished_ones() -> None:

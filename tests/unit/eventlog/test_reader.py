@@ -59,6 +59,31 @@ def test_many_members_are_one_file(tmp_path: Path) -> None:
     assert read(path) == (list(range(2000)), [])
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_line_without_an_end_is_not_in_memory_as_a_whole(tmp_path: Path, end: bytes) -> None:
+    import tracemalloc
+
+    path = tmp_path / "events"
+    with gzip.open(path, "wb", 1) as file:
+        for _ in range(32):
+            file.write(b"x" * 2**20)
+        file.write(end)
+    tracemalloc.start()
+    try:
+        assert read(path) == ([], [(1, "too_long")])
+        assert tracemalloc.get_traced_memory()[1] < 6 * LONGEST_LINE
+    finally:
+        tracemalloc.stop()
+
+
+def test_line_at_the_bound_is_read_and_the_next_longer_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    frame = len(b'{"seq":1,"x":""}')
+    lines = [b'{"seq":1,"x":"%b"}\n' % (b"x" * (LONGEST_LINE - frame + more)) for more in (0, 1)]
+    path.write_bytes(gzip.compress(b"".join(lines), 1))
+    assert read(path) == ([1], [(2, "too_long")])
+
+
 def test_problem_shows_the_beginning_of_the_line(tmp_path: Path) -> None:
     path = tmp_path / "events"
     path.write_bytes(b"x" * 1000 + b"\n")

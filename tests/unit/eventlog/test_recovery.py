@@ -12,7 +12,8 @@ import pytest
 from eventlog import files
 from eventlog.file_names import new_name, open_name
 from eventlog.files import FileStore
-from eventlog.recovery import GZIP, lock, recover, whole_members
+from eventlog.members import GZIP, HEADER, VAIN_BYTES, Stretch, stretches
+from eventlog.recovery import Recovered, lock, recover
 from tests.unit.eventlog.parts import BOOT, file_line, file_settings, finished, hidden, seqs
 
 OTHER_BOOT = "fedcba9876543210"
@@ -44,7 +45,7 @@ def leave(directory: Path, data: bytes, number: int = 1, boot: str = OTHER_BOOT)
     return path
 
 
-def recovered(directory: Path) -> tuple[int, list[str]]:
+def recovered(directory: Path) -> tuple[Recovered, list[str]]:
     notes: list[str] = []
     return recover(directory, notes.append), notes
 
@@ -57,25 +58,126 @@ def recovered(directory: Path) -> tuple[int, list[str]]:
         (member(1, 2) + member(3)[:-1], [1, 2]),
         (member(1, 2) + member(3)[:5], [1, 2]),
         (member(1, 2) + b"\0" * 4096, [1, 2]),
-        (member(1) + bytes([member(2)[0] ^ 255]) + member(2)[1:], [1]),
-        (member(1) + member(2)[:-6] + b"\xff" * 6, [1]),
         (b"".join(member(n) for n in range(500)), list(range(500))),
         (member(*range(60_000)), list(range(60_000))),
     ],
-    ids=["whole", "members", "last byte", "head", "zeroes", "magic", "check sum", "many", "long"],
+    ids=["whole", "members", "last byte", "head", "zeroes", "many", "long"],
 )
 def test_file_of_a_dead_writer_is_cut_to_its_last_flush(tmp_path: Path, data: bytes, kept: list[int]) -> None:
     leave(tmp_path, data)
-    assert recovered(tmp_path)[0] == 1
+    assert recovered(tmp_path)[0] == (1, 0)
     assert hidden(tmp_path) == []
     assert seqs(*finished(tmp_path)) == kept
 
 
-@pytest.mark.parametrize("data", [b"", member(1)[:-1], b"\0" * 100, b"no gzip"])
-def test_file_without_a_whole_flush_is_removed(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"\0" * 100])
+def test_file_without_anything_in_it_is_removed(tmp_path: Path, data: bytes) -> None:
     leave(tmp_path, data)
-    assert recovered(tmp_path)[0] == 0
+    assert recovered(tmp_path) == ((0, 0), [])
     assert list(tmp_path.iterdir()) == []
+
+
+def broken(*numbers: int) -> bytes:
+    """Give a member whose packed bytes are damaged."""
+    data = bytearray(member(*numbers))
+    data[len(data) // 2] ^= 255
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (broken(1, 2) + b"".join(member(n) for n in range(3, 9)), list(range(3, 9))),
+        (member(1) + broken(2, 3) + member(4, 5), [1, 4, 5]),
+        (member(1) + broken(2) + member(3) + broken(4) + member(5)[:-3], [1, 3]),
+        (member(1) + b"\0" * 100 + member(2), [1, 2]),
+        (member(1) + HEADER + member(2), [1, 2]),
+        (member(1) + b"x" * (64 * 1024 - len(member(1)) - 2) + member(2), [1, 2]),
+        (member(1) + member(2)[:9] + member(3), [1, 3]),
+        (member(1) + bytes([member(2)[0] ^ 255]) + member(2)[1:], [1]),
+        (member(1) + member(2)[:-6] + b"\xff" * 6, [1]),
+    ],
+    ids=["first", "middle", "several", "zeroes", "two heads", "head across reads", "cut", "magic", "check sum"],
+)
+def test_damage_costs_what_it_hit_and_the_file_is_kept(tmp_path: Path, data: bytes, kept: list[int]) -> None:
+    path = leave(tmp_path, data)
+    os.utime(path, ns=(10**18, 10**18))
+    done, (note,) = recovered(tmp_path)
+    assert done == (1, 1)
+    (whole,) = finished(tmp_path)
+    assert seqs(whole) == kept
+    assert (whole.stat().st_mode & 0o777, whole.stat().st_mtime_ns) == (0o640, 10**18)
+    (aside,) = hidden(tmp_path)
+    assert (aside.name, aside.read_bytes()) == (f".{whole.name}.damaged", data)
+    assert note.startswith(f"{whole.name}: damaged, {len(kept)} events of sound flushes finished")
+    assert note.endswith(f"{len(data) - whole.stat().st_size} of {len(data)} bytes skipped, all kept as {aside.name}")
+    assert recovered(tmp_path) == ((0, 0), [])
+
+
+@pytest.mark.parametrize("data", [member(1)[:-1], b"no gzip", broken(1, 2), broken(1) + broken(2)])
+def test_file_of_which_nothing_is_sound_is_kept_aside(tmp_path: Path, data: bytes) -> None:
+    leave(tmp_path, data)
+    done, (note,) = recovered(tmp_path)
+    assert (done, finished(tmp_path)) == ((0, 1), [])
+    (aside,) = hidden(tmp_path)
+    assert aside.read_bytes() == data
+    assert f"{len(data)} of {len(data)} bytes skipped" in note
+
+
+def test_file_that_cannot_be_copied_stays_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = leave(tmp_path, member(1) + broken(2) + member(3))
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        done, (note,) = recovered(tmp_path)
+    assert (done, list(tmp_path.iterdir())) == ((0, 0), [path])
+    assert "no space left on device" in note
+    assert recovered(tmp_path)[0] == (1, 1)
+    assert seqs(*finished(tmp_path)) == [1, 3]
+
+
+@pytest.mark.parametrize("data", [member(1), member(1) + broken(2) + member(3)], ids=["cut", "copied"])
+def test_file_has_its_name_when_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    leave(tmp_path, data)
+    synced: list[int] = []
+    sync, rename = os.fsync, Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        if not target.name.startswith("."):
+            assert path.stat().st_ino in synced
+        return rename(path, target)
+
+    def sync_noted(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", sync_noted)
+    monkeypatch.setattr(Path, "rename", renamed)
+    assert recovered(tmp_path)[0].finished == 1
+    assert synced[-1] == tmp_path.stat().st_ino, "the names last"
+
+
+def test_search_for_members_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eventlog import members
+
+    # Each head begins a member that all the rest belongs to: without a bound, the square of them is read.
+    path = leave(tmp_path, (HEADER + member(1)[4:-8]) * 2000)
+    tried: list[int] = []
+    attempt = members._member
+
+    def counted(file: object, start: int) -> object:
+        tried.append(start)
+        return attempt(file, start)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(members, "_member", counted)
+    monkeypatch.setattr(members, "VAIN_BYTES", 100 * members.ATTEMPT_BYTES)
+    with path.open("rb") as file:
+        assert stretches(file) == [Stretch("damaged", 0, path.stat().st_size)]
+    assert len(tried) == 100
+    assert VAIN_BYTES // members.ATTEMPT_BYTES <= 65536
 
 
 def test_note_says_what_was_cut(tmp_path: Path) -> None:
@@ -89,11 +191,11 @@ def test_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
     path = leave(tmp_path, member(1))
     with path.open("r+b") as file:
         assert lock(file)
-        assert recovered(tmp_path) == (0, [])
-    assert recovered(tmp_path)[0] == 1
+        assert recovered(tmp_path) == ((0, 0), [])
+    assert recovered(tmp_path)[0] == (1, 0)
 
 
-def test_whole_members_does_not_unpack_a_bomb_at_once(tmp_path: Path) -> None:
+def test_search_for_members_does_not_unpack_a_bomb_at_once(tmp_path: Path) -> None:
     import tracemalloc
 
     packer = zlib.compressobj(9, zlib.DEFLATED, GZIP)
@@ -102,7 +204,7 @@ def test_whole_members_does_not_unpack_a_bomb_at_once(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with path.open("rb") as file:
-            assert whole_members(file).length == len(bomb)
+            assert stretches(file) == [Stretch("sound", 0, len(bomb))]
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()
@@ -112,7 +214,7 @@ def test_file_that_cannot_be_finished_keeps_no_other_from_it(tmp_path: Path) -> 
     (tmp_path / open_name(new_name("other", OTHER_BOOT, 1))).symlink_to(tmp_path / "elsewhere")
     leave(tmp_path, member(1), number=2)
     count, notes = recovered(tmp_path)
-    assert count == 1
+    assert count == (1, 0)
     assert "cannot be finished in the place of its writer" in notes[0]
     assert seqs(*finished(tmp_path)) == [1]
 
@@ -120,7 +222,7 @@ def test_file_that_cannot_be_finished_keeps_no_other_from_it(tmp_path: Path) -> 
 def test_strange_files_are_left_alone(tmp_path: Path) -> None:
     for name in (".profile", ".events-x.jsonl.gz.open", "events.open"):
         (tmp_path / name).write_bytes(b"")
-    assert recovered(tmp_path) == (0, [])
+    assert recovered(tmp_path) == ((0, 0), [])
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -160,7 +262,7 @@ def test_two_proxies_in_one_directory_keep_out_of_each_others_way(tmp_path: Path
 def test_file_taken_for_a_dead_ones_before_its_lock_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raced: list[int] = []
+    raced: list[Recovered] = []
 
     def lock_late(file: object) -> bool:
         if not raced:
@@ -188,7 +290,7 @@ def test_every_flushed_event_of_a_killed_writer_is_readable(tmp_path: Path, roun
         child.send_signal(signal.SIGKILL)
         safe = max([safe, *(int(line) for line in child.stdout.read().split(b"\n") if line.endswith(b"0"))])
     assert len(hidden(tmp_path)) == 1
-    assert recovered(tmp_path)[0] == 1
+    assert recovered(tmp_path)[0] == (1, 0)
     found = seqs(*finished(tmp_path))
     assert found == list(range(1, len(found) + 1))
     assert len(found) >= safe

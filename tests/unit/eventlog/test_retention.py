@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from eventlog.retention import AdminError, Keeping, TopicAdmin, topic_name
+from eventlog import retention
+from eventlog.retention import AdminError, Keeping, TopicAdmin, _next_url, topic_name
 
 TOPIC = topic_name("persistent://public/log/events")
 PATH = "/admin/v2/persistent/public/log/events"
@@ -92,14 +93,22 @@ def test_problems_say_what_is_and_what_should_be() -> None:
     assert inactive == "deleteWhileInactive is true, expected false"
 
 
-@pytest.mark.parametrize("text", ["persistent://a/b", "non-persistent://a/b/c", "a/b/c", "persistent:///b/c", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "persistent://a/b", "non-persistent://a/b/c", "a/b/c", "persistent:///b/c", "", "persistent://a/b/c/d",
+        "persistent://a/b/c?x", "persistent://a/b/c#x", "persistent://a/b/c d", "persistent://a b/c/d",
+        "persistent://a/b?/c", "persistent://a/b/c\n", "persistent://a/b/",
+    ],
+)  # fmt: skip
 def test_name_that_is_no_persistent_topic_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected persistent://tenant/namespace/topic"):
         topic_name(text)
 
 
 def test_name_is_written_as_it_was() -> None:
-    assert str(topic_name("persistent://a/b/c/d")) == "persistent://a/b/c/d"
+    for text in ("persistent://a/b/c", "persistent://a-1.x/b=2:3/c%2Fd+\N{GREEK SMALL LETTER ALPHA}@e"):
+        assert str(topic_name(text)) == text
 
 
 def test_policies_in_force_are_asked_of_the_topic(server: AdminServer) -> None:
@@ -202,6 +211,53 @@ def test_redirect_to_another_protocol_is_refused(server: AdminServer) -> None:
     server.answers = {("PUT", PATH): (307, b"", {"Location": "ftp://127.0.0.1/x"})}
     with pytest.raises(AdminError, match="a redirect to ftp, expected http"):
         server.admin().create(TOPIC, 0)
+
+
+def test_redirect_out_of_tls_is_refused() -> None:
+    with pytest.raises(AdminError, match="a redirect to http, expected https"):
+        _next_url("https://broker:8443/admin/v2/x?y=z", "http://broker:8080/admin/v2/x")
+    assert _next_url("http://broker:8080/x", "https://broker:8443/x") == "https://broker:8443/x"
+
+
+@pytest.mark.parametrize("location", ["http://user:s3cret@127.0.0.1/x", "http://[::1/x"])
+def test_redirect_that_is_no_plain_url_is_refused(server: AdminServer, location: str) -> None:
+    server.answers = {("PUT", PATH): (307, b"", {"Location": location})}
+    with pytest.raises(AdminError, match="a redirect") as caught:
+        server.admin().create(TOPIC, 0)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:s3cret@127.0.0.1:1", "http://user:s3cret@h:x", "http://user:s3/cret@h", "user:s3cret@h"]
+)
+def test_password_in_a_url_is_refused_and_never_told(url: str) -> None:
+    with pytest.raises(AdminError, match="user info") as caught:
+        TopicAdmin((url,)).keeping(TOPIC)
+    assert "s3" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://h:x", "http://[::1", "broker:8080", "broker", "http://h:99999999"])
+def test_url_that_is_none_is_an_error_like_others(url: str) -> None:
+    with pytest.raises(AdminError):
+        TopicAdmin((url,)).keeping(TOPIC)
+
+
+def test_answer_is_read_to_its_bound(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "LARGEST_ANSWER_BYTES", 20)
+    server.answers = {("GET", f"{PATH}/retention?applied=true"): (200, FOR_EVER)}
+    with pytest.raises(AdminError, match="no json"):
+        server.admin().keeping(TOPIC)
+    server.answers = {("PUT", PATH): (500, {"reason": "long" * 20})}
+    with pytest.raises(AdminError, match=r"500$"):
+        server.admin().create(TOPIC, 0)
+
+
+def test_proxies_of_the_environment_are_not_for_brokers(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    server.answers = {("PUT", PATH): (204, b"")}
+    assert server.admin().create(TOPIC, 0)
 
 
 def test_next_server_is_asked_if_one_cannot_answer(server: AdminServer) -> None:

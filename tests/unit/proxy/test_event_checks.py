@@ -22,7 +22,27 @@ def load(**keys: object) -> Config:
         ({"eventLogTopic": "events"}, "persistent://tenant/namespace/topic"),
         ({"eventLogTopic": "non-persistent://a/b/c"}, "persistent://tenant/namespace/topic"),
         ({"eventLogTopic": "persistent://a/b"}, "persistent://tenant/namespace/topic"),
-        ({"eventLogTopic": TOPIC, "eventLogTopicServiceURL": "broker:6650"}, "pulsar://host:port"),
+        *(
+            ({"eventLogTopic": topic}, "persistent://tenant/namespace/topic")
+            for topic in ("persistent://a/b/c/d", f"{TOPIC}?x", f"{TOPIC} x", "persistent://a?/b/c")
+        ),
+        *(
+            ({"eventLogTopic": TOPIC, "eventLogTopicServiceURL": url}, "pulsar://host:port")
+            for url in (
+                "broker:6650",
+                "pulsar://h:1 garbage",
+                "pulsar://h:99999",
+                "pulsar://",
+                "http://h:1",
+                "pulsar://h?x",
+                "pulsar://h:6650/path",
+                "pulsar+ssl://a:6651,pulsar://b:6650",
+            )
+        ),
+        *(
+            ({"eventLogTopic": TOPIC, "eventLogTopicWebServiceURL": url}, "http://host:port")
+            for url in ("http://h:1 garbage", "http://h:0", "http://h:99999", "http://", "http://h?x", "http://h/x#y")
+        ),
         ({"eventLogTopic": TOPIC, "eventLogTopicWebServiceURL": "broker:8080"}, "http://host:port"),
         (
             {"eventLogTopic": TOPIC, "eventLogTopicAuthenticationPlugin": "sasl"},
@@ -64,6 +84,28 @@ def test_contradictions_are_faults(keys: dict[str, object], expected: str) -> No
 )  # fmt: skip
 def test_what_has_no_effect_is_a_warning(keys: dict[str, object], warning: str) -> None:
     assert any(warning in str(found) for found in load(**keys).warnings)
+
+
+@pytest.mark.parametrize(
+    ("key", "url"),
+    [
+        ("eventLogTopicWebServiceURL", "http://user:s3cret@broker:8080"),
+        ("eventLogTopicWebServiceURL", "http://broker:8080/user:s3cret@x"),
+        ("eventLogTopicServiceURL", "pulsar://user:s3cret@broker:6650"),
+    ],
+)
+def test_password_in_a_url_is_a_fault_and_not_shown(key: str, url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(eventLogTopic=TOPIC, **{key: url})
+    assert f"{key}: got user info (hidden)" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_urls_that_can_work_are_taken() -> None:
+    for url in ("pulsar://a:6650,b", "pulsar+ssl://a,b:7000", "pulsar://[::1]:6650", "pulsar://a:6650/"):
+        load(eventLogTopic=TOPIC, eventLogTopicServiceURL=url)
+    for url in ("http://a", "https://a:8443/", "https://[::1]:8443", "https://gateway/pulsar"):
+        load(eventLogTopic=TOPIC, eventLogTopicWebServiceURL=url)
 
 
 def test_sum_of_zero_goes_with_any_size() -> None:

@@ -62,6 +62,7 @@ def test_plain_names_are_roles_and_addresses_but_never_patterns() -> None:
     assert plain.client("192.0.2.1:5000") == "192.0.2.1:5000"
     assert plain.pattern("persistent://t/n/.*") == HASHED.pattern("persistent://t/n/.*")
     assert len(plain.client("x" * 1000)) == LONGEST_IDENTITY
+    assert plain.principal("x" * 1000) == plain.principal(Principal("x" * 1000)) == "x" * LONGEST_IDENTITY
 
 
 def test_what_is_remembered_is_bounded_in_number_and_length() -> None:

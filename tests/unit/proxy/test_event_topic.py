@@ -1,6 +1,7 @@
 """The topic's store before a client library that does what a test says; its credentials, and who asks for policies."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from proxy.config import Config
 from proxy.counters import EventLogCounters
 from proxy.errors import CredentialsUnavailable
 from proxy.events import topic_sink
-from proxy.events.topic import service_url
+from proxy.events.topic import TopicParts, service_url
 from proxy.events.topic_credentials import TopicCredentials, topic_tls
 from proxy.events.topic_sink import TopicSettings, TopicStore
 from proxy.events.topic_watch import TopicWatch
@@ -204,10 +205,37 @@ TLS = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://a,b:
         (TLS, "pulsar+ssl://a:6651,b:7000"),
         ({"brokerServiceURL": "pulsar://[::1]:6650"}, "pulsar://[::1]:6650"),
         (TLS | {"eventLogTopicServiceURL": "pulsar://other:6650"}, "pulsar://other:6650"),
+        ({"eventLogTopicServiceURL": "pulsar+ssl://a/, b:7000"}, "pulsar+ssl://a:6651,b:7000"),
     ],
 )
 def test_topic_is_at_the_own_brokers_or_where_its_key_says(keys: dict[str, str], url: str) -> None:
     assert service_url(load(**keys)) == url
+
+
+FOREIGN = {"eventLogTopicServiceURL": "pulsar://other:6650", "eventLogTopicWebServiceURL": "http://other:8080"}
+FOR_THE_TOPIC = {
+    "eventLogTopicAuthenticationPlugin": "token",
+    "eventLogTopicAuthenticationParameters": "token:for-the-topic",
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "token"),
+    [
+        ({}, "AuthenticationToken", "own"),
+        (FOREIGN, "NoneType", None),
+        (FOREIGN | FOR_THE_TOPIC, "AuthenticationToken", "for-the-topic"),
+        (FOR_THE_TOPIC, "AuthenticationToken", "for-the-topic"),
+    ],
+)
+async def test_own_credentials_are_for_own_brokers_alone(keys: dict[str, str], kind: str, token: str | None) -> None:
+    own, loop = Plain(lambda: AuthData("token", b"own")), asyncio.get_running_loop()
+    parts = TopicParts(load(**keys), loop, own, ssl.create_default_context, lambda error: None)
+    assert type(await asyncio.to_thread(parts.store()._credentials)).__name__ == kind
+    asking = parts.watch(EventLogCounters(), Lines())._credentials  # type: ignore[arg-type]
+    headers = {} if asking is None else await asking.headers()
+    assert headers == ({} if token is None else {"Authorization": f"Bearer {token}"})
+    await parts.close()
 
 
 def test_foreign_cluster_is_not_shown_the_own_certificate() -> None:
