@@ -90,7 +90,7 @@ def test_quarantine_has_as_many_copies_as_its_source(job: Ingest) -> None:
     for copies in (1, 3, 2):
         (job.source / "a.jsonl").write_text("no json\n" * copies + text([event(0)]))
         assert job.run().quarantined == {"malformed": copies}
-    assert job.quarantine() == [("malformed", None, 1), ("malformed", None, 2)]
+    assert sorted(copies for _, _, copies in job.quarantine()) == [1, 2]
 
 
 def test_first_step_without_an_event_stops_nothing(job: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_paths_are_no_patterns(job: Ingest, tmp_path: Path) -> None:
 
 
 def test_paths_that_spark_cannot_take_are_one_error_or_read_by_hand(job: Ingest, tmp_path: Path) -> None:
-    other = Ingest(job.spark, tmp_path / "a:b[1]")
+    other = Ingest(job.spark, tmp_path / "a:b[1]", job.common)
     write_events(other.source / "a.jsonl", [event(0)])
     assert other.run().kept == 1
     with pytest.raises(PipelineError, match="got a colon beside one of") as caught:
