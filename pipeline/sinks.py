@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.changes import Change, Directory, Staging, Writer
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
+from pipeline.paths import escaped
 from pipeline.schema import require_table, table_schema
 from pipeline.tables import Table
 
@@ -272,7 +273,9 @@ def _frame(spark: SparkSession, table: Table, root: Path, files: list[Path]) -> 
 
 def _read(spark: SparkSession, table: Table, base: Path, paths: list[Path]) -> DataFrame:
     reader = spark.read.schema(table_schema(table)).option("basePath", f"file://{base}")
-    return reader.parquet(*(f"file://{path}" for path in paths)).select([column.name for column in table.columns])
+    return reader.parquet(*(f"file://{escaped(str(path))}" for path in paths)).select(
+        [column.name for column in table.columns]
+    )
 
 
 def _mounted(out: str) -> Path:
