@@ -188,7 +188,8 @@ def _check_auth(options: argparse.Namespace) -> None:
 def _check_admin_url(url: str) -> None:
     _refuse_secrets("--admin-url", url)
     parts = _split(url)
-    if parts is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "," in parts.netloc:
+    known = url.startswith(("http://", "https://"))
+    if parts is None or not known or parts.query or parts.fragment or "," in parts.netloc:
         raise PipelineError(f"--admin-url: got {without_user(url)!r}, expected http://HOST:PORT or https://HOST:PORT")
 
 

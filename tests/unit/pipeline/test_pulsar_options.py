@@ -13,7 +13,7 @@ from pipeline.sources.pulsar.credentials import authentication, header_source, s
 from pipeline.sources.pulsar.errors import DataLossError, TopicError, explain
 from pipeline.sources.pulsar.options import PulsarSettings, add_arguments, from_spark, settings, split_source, to_spark
 
-NO_ADMIN_URLS = ("a:8080", "http://", "http://a:x", "http://a,b", "ftp://a", "http://a#b", "http://a?b", "http://[a")
+NO_ADMIN_URLS = ("a:8080", "http://", "http://a:x", "http://a,b", "HTTPS://a", "http://a#b", "http://a?b", "http://[a")
 SOURCE = "pulsar://a:6650,b:6650/tenant/ns/topic"
 
 
