@@ -210,7 +210,7 @@ def advice(facts: Facts, overview: Overview) -> Section:
             f" (recorded: {_limit(overview.heap_limit)} and {_limit(overview.direct_limit)}).",
             f"The replay then refuses {share(row['refused'] / max(row['requests'], 1))} of the requests, and 99"
             " % of the"
-            f" answered ones wait at most {duration(row['wait_p99_us'])} for memory.",
+            f" answered ones wait at most {duration(row['wait_p99_us'])}, all waits together.",
         ]
     fragments = () if facts.fragment is None else (Fragment("Put this into proxy.conf", facts.fragment),)
     drawn = charts_future.trade_off(_curve(facts.advice), " ".join(sentences))
@@ -233,6 +233,8 @@ def times(fleet: int) -> str:
 
 
 def _curve(frame: pd.DataFrame) -> pd.DataFrame:
+    # Drawn in this order, so that nothing lies on the advice.
+    frame = frame.sort_values(["chosen", "holds"])
     state = frame["holds"].map({True: "holds the target", False: "misses the target"})
     return pd.DataFrame(
         {

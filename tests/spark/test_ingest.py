@@ -46,7 +46,7 @@ WRONG = {
     json.dumps(event(1, proxy_id=None, total_us=None)): ("missing_field", "proxy_id, total_us"),
     "{}": ("missing_field", None),
     json.dumps(event(1, outcome="well")): ("bad_value", "outcome"),
-    json.dumps(event(1, upstream_us=-1, kind="none")): ("bad_value", "upstream_us, kind"),
+    json.dumps(event(1, upstream_us=-1, kind="none")): ("bad_value", "kind, upstream_us"),
     json.dumps(event(1, schema_version=0)): ("bad_value", "schema_version"),
     json.dumps(event(1, ts_us=2**62)): ("bad_value", "ts_us"),
 }
