@@ -42,6 +42,7 @@ WRONG = {
     json.dumps(event(1))[:-40]: ("malformed", None),
     json.dumps(event(1)).replace('"', "'"): ("malformed", None),
     json.dumps(event(1, schema_version=2, kind="unheard of")): ("future_version", None),
+    json.dumps(event(1, schema_version=40_000)): ("future_version", None),
     json.dumps(event(1) | {"seq": "7"}): ("wrong_type", "seq"),
     json.dumps(event(1, coalesced="yes")): ("wrong_type", "coalesced"),
     json.dumps(event(1, topic_count=2**31)): ("wrong_type", None),
