@@ -116,7 +116,7 @@ CALIBRATION: Final = Table(
         Column("simulated_max_us", "double", "us", "Longest of them, in the replay."),
         Column("outcome_error", "double", "", "Largest difference between shares of outcomes."),
         Column("wait_error", "double", "", "Difference of the 99th percentiles by the recorded one, or by 100 ms."),
-        Column("error", "double", "", "The larger of the two."),
+        Column("error", "double", "", "The larger of the two; of all, no less than the mean of the proxies' own."),
         Column("imputed_share", "double", "", "Share of requests whose sizes or times are those of others."),
     ),
 )
