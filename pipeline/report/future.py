@@ -137,8 +137,9 @@ def calibration(facts: Facts) -> Section:
     row = whole.iloc[0]
     sentence = (
         f"Replayed under the limits that were in force, outcomes differ by at most {share(row['outcome_error'])} of the"
-        f" requests from what was recorded, and the p99 of all waits of those answered"
-        f" ({duration(row['recorded_p99_us'])} recorded, {duration(row['simulated_p99_us'])} simulated) by {share(row['wait_error'])}."
+        " requests from what was recorded, and the p99 of all waits of those answered"
+        f" ({duration(row['recorded_p99_us'])} recorded, {duration(row['simulated_p99_us'])} simulated)"
+        f" by {share(row['wait_error'])}."
     )
     honesty = (
         "The replay is an open loop: clients come when they came, retries are in the record as arrivals, and"
