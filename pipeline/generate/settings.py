@@ -47,12 +47,10 @@ class GenerateSettings:
             raise PipelineError(f"--seed: got {self.seed}, expected 0 or more")
         # Written so that nan is refused, too.
         if not 0 < self.rate <= MOST_RATE:
-            raise PipelineError(
-                f"--rate: got {self.rate}, expected more than 0 and at most {MOST_RATE:g} events a second"
-            )
+            raise PipelineError(f"--rate: got {self.rate}, expected more than 0 and at most {MOST_RATE:g} a second")
         if self.events / self.rate > MOST_SECONDS:
             raise PipelineError(
-                f"--rate: got {self.rate}, with which {self.events} events take longer than {MOST_SECONDS:,} s; expected more"
+                f"--rate: got {self.rate}, expected {self.events / MOST_SECONDS:g} or more for {self.events} events"
             )
         if not 0 <= self.zipf <= MOST_ZIPF:
             raise PipelineError(f"--zipf: got {self.zipf}, expected 0 to {MOST_ZIPF:g}")
