@@ -238,10 +238,8 @@ class _Elsewhere(NamedTuple):
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Leave redirects to the caller: urllib follows none of a PUT or POST, and brokers send both to the owner."""
 
-    def http_error_302(self, *_: Any) -> None:
-        return None
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+    def redirect_request(self, *_: Any) -> None:
+        """Make no request of a redirect, so that its answer is an HTTPError like any other."""
 
 
 def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:

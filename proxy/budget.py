@@ -68,10 +68,11 @@ def worst_case(config: Config) -> Iterator[BudgetLine]:
     yield from _connections(config)
     yield from _requests(config)
     yield from _web(config)
-    yield from _event_log(config)
+    yield from event_log(config)
 
 
-def _event_log(config: Config) -> Iterator[BudgetLine]:
+def event_log(config: Config) -> Iterator[BudgetLine]:
+    """List the budgets of the event log: a line for each sink."""
     buffer_bytes = config.event_log_buffer_mb * 1024 * 1024
     if config.event_log_directory:
         yield BudgetLine("event log, files", "eventLogDirectory", buffer_bytes + SINK_BLOCKS * BLOCK_BYTES)

@@ -11,6 +11,11 @@ __all__ = ["CHUNK_EVENTS", "START_US", "Chunk", "GenerateSettings"]
 START_US = 1_767_225_600_000_000
 CHUNK_EVENTS = 250_000
 MOST_EVENTS = 10_000_000_000
+MOST_RATE = 1e9
+# A hundred years.
+MOST_SECONDS = 3_155_760_000
+# With more, the first has all.
+MOST_ZIPF = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,15 @@ class GenerateSettings:
             raise PipelineError(f"--events: got {self.events}, expected at most {MOST_EVENTS}")
         if self.seed < 0:
             raise PipelineError(f"--seed: got {self.seed}, expected 0 or more")
-        if self.rate <= 0:
-            raise PipelineError(f"--rate: got {self.rate}, expected more than 0 events a second")
+        # Written so that nan is refused, too.
+        if not 0 < self.rate <= MOST_RATE:
+            raise PipelineError(f"--rate: got {self.rate}, expected more than 0 and at most {MOST_RATE:g} a second")
+        if self.events / self.rate > MOST_SECONDS:
+            raise PipelineError(
+                f"--rate: got {self.rate}, expected {self.events / MOST_SECONDS:g} or more for {self.events} events"
+            )
+        if not 0 <= self.zipf <= MOST_ZIPF:
+            raise PipelineError(f"--zipf: got {self.zipf}, expected 0 to {MOST_ZIPF:g}")
         if not (self.storm_share >= 0 and self.watch_share >= 0 and self.storm_share + self.watch_share <= 1):
             raise PipelineError("--storm-share and --watch-share: expected at least 0 each and at most 1 together")
         if self.clients < self.proxies:

@@ -67,6 +67,10 @@ class _Steps:
         self._ingest = None if options.source is None else told.ingest_settings(options)
         self._whatif = WhatifSettings(self.common, grid_of(options))
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
+        if self._advise.conf_path is None:
+            raise PipelineError(
+                f"--conf-file: got none, expected a file: --out {self.common.out} is not on this machine"
+            )
 
     def over(self, spark: SparkSession) -> list[Step]:
         """Give the jobs in their order."""

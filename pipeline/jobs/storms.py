@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
     parser.add_argument(
         "--times", type=float, default=usual.times, metavar="K",
-        help="a second is stormy with K times the usual arrivals, their median (default: %(default)s)",
+        help="a second is stormy with K times the usual arrivals, the median of all seconds (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--floor", type=int, default=usual.floor, metavar="N", help="and with at least N (default: %(default)s)"

@@ -75,14 +75,18 @@ def memory(frame: pd.DataFrame, clock: Clock, kind: str, alt_text: str) -> Chart
 
 
 def fullness(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
-    """Draw how full the fullest proxy was when requests arrived; columns: at_ms, when, kind, share."""
+    """Draw how full the fullest proxy was when requests arrived; columns: at_ms, when, kind, share, run.
+
+    Points of one run are joined; between two runs nobody asked, so nobody knows.
+    """
     drawing = (
         alt.Chart(frame)
-        .mark_line(interpolate="monotone", strokeWidth=2, point={"size": 18})
+        .mark_line(strokeWidth=2, point={"size": 18})
         .encode(
             x=_time(clock),
             y=alt.Y("share:Q", title="of the limit", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
             color=alt.Color("kind:N", title=None),
+            detail="run:N",
             tooltip=[_when(), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
         )
         .properties(width=WIDTH, height=160)
@@ -97,7 +101,7 @@ def fullness(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
 
 
 def waits(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
-    """Draw quantiles of waiting; columns: at_ms, when, quantile, seconds."""
+    """Draw quantiles of waiting; columns: at_ms, when, quantile, seconds, run (see `fullness`)."""
     drawing = (
         alt.Chart(frame)
         .mark_line(strokeWidth=2, point={"size": 18})
@@ -105,6 +109,7 @@ def waits(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
             x=_time(clock),
             y=alt.Y("seconds:Q", title="seconds", scale=alt.Scale(domainMin=0)),
             color=alt.Color("quantile:N", title=None, sort=["p50", "p95", "p99"], scale=alt.Scale(range=_three())),
+            detail="run:N",
             tooltip=[_when(), alt.Tooltip("quantile:N"), alt.Tooltip("seconds:Q", format=",.3f")],
         )
         .properties(width=WIDTH, height=HEIGHT)

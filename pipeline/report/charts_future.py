@@ -72,7 +72,7 @@ _SURFACE: Final = {
         " you expect.",
     ),
     "wait": (
-        "p99 wait of answered requests under other limits",
+        "p99 of all waits of answered requests under other limits",
         "The same grid; all waits count: for memory, for the broker, behind earlier requests of the same"
         " client. A cell may be light because almost everything was refused: read it together with the"
         " one above.",
@@ -125,13 +125,13 @@ def trade_off(frame: pd.DataFrame, alt_text: str) -> Chart:
             alt.Tooltip("limits:N"),
             alt.Tooltip("fleet:Q", title="proxies for each"),
             alt.Tooltip("refused_share:Q", title="refused", format=".2%"),
-            alt.Tooltip("wait_seconds:Q", title="p99 wait, s", format=",.3f"),
+            alt.Tooltip("wait_seconds:Q", title="p99 of all waits, s", format=",.3f"),
         ],
     )
     marks = base.mark_point(filled=True, opacity=0.9)
     half = {"width": WIDTH // 2 - 70, "height": 220}
     refused = marks.encode(y=alt.Y("refused_share:Q", title="refused", axis=alt.Axis(format="%"))).properties(**half)
-    wait = marks.encode(y=alt.Y("wait_seconds:Q", title="p99 wait, seconds")).properties(**half)
+    wait = marks.encode(y=alt.Y("wait_seconds:Q", title="p99 of all waits, seconds")).properties(**half)
     return chart(
         "trade-off",
         "What memory buys",

@@ -29,6 +29,8 @@ class Overview:
     largest_direct: int | None
     heap_limit: int
     direct_limit: int
+    # Limits are those of the last event; other proxies may have others.
+    limits_differ: bool = False
 
     @property
     def refused(self) -> int:

@@ -117,7 +117,7 @@ def _whatif_sheet(family: pd.DataFrame, of_all: int) -> Sheet:
         )
         for _, row in ordered.head(_MOST_ROWS).iterrows()
     )
-    headers = ("load", "proxies", "heap", "direct", "refused", "p99 wait", "peak heap", "peak direct")
+    headers = ("load", "proxies", "heap", "direct", "refused", "p99, all waits", "peak heap", "peak direct")
     caption = f"{len(rows)} of {count(of_all)} scenarios; all are in the table `whatif`"
     return Sheet(caption, headers, rows, frozenset(range(8)))
 
@@ -137,8 +137,9 @@ def calibration(facts: Facts) -> Section:
     row = whole.iloc[0]
     sentence = (
         f"Replayed under the limits that were in force, outcomes differ by at most {share(row['outcome_error'])} of the"
-        f" requests from what was recorded, and the p99 wait ({duration(row['recorded_p99_us'])} recorded,"
-        f" {duration(row['simulated_p99_us'])} simulated) by {share(row['wait_error'])}."
+        " requests from what was recorded, and the p99 of all waits of those answered"
+        f" ({duration(row['recorded_p99_us'])} recorded, {duration(row['simulated_p99_us'])} simulated)"
+        f" by {share(row['wait_error'])}."
     )
     honesty = (
         "The replay is an open loop: clients come when they came, retries are in the record as arrivals, and"
@@ -266,5 +267,5 @@ def _advice_sheet(frame: pd.DataFrame) -> Sheet:
         )
         for _, row in kept.iterrows()
     )
-    headers = ("proxies", "heap", "direct", "all memory", "refused", "p99 wait", "holds the target", "advice")
+    headers = ("proxies", "heap", "direct", "all memory", "refused", "p99, all waits", "holds the target", "advice")
     return Sheet("The best points: nothing cheaper holds with as many proxies", headers, rows, frozenset(range(6)))

@@ -52,7 +52,7 @@ def gather(spark: SparkSession, common: CommonSettings) -> Facts:
     return Facts(
         out=out,
         overview=overview,
-        memory=_memory(events, clock, overview.proxies),
+        memory=_memory(events, clock),
         fullness=timeline.use_on_arrival(events, clock).toPandas(),
         waits=_waits(events, clock),
         endings=_endings(events, clock),
@@ -94,15 +94,22 @@ def overview_of(events: DataFrame) -> Overview | None:
     assert row is not None
     if row["begin_us"] is None:
         return None
-    return Overview(clock=clock_of(row["begin_us"], row["end_us"]), **row.asDict())
+    clock = clock_of(row["begin_us"], row["end_us"])
+    return Overview(clock=clock, limits_differ=_limits_differ(events), **row.asDict())
 
 
-def _memory(events: DataFrame, clock: Clock, proxies: int) -> pd.DataFrame:
+def _limits_differ(events: DataFrame) -> bool:
+    limits = F.struct("heap_limit_bytes", "direct_limit_bytes")
+    last = events.groupBy("proxy_id").agg(F.max_by(limits, "ts_us").alias("limits"))
+    return last.select("limits").distinct().count() > 1
+
+
+def _memory(events: DataFrame, clock: Clock) -> pd.DataFrame:
     """Give at_ms, when, kind, held_mib, waiting_mib, limit_mib: sums over all proxies."""
     use = timeline.memory_use(events, clock).toPandas()
-    limits = timeline.use_on_arrival(events, clock).select("bin", "heap_limit", "direct_limit").toPandas()
+    limits = timeline.limits_in_force(events, clock).toPandas()
     frames = []
-    for kind in ("heap", "direct"):
+    for kind in timeline.KINDS:
         ways = use[use["kind"] == kind].pivot_table(index="bin", columns="way", values="bytes", aggfunc="sum")
         whole = clock.whole(ways.reindex(columns=["held", "waiting"]).reset_index())
         limit = clock.whole(limits[["bin", f"{kind}_limit"]], None)[f"{kind}_limit"].ffill().bfill().fillna(0)
@@ -111,7 +118,7 @@ def _memory(events: DataFrame, clock: Clock, proxies: int) -> pd.DataFrame:
                 kind=kind,
                 held_mib=whole["held"] / 2**20,
                 waiting_mib=whole["waiting"] / 2**20,
-                limit_mib=limit * proxies / 2**20,
+                limit_mib=limit / 2**20,
             )
         )
     return pd.concat(frames)[["at_ms", "when", "kind", "held_mib", "waiting_mib", "limit_mib"]]

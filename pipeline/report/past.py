@@ -35,10 +35,13 @@ def demand(facts: Facts, overview: Overview) -> Section:
     """Show memory over time against its limits."""
     section = Section("demand", "Demand and limits")
     drawn: list[Chart] = []
+    whose = "of one proxy" if overview.limits_differ else "for each proxy"
     sentences = [
         f"The limits in force at the end were {_limit(overview.heap_limit)} of heap and"
-        f" {_limit(overview.direct_limit)} of direct memory for each proxy."
+        f" {_limit(overview.direct_limit)} of direct memory {whose}."
     ]
+    if overview.limits_differ:
+        sentences.append("Other proxies had other limits; these are of the one that was heard last.")
     for kind in ("heap", "direct"):
         frame = facts.memory[facts.memory["kind"] == kind]
         most, waited = frame["held_mib"].max(), frame["waiting_mib"].max()
@@ -63,8 +66,14 @@ def _limit(bytes_: int) -> str:
 
 def _fullness(facts: Facts, overview: Overview) -> pd.DataFrame:
     whole = overview.clock.whole(facts.fullness, None)
-    long = whole.melt(["at_ms", "when"], ["heap_share", "direct_share"], "kind", "share").dropna(subset=["share"])
+    long = _with_runs(whole.melt(["bin", "at_ms", "when"], ["heap_share", "direct_share"], "kind", "share"), "share")
     return long.assign(kind=long["kind"].str.removesuffix("_share"), share=long["share"].astype(float))
+
+
+def _with_runs(long: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Leave out the bins without a value and number what lies between them: a line must not go through them."""
+    known = long.dropna(subset=[value])
+    return known.assign(run=(known["bin"].diff() != 1).cumsum()).drop(columns="bin")
 
 
 def _demand_sheet(facts: Facts) -> Sheet:
@@ -95,7 +104,7 @@ def waits(facts: Facts, overview: Overview) -> Section:
         f" {duration(row['p99_us'])}; the longest wait was {duration(row['max_us'])}."
     )
     bins = overview.clock.whole(facts.waits[facts.waits["bin"].notna()].astype({"bin": int}), None)
-    long = bins.melt(["at_ms", "when"], list(_QUANTILES), "quantile", "us").dropna(subset=["us"])
+    long = _with_runs(bins.melt(["bin", "at_ms", "when"], list(_QUANTILES), "quantile", "us"), "us")
     long = long.assign(seconds=long["us"] / _SECOND).replace({"quantile": _QUANTILES}).drop(columns="us")
     sheet = Sheet(
         "Waits of answered requests for memory, whole time",

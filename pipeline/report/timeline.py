@@ -6,13 +6,15 @@ and one word. A cost is spread over the time in which it was booked, which the p
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.report.clock import Clock
 
-__all__ = ["bin_of", "endings", "memory_use", "use_on_arrival", "wait_us"]
+__all__ = ["bin_of", "endings", "limits_in_force", "memory_use", "use_on_arrival", "wait_us"]
 
+KINDS: Final = ("heap", "direct")
+_LIMITS: Final = ("heap_limit", "direct_limit")
 _BEFORE_HEAP: Final = ("client_wait_us", "group_wait_us")
 _BEFORE_GROWTH: Final = (*_BEFORE_HEAP, "heap_wait_us", "broker_wait_us", "upstream_us")
 _BEFORE_DIRECT: Final = (*_BEFORE_GROWTH, "heap_update_wait_us", "read_us", "reader_wait_us")
@@ -53,19 +55,42 @@ def memory_use(events: DataFrame, clock: Clock) -> DataFrame:
 
 
 def use_on_arrival(events: DataFrame, clock: Clock) -> DataFrame:
-    """Give, for each bin, the fullest moments and the limits.
-
-    Columns: bin, heap_share, direct_share (null without a limit), heap_limit, direct_limit (of one proxy, bytes).
-    """
+    """Give the fullest moments of each bin: columns bin, heap_share, direct_share (null without a limit)."""
     return (
         events.select(
             bin_of(clock).alias("bin"),
-            *(_share(kind).alias(f"{kind}_share") for kind in ("heap", "direct")),
-            *(F.col(f"{kind}_limit_bytes").alias(f"{kind}_limit") for kind in ("heap", "direct")),
+            *(_share(kind).alias(f"{kind}_share") for kind in KINDS),
         )
         .groupBy("bin")
-        .agg(*(F.max(name).alias(name) for name in ("heap_share", "direct_share", "heap_limit", "direct_limit")))
+        .agg(*(F.max(name).alias(name) for name in ("heap_share", "direct_share")))
     )
+
+
+def limits_in_force(events: DataFrame, clock: Clock) -> DataFrame:
+    """Add up the limits of the proxies in each bin: columns bin, heap_limit, direct_limit, bytes; 0 if one has none.
+
+    A proxy counts from its first arrival to the end of its last request, with the limits that it had said last.
+    """
+    said = (
+        events.select(
+            # A proxy without a name is one proxy.
+            F.coalesce("proxy_id", F.lit("")).alias("proxy"),
+            bin_of(clock).alias("bin"),
+            bin_of(clock, _end()).alias("last"),
+            "ts_us",
+            *(F.col(f"{kind}_limit_bytes").alias(f"{kind}_limit") for kind in KINDS),
+        )
+        .groupBy("proxy", "bin")
+        .agg(F.max("last").alias("last"), *(F.max_by(name, "ts_us").alias(name) for name in _LIMITS))
+    )
+    span = F.sequence(F.min("bin"), F.max("last"))
+    whole = said.groupBy("proxy").agg(span.alias("span")).select("proxy", F.explode("span").alias("bin"))
+    so_far = Window.partitionBy("proxy").orderBy("bin")
+    each = whole.join(said, ["proxy", "bin"], "left").select(
+        "bin", *(F.last(name, ignorenulls=True).over(so_far).alias(name) for name in _LIMITS)
+    )
+    sums = (F.when(F.min(name) > 0, F.sum(name)).otherwise(0).alias(name) for name in _LIMITS)
+    return each.groupBy("bin").agg(*sums)
 
 
 def endings(events: DataFrame, clock: Clock) -> DataFrame:

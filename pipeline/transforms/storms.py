@@ -30,6 +30,8 @@ __all__ = [
 Ints = NDArray[np.int64]
 
 MICROS: Final = 1_000_000
+# A longer silence is a fleet that was off, or a recording that was: it would make every hour of work a storm.
+MOST_SILENT_SECONDS: Final = 600
 MEMBERS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id")
 REFUSALS: Final = ("timeout", "queue_full", "oversize")
 
@@ -59,13 +61,14 @@ class Burst:
 def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
     """Find bursts in the seconds, in any order, in which there were requests.
 
-    The usual rate is the median of those seconds: half of all seconds would have to be storms to move it.
+    The usual rate is the median of all seconds from the first to the last, silent ones included: half of them would
+    have to be storms to move it. Of one silence at most `MOST_SILENT_SECONDS` count.
     """
     if not len(seconds):
         return []
     order = np.argsort(seconds)
     seconds, requests = seconds[order], requests[order]
-    usual = float(np.median(requests))
+    usual = _usual(seconds, requests)
     hot = np.flatnonzero(requests >= max(rule.times * usual, rule.floor))
     cuts = np.flatnonzero(np.diff(seconds[hot]) > rule.gap_seconds + 1) + 1
     return [
@@ -73,6 +76,14 @@ def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
         for part in np.split(hot, cuts)
         if len(part)
     ]
+
+
+def _usual(seconds: Ints, requests: Ints) -> float:
+    # Silent seconds are counted, not laid out: a year has 31 million.
+    silent = int(np.minimum(np.diff(seconds) - 1, MOST_SILENT_SECONDS).sum())
+    ordered = np.sort(requests)
+    middle = ((silent + len(ordered) - 1) // 2, (silent + len(ordered)) // 2)
+    return sum(float(ordered[place - silent]) if place >= silent else 0.0 for place in middle) / 2
 
 
 def arrivals(events: DataFrame) -> DataFrame:

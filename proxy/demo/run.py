@@ -6,6 +6,7 @@ not start, 2 for options that make no sense, 130 after Ctrl-C.
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from typing import Final, NamedTuple
 
 import uvloop
 
+from proxy.budget import event_log
+from proxy.config import Config
 from proxy.demo.broker import LOOPBACK, raise_file_limit
 from proxy.demo.children import Child, ChildFailed
 from proxy.demo.storm import Storm, StormPlan
@@ -40,6 +43,7 @@ class Processes(NamedTuple):
     broker_url: str
     proxy_port: int
     web_port: int
+    event_log_bytes: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +144,14 @@ async def _processes(options: argparse.Namespace, topics: GeneratedTopics, direc
         with Child("proxy", ["serve", "--config", str(config), *overrides], directory) as proxy:
             web_port = (await proxy.said("web_port"))["web_port"]
             port = (await proxy.said("port"))["port"]
-            yield Processes(broker, proxy, broker_url, port, web_port)
+            yield Processes(broker, proxy, broker_url, port, web_port, event_log_bytes(options, config))
+
+
+def event_log_bytes(options: argparse.Namespace, path: Path) -> int:
+    """Add up the budgets of the event log, of the configuration that the proxy has started with."""
+    given = (word.partition("=") for word in options.set)
+    config = Config.load(path, os.environ, {key.strip(): value.strip() for key, _, value in given})
+    return sum(line.limit_bytes for line in event_log(config))
 
 
 def _proxy_conf(options: argparse.Namespace, broker_url: str) -> str:
@@ -200,4 +211,5 @@ async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes
         storm_seconds=watch.storm_seconds,
         broker_questions=seen["topic_questions"],
         broker_most_outstanding=seen["max_outstanding_topic_questions"],
+        event_log_bytes=processes.event_log_bytes,
     )

@@ -28,6 +28,8 @@ class Outcome:
     storm_seconds: float
     broker_questions: int
     broker_most_outstanding: int
+    # The budget of the event log, if there is one (`proxy/budget.py`).
+    event_log_bytes: int = 0
 
     @property
     def growth_bytes(self) -> int:
@@ -38,7 +40,8 @@ class Outcome:
     def allowed_bytes(self) -> int:
         """Compute what it was allowed to add."""
         limits = int(_LIMIT_FACTOR * (self.heap_bytes + self.direct_bytes))
-        return limits + CONNECTION_BYTES * self.plan.connections + 2 * self.tally.largest_answer_bytes
+        answers = 2 * self.tally.largest_answer_bytes
+        return limits + CONNECTION_BYTES * self.plan.connections + answers + self.event_log_bytes
 
 
 def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[str]:
@@ -105,11 +108,12 @@ def _request_rows(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def _memory_rows(outcome: Outcome) -> list[tuple[str, str]]:
+    log = f" + event log {mib(outcome.event_log_bytes)}" if outcome.event_log_bytes else ""
     return [
         ("all answers together", mib(outcome.tally.expected * outcome.tally.largest_answer_bytes)),
         ("limits", f"heap {mib(outcome.heap_bytes)} + direct {mib(outcome.direct_bytes)}"),
         ("proxy at rest", mib(outcome.idle_bytes)),
         ("proxy at most", mib(outcome.peak_bytes)),
         ("growth", mib(outcome.growth_bytes)),
-        ("allowed", f"{mib(outcome.allowed_bytes)} = 1.15 x limits + 8 KiB x connections + 2 x largest answer"),
+        ("allowed", f"{mib(outcome.allowed_bytes)} = 1.15 x limits + 8 KiB x connections + 2 x largest answer{log}"),
     ]

@@ -1,5 +1,6 @@
 """`pulsar-proxy demo` as its user meets it: a table, an exit code, and nothing left running."""
 
+import argparse
 import gzip
 import json
 import os
@@ -9,10 +10,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from proxy.demo.run import event_log_bytes
 from proxy.demo.storm import StormPlan, Tally
 from proxy.demo.table import MIB, Outcome, broken_promises, progress, render
 from tests.support.wire import WireClient
@@ -162,6 +165,27 @@ def outcome(tally: Tally, peak_mib: float = 60) -> Outcome:
 def test_the_allowance_is_the_formula() -> None:
     allowed = outcome(Tally(512, answered=512, largest_answer_bytes=MIB)).allowed_bytes
     assert allowed == 23 * MIB + 128 * 8192 + 2 * MIB
+
+
+def test_an_event_log_is_allowed_its_budget_and_no_more() -> None:
+    logged = replace(outcome(Tally(512, answered=512, largest_answer_bytes=MIB), 70), event_log_bytes=4 * MIB)
+    assert broken_promises(logged) == []
+    assert "2 x largest answer + event log 4.0 MiB" in render(logged)
+    assert "BROKEN: the proxy grew by 30.0 MiB, expected at most 29.0 MiB" in render(
+        replace(logged, event_log_bytes=3 * MIB)
+    )
+
+
+def test_the_budget_of_the_event_log_follows_the_keys_of_the_proxy(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.conf"
+    path.write_text("brokerServiceURL=pulsar://127.0.0.1:6650\nclusterName=demo\n")
+
+    def budget(*settings: str) -> int:
+        return event_log_bytes(argparse.Namespace(set=list(settings)), path)
+
+    assert budget() == 0
+    assert budget("eventLogDirectory=events") == 8 * MIB + 3 * MIB // 4
+    assert budget("eventLogDirectory=events", "eventLogBufferMB=2") == 2 * MIB + 3 * MIB // 4
 
 
 @pytest.mark.parametrize(("peak_mib", "kept"), [(66, True), (66.1, False)])

@@ -52,7 +52,7 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
         "storm": 1,
         "arrival_seconds": 0.999503,
         "served_seconds": 4.0,
-        "usual_rate": 1.0,
+        "usual_rate": 0.5,
         "peak_rate": 4,
         "requests": 8,
         "answered": 6,

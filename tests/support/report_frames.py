@@ -51,8 +51,7 @@ def facts() -> Facts:
         overview=overview(),
         memory=memory(),
         fullness=pd.DataFrame(
-            {"bin": [0, 1], "heap_share": [0.5, 1.0], "direct_share": [None, None], "heap_limit": [8 * MIB] * 2,
-             "direct_limit": [0, 0]}
+            {"bin": [0, 1, 5], "heap_share": [0.5, 1.0, 0.25], "direct_share": [None, None, None]}
         ),
         waits=pd.DataFrame(
             {"bin": [None, 0.0, 1.0], "count": [1180, 600, 580], "p50_us": [1000.0, 0.0, 2000.0],

@@ -11,11 +11,17 @@ import pytest
 import yaml
 
 from pipeline.cli import JOBS
+from pipeline.report.write import conf_path, report_path
 
 HERE = Path(__file__).resolve().parents[2] / "deploy" / "pipeline"
 PLAIN = sorted(HERE.glob("kubernetes/*.yaml"))
 OPERATOR = sorted(HERE.glob("spark-operator/*.yaml"))
 VERSIONS = ("1.30.0", "1.34.0", "1.37.0")
+
+
+def applications(path: Path) -> Iterator[dict[str, Any]]:
+    """Give the documents that the Spark Operator owns."""
+    return (found for found in documents(path) if found["apiVersion"].startswith("sparkoperator."))
 
 
 def documents(path: Path) -> Iterator[dict[str, Any]]:
@@ -61,7 +67,7 @@ def test_every_argument_is_one_that_its_job_knows(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OPERATOR, ids=name)
 def test_operator_manifests_say_which_spark_and_python_they_run(path: Path) -> None:
-    for document in documents(path):
+    for document in applications(path):
         assert document["apiVersion"] == "sparkoperator.k8s.io/v1beta2"
         spec = document["spec"].get("template", document["spec"])
         assert spec["type"] == "Python"
@@ -95,3 +101,39 @@ def test_ingest_never_runs_twice_at_once() -> None:
     (ingest,) = documents(HERE / "kubernetes" / "ingest.yaml")
     assert ingest["spec"]["replicas"] == 1
     assert ingest["spec"]["strategy"]["type"] == "Recreate"
+
+
+@pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
+def test_settings_of_run_and_report_make_sense_before_spark_starts(path: Path) -> None:
+    for document in documents(path):
+        for job, *given in words_of(document):
+            if job != "run":
+                continue
+            parser = argparse.ArgumentParser(exit_on_error=False)
+            import_module("pipeline.jobs.run").add_arguments(parser)
+            options = parser.parse_args(given)
+            assert report_path(options.out, options.to)
+            assert conf_path(options.out, options.conf_file), "the fragment of proxy.conf would be nowhere"
+
+
+def test_files_of_the_driver_are_on_a_volume_that_is_declared_beside_it() -> None:
+    claim, scheduled = documents(HERE / "spark-operator" / "report.yaml")
+    template = scheduled["spec"]["template"]
+    assert template["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    (mount,) = template["driver"]["volumeMounts"]
+    files = [word.partition("=")[2] for word in template["arguments"] if word.startswith(("--to=", "--conf-file="))]
+    assert len(files) == 2
+    assert all(file.startswith(f"{mount['mountPath']}/") for file in files)
+    kubernetes_validate.validate(claim, VERSIONS[-1], strict=True)
+
+
+def test_pods_that_share_a_volume_of_one_node_run_on_one_node() -> None:
+    (claim,), (ingest,), (report,) = (
+        documents(HERE / "kubernetes" / f"{each}.yaml") for each in ("storage", "ingest", "report")
+    )
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    pod = report["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    labels = ingest["spec"]["template"]["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()

@@ -37,7 +37,7 @@ def test_calm_seconds_beyond_the_gap_end_it() -> None:
 
 def test_seconds_without_any_arrival_count_as_calm() -> None:
     calm = dict.fromkeys(range(10), 10)
-    assert found(calm | {20: 90, 23: 90, 27: 90}) == [Burst(20, 23, 10.0, 90), Burst(27, 27, 10.0, 90)]
+    assert found(calm | {20: 90, 23: 90, 27: 90}) == [Burst(20, 23, 0.0, 90), Burst(27, 27, 0.0, 90)]
 
 
 def test_order_of_seconds_does_not_matter() -> None:
@@ -48,6 +48,21 @@ def test_order_of_seconds_does_not_matter() -> None:
 def test_few_arrivals_are_no_burst_however_rare_others_are() -> None:
     assert found({1: 1, 2: 1, 3: 1, 4: 19}) == []
     assert found({1: 1, 2: 1, 3: 1, 4: 20}) == [Burst(4, 4, 1.0, 20)]
+
+
+def test_storm_is_found_though_nearly_all_requests_were_in_it() -> None:
+    assert found({100: 900, 101: 800, 130: 2, 160: 1}) == [Burst(100, 101, 0.0, 900)]
+
+
+def test_half_of_all_seconds_are_silent_before_silence_is_usual() -> None:
+    assert [burst.usual_rate for burst in found({1: 10, 2: 12, 5: 90})] == [10.0]
+    assert [burst.usual_rate for burst in found({1: 10, 2: 12, 6: 90})] == [5.0]
+    assert [burst.usual_rate for burst in found({1: 10, 2: 12, 7: 90})] == [0.0]
+
+
+def test_work_of_hours_is_no_storm_after_nights_of_silence() -> None:
+    day = {day * 86_400 + second: 60 for day in range(3) for second in range(3600)}
+    assert found(day) == []
 
 
 def test_storms_do_not_make_themselves_usual() -> None:

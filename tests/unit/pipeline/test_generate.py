@@ -1,5 +1,6 @@
 import gzip
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -154,7 +155,22 @@ def test_nothing_is_written_into_what_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [{"events": 0}, {"proxies": 0}, {"clients": 1}, {"rate": 0.0}, {"storm_share": 0.9, "watch_share": 0.2}]
+    "odd",
+    [
+        {"events": 0},
+        {"proxies": 0},
+        {"clients": 1},
+        {"rate": 0.0},
+        {"rate": math.nan},
+        {"rate": math.inf},
+        {"rate": 1e-9},
+        {"zipf": math.nan},
+        {"zipf": math.inf},
+        {"zipf": -1.0},
+        {"storm_share": 0.9, "watch_share": 0.2},
+        {"storm_share": math.nan},
+    ],
+    ids=str,
 )
 def test_numbers_that_make_no_trace_are_refused(odd: dict[str, float]) -> None:
     with pytest.raises(PipelineError, match="--") as raised:

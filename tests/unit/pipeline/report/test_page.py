@@ -3,16 +3,18 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pandas as pd
 import pytest
 import vl_convert
 
+from pipeline.report.clock import Clock
 from pipeline.report.facts import Facts
 from pipeline.report.page import VEGALITE_VERSION, script_json
 from pipeline.report.write import page_of, sections_of
 from tests.support.html_pages import Page
-from tests.support.report_frames import HOSTILE, facts, only_events
+from tests.support.report_frames import BEGIN_US, HOSTILE, facts, only_events, overview
 
 MADE_AT = datetime(2026, 1, 2, tzinfo=UTC)
 LARGEST_PAGE_BYTES = 5_000_000
@@ -161,3 +163,47 @@ def test_everything_answered_needs_no_chart_of_refusals() -> None:
     page = Page(text_of(calm))
     assert "refusals-over-time" not in specs(page)
     assert "Every one of the 1,200 requests was answered." in page.paragraphs
+
+
+def rows_of(page: Page, chart: str, column: str) -> list[dict[str, Any]]:
+    """Give the rows of a chart's data that have a column, in the order of time."""
+    datasets = specs(page)[chart]["datasets"]
+    assert isinstance(datasets, dict)
+    return sorted((row for rows in datasets.values() for row in rows if column in row), key=lambda row: row["at_ms"])
+
+
+def test_no_line_goes_through_times_without_requests(page: Page) -> None:
+    # There were requests in the bins 0, 1 and 5.
+    full = rows_of(page, "fullness", "share")
+    assert [(row["share"], row["run"]) for row in full] == [(0.5, 1), (1.0, 1), (0.25, 2)]
+    for name in ("fullness", "waits-over-time"):
+        spec = specs(page)[name]
+        assert spec["encoding"]["detail"]["field"] == "run"  # type: ignore[index]
+        assert "interpolate" not in spec["mark"]  # type: ignore[operator]
+
+
+def test_arrivals_are_shown_by_the_second_however_long_a_bin_is() -> None:
+    fine = replace(overview(), clock=Clock(BEGIN_US, 500_000, 20))
+    rates = rows_of(Page(text_of(replace(facts(), overview=fine))), "storm-timeline", "rate")
+    assert [row["rate"] for row in rates[:3]] == [1200.0, 1200.0, 0.0]
+
+
+def test_which_limits_are_meant_is_said_where_proxies_differ(page: Page) -> None:
+    begin = "The limits in force at the end were 8 MiB of heap and no limit of direct memory "
+    assert f"{begin}for each proxy." in page.paragraphs
+    uneven = Page(text_of(replace(facts(), overview=replace(overview(), limits_differ=True))))
+    assert f"{begin}of one proxy." in uneven.paragraphs
+    assert any(text.startswith("Other proxies had other limits") for text in uneven.paragraphs)
+
+
+def test_a_p99_says_which_waits_it_is_of(page: Page) -> None:
+    assert any("99 % at most 1.5 s" in text and "for memory" in text for text in page.paragraphs)
+    assert any("99 % of the answered ones wait at most 200 ms, all waits together" in text for text in page.paragraphs)
+    assert any("the p99 of all waits of those answered" in text for text in page.paragraphs)
+    heads = {found.caption.split(":")[0]: found.headers for found in page.tables}
+    assert "p99, all waits" in heads["The best points"]
+
+
+def test_the_reason_for_no_advice_is_said_once() -> None:
+    given = replace(facts(), advice=pd.DataFrame(), fragment=None, no_advice="no advice: the error is 0.5")
+    assert "No advice was given: the error is 0.5." in Page(text_of(given)).paragraphs
