@@ -46,6 +46,8 @@ SMALL_AND_QUICK: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+# What is too large is refused under any limits.
+EASY: Final = Target(load=1, max_refused=0.5, p99_wait_us=60_000_000)
 # Each list outcome of the metrics, and the columns of `usage` that tell it apart.
 KINDS: Final = {
     "answered": ("answered",),
@@ -113,7 +115,7 @@ def run_jobs(spark: SparkSession, common: CommonSettings, to: Path) -> Page:
     find_storms(spark, StormSettings(common))
     sizes = (1 * MIB, 4 * MIB)
     whatif(spark, WhatifSettings(common, Grid({"heap_bytes": sizes, "direct_bytes": sizes}, (1,), (1,))))
-    settings, why_not = AdviseSettings(common, Target(1, 0.1, 10_000_000), max_error=1.0), ""
+    settings, why_not = AdviseSettings(common, EASY, max_error=1.0), ""
     try:
         advise(spark, settings)
     except PipelineError as error:
