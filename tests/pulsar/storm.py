@@ -31,6 +31,7 @@ class Outcome:
     errors: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     largest_frame_bytes: int = 0
+    frame_bytes: int = 0  # of all lists
     seconds: float = 0.0
 
     @property
@@ -148,6 +149,7 @@ class _Client(asyncio.BufferedProtocol):
 
     def _list(self, request_id: int, frame_bytes: int, answer: List) -> None:
         self._outcome.lists[answer] += 1
+        self._outcome.frame_bytes += frame_bytes
         self._outcome.largest_frame_bytes = max(self._outcome.largest_frame_bytes, frame_bytes)
         self._answered(request_id)
 

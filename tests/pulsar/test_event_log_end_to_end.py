@@ -1,0 +1,194 @@
+"""The whole way: a storm through the real proxy, its events in files and in a topic, every job, and one page.
+
+What the page and the tables say is what the proxy itself counted (its /metrics) and what the clients saw.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.advise import AdviseSettings, advise
+from pipeline.choice import Target
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.ingest import Books, ingest
+from pipeline.ingest.settings import IngestSettings
+from pipeline.options import CommonSettings
+from pipeline.replay.grid import Grid
+from pipeline.replay.model import MIB
+from pipeline.report.write import ReportSettings, write_report
+from pipeline.session import build_session
+from pipeline.sinks import read_table
+from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
+from pipeline.sources.pulsar.options import PulsarSettings
+from pipeline.storms import StormSettings, find_storms
+from pipeline.tables import TABLES
+from pipeline.usage import UsageSettings, make_usage
+from pipeline.whatif import WhatifSettings, whatif
+from tests.pulsar.admin import Admin
+from tests.pulsar.conftest import DIRECT
+from tests.pulsar.recorded_storm import Seen, record
+from tests.pulsar.standalone import Broker
+from tests.support.html_pages import Page
+from tests.support.web_pages import Scrape
+
+# A JVM starts within, on a machine that may have much else to do.
+pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(600)]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SMALL_AND_QUICK: Final = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+# What is too large is refused under any limits.
+EASY: Final = Target(load=1, max_refused=0.5, p99_wait_us=60_000_000)
+# Each list outcome of the metrics, and the columns of `usage` that tell it apart.
+KINDS: Final = {
+    "answered": ("answered",),
+    "refused_heap": ("timeout_heap", "timeout_heap_update", "queue_full_heap"),
+    "refused_direct": ("timeout_direct", "queue_full_direct"),
+    "timed_out": ("timeout_other",),
+    "failed": ("oversize", "upstream_error", "failed"),
+    "cancelled": ("cancelled",),
+}
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    conf = SMALL_AND_QUICK | {"spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    session = build_session("end to end", "local[2]", conf)
+    yield session
+    session.stop()
+
+
+@pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")
+def test_report_of_a_recorded_storm_says_what_the_proxy_counted(
+    broker: Broker, admin: Admin, namespace: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = PulsarSettings(broker.service_url, f"persistent://{namespace}-events/log", broker.admin_url)
+    init_topic(topic, WantedTopic(2, 60, 100), print)
+    events = {"eventLogDirectory": str(tmp_path / "events"), "eventLogTopic": topic.topic}
+    seen = record(tmp_path, broker, admin, namespace, events)
+    must_be_whole(seen)
+
+    common = CommonSettings(str(tmp_path / "tables"), "parquet", None, {})
+    from_files = ingest(spark, IngestSettings(common, events["eventLogDirectory"]))
+    from_topic = ingest(spark, IngestSettings(common, topic.topic, topic=topic))
+    assert told(from_files) == (seen.asked, seen.asked, 0, {}, 0)
+    assert told(from_topic) == (seen.asked, 0, seen.asked, {}, 0)
+
+    page = run_jobs(spark, common, tmp_path / "report.html")
+    events_must_agree(read_table(spark, common, TABLES["events"]), seen.metrics)
+    tables_must_agree(spark, common, seen)
+    page_must_agree(page, seen)
+
+
+def must_be_whole(seen: Seen) -> None:
+    """Check that the storm had some of everything, and that the proxy counted what its clients saw."""
+    metrics = seen.metrics
+    endings = {kind: metrics("lists_answers_total", outcome=kind) for kind in KINDS}
+    assert metrics("get_topics_of_namespace_requests_total") == sum(endings.values()) == seen.asked
+    assert (endings["answered"], endings["cancelled"]) == (seen.answered, 1)
+    assert seen.refused == seen.asked - seen.answered - 1
+    assert all(endings[kind] > 0 for kind in ("answered", "refused_heap", "refused_direct", "failed"))
+    assert metrics("lists_joined_total") > 0
+    for sink in ("files", "topic"):
+        assert metrics("event_log_dropped_total", sink=sink) == 0
+    assert metrics("event_log_topic_keeps") == 1
+
+
+def told(books: Books) -> tuple[int, int, int, dict[str, int], int]:
+    return books.read, books.kept, books.duplicates, dict(books.quarantined), books.lost
+
+
+def run_jobs(spark: SparkSession, common: CommonSettings, to: Path) -> Page:
+    """Run every job behind `ingest`, and give the page."""
+    make_usage(spark, UsageSettings(common))
+    find_storms(spark, StormSettings(common))
+    sizes = (1 * MIB, 4 * MIB)
+    whatif(spark, WhatifSettings(common, Grid({"heap_bytes": sizes, "direct_bytes": sizes}, (1,), (1,))))
+    settings, why_not = AdviseSettings(common, EASY, max_error=1.0), ""
+    try:
+        advise(spark, settings)
+    except PipelineError as error:
+        # How well the replay does is the machine's business too, and another test's.
+        if error.code != ExitCode.CALIBRATION:
+            raise
+        why_not = str(error)
+    write_report(spark, ReportSettings(common, to, settings.conf_path, why_not))
+    return Page(to.read_text("utf-8"))
+
+
+def events_must_agree(events: DataFrame, metrics: Scrape) -> None:
+    """Check what only single events tell: groups, each by the one event that carries its cost."""
+    groups = events.where("carries_cost and group_id is not null")
+
+    def number(condition: str) -> int:
+        return groups.where(condition).count()
+
+    assert number("upstream_us is not null") == metrics("lists_questions_total")
+    for limiter, stages in (("heap", "'heap', 'heap_update'"), ("direct", "'direct'")):
+        at_it = f"outcome_stage in ({stages})"
+        assert number(f"outcome = 'timeout' and {at_it}") == metrics(f"topic_list_{limiter}_timeout_total")
+        assert number(f"outcome = 'queue_full' and {at_it}") == metrics("lists_queue_full_total", limiter=limiter)
+    assert groups.agg(F.sum("name_bytes")).collect()[0][0] == metrics("lists_name_bytes_total")
+
+
+def tables_must_agree(spark: SparkSession, common: CommonSettings, seen: Seen) -> None:
+    def rows(name: str) -> list[Any]:
+        return read_table(spark, common, TABLES[name]).collect()
+
+    def total(name: str, column: str) -> int:
+        return sum(row[column] for row in rows(name))
+
+    assert total("usage", "requests") == seen.asked
+    for outcome, columns in KINDS.items():
+        counted = sum(total("usage", column) for column in columns)
+        assert counted == seen.metrics("lists_answers_total", outcome=outcome), outcome
+    assert total("usage", "refused") == seen.refused
+    assert total("usage", "response_bytes") == seen.frame_bytes
+    for name in ("usage", "sharing"):
+        assert total(name, "coalesced") == seen.metrics("lists_joined_total")
+    assert total("sharing", "requests") == seen.asked
+    assert total("arrivals", "requests") == seen.asked
+    dearest = {
+        row["measure"]: row["value"]
+        for row in rows("top_costs")
+        if (row["period"], row["dimension"]) == ("whole", "tenant")
+    }
+    assert (dearest["requests"], dearest["refused"]) == (seen.asked, seen.refused)
+    assert dearest["response_bytes"] == seen.frame_bytes
+
+
+def page_must_agree(page: Page, seen: Seen) -> None:
+    tables = {table.caption: table.rows for table in page.tables}
+    figures = {row[0]: row[1] for row in tables["What the figures rest on"]}
+    assert whole(figures["requests"]) == seen.asked
+    assert (figures["proxies"], figures["events lost before they were written"]) == ("1", "0")
+    assert not any(name.startswith("set aside") for name in figures)
+    assert whole(tables["Waits of answered requests for memory, whole time"][0][0]) == seen.answered
+    reasons = {row[0]: whole(row[1]) for row in tables["Requests that were not answered"]}
+    assert sum(reasons.values()) == seen.asked - seen.answered
+    for outcome in ("refused_heap", "refused_direct"):
+        stages = (outcome.removeprefix("refused_"), f"{outcome.removeprefix('refused_')} update")
+        ways = [f"{way} in {stage}" for way in ("timeout", "queue full") for stage in stages]
+        assert sum(reasons.get(way, 0) for way in ways) == seen.metrics("lists_answers_total", outcome=outcome)
+    shared = whole_number(seen.metrics("lists_joined_total"))
+    text = f"{shared} of {whole_number(seen.asked)} requests shared the answer of another"
+    assert any(paragraph.startswith(text) for paragraph in page.paragraphs), page.paragraphs
+
+
+def whole(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def whole_number(number: float) -> str:
+    return f"{number:,.0f}"
