@@ -9,7 +9,10 @@ from typing import Final
 from pipeline.choice import Point, Target
 from pipeline.replay.model import MIB, Limits
 
-__all__ = ["Advice", "fragment"]
+__all__ = ["FIRST_WORDS", "Advice", "fragment"]
+
+# Every fragment begins with them.
+FIRST_WORDS: Final = "# Target: "
 
 _KEYS: Final[dict[str, str]] = {
     "heap_bytes": "maxTopicListInFlightHeapMemSizeMB",

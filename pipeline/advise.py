@@ -1,16 +1,18 @@
 """The job `advise`: from the tried points to the smallest limits that hold a target, tried once more with headroom.
 
-Rule: no advice without a calibration below the error threshold, and none that was not replayed itself, as it is.
+Rule: no advice without a calibration that can be trusted, and none that was not replayed itself, as it is. What an
+earlier run advised is withdrawn first: however this one ends, nothing is left that it did not say.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 
-from pipeline.advice_text import Advice, fragment
+from pipeline.advice_text import FIRST_WORDS, Advice, fragment
 from pipeline.choice import (
     Point,
     Target,
@@ -18,6 +20,7 @@ from pipeline.choice import (
     cheapest,
     holds,
     refinements,
+    refuse_headroom,
     why_nothing,
     with_headroom,
 )
@@ -31,9 +34,10 @@ from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, survey
 from pipeline.replay.tally import refused
 from pipeline.replay.traces import Prepared, prepared_before
-from pipeline.sinks import read_table
+from pipeline.sinks import open_store, read_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, WHATIF
+from pipeline.trust import Trust
 from pipeline.whatif import LIMIT_NAMES, TOTAL, Say, limit_values, replay_path, write_rows
 
 __all__ = ["AdviseSettings", "AdviseSummary", "advise"]
@@ -46,13 +50,30 @@ REFUSALS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class AdviseSettings:
-    """Where the tables are, what must be held, and with how much to spare; the error is that of `calibrate`."""
+    """Where the tables are, what must be held, with how much to spare, and what calibration is trusted.
+
+    Raises PipelineError for what cannot be meant, so that nobody waits for a grid to hear of it.
+    """
 
     common: CommonSettings
     target: Target
     headroom: float = 0.25
     max_error: float = 0.2
     conf_file: str | None = None
+    max_imputed: float = 0.5
+    min_requests: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse options that make no sense."""
+        refuse_headroom(self.headroom)
+        _ = self.trust
+        if self.conf_file is not None and not Path(self.conf_file).resolve().parent.is_dir():
+            raise PipelineError(f"--conf-file: got {self.conf_file}, expected a file in a directory that is there")
+
+    @property
+    def trust(self) -> Trust:
+        """Give what is asked of the calibration."""
+        return Trust(self.max_error, self.max_imputed, self.min_requests)
 
     @property
     def conf_path(self) -> Path | None:
@@ -104,7 +125,9 @@ class _Trials:
 def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> AdviseSummary:
     """Choose limits and write the table `advice`; raises PipelineError if nothing holds or the replay is off."""
     common, target = settings.common, settings.target
-    error = _trusted(spark, settings)
+    _withdraw(spark, settings)
+    row = read_table(spark, common, CALIBRATION).where(f"proxy_id = '{ALL}'").first()
+    error = settings.trust.error_of(None if row is None else row.asDict())
     tried = read_table(spark, common, WHATIF).where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
@@ -117,7 +140,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         _write(spark, common, trials, target)
         raise PipelineError(_next_steps(trials, target))
     final = _final(trials, held, settings, prepared.largest)
-    _write(spark, common, trials, target, final)
+    _write(spark, common, trials, target, final if holds(final, target) else None)
     if not holds(final, target):
         raise PipelineError(
             f"{_missed(final)}, although less memory held the target: try a larger --headroom or an easier target"
@@ -139,17 +162,16 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     return AdviseSummary(advice, conf, settings.conf_path)
 
 
-def _trusted(spark: SparkSession, settings: AdviseSettings) -> float:
-    """Give the error of the calibration; raises PipelineError if it is above the threshold."""
-    row = read_table(spark, settings.common, CALIBRATION).where(f"proxy_id = '{ALL}'").first()
-    error = float(row.error) if row is not None else 1.0
-    if error > settings.max_error:
-        raise PipelineError(
-            f"no advice: the replay of the recorded limits has an error of {error:.3f}, expected at most"
-            f" {settings.max_error} (--max-error): see the table calibration",
-            ExitCode.CALIBRATION,
-        )
-    return error
+def _withdraw(spark: SparkSession, settings: AdviseSettings) -> None:
+    """Take back what an earlier run advised: the rows of the table, and the file if it is a fragment of ours."""
+    if open_store(spark, settings.common).read(ADVICE) is not None:
+        write_rows(spark, settings.common, ADVICE, [])
+    path = settings.conf_path
+    if path is None:
+        return
+    with suppress(FileNotFoundError):
+        if path.read_text("utf-8", "replace").startswith(FIRST_WORDS):
+            path.unlink()
 
 
 def _refined(trials: _Trials, target: Target, least: tuple[int, int]) -> Point | None:

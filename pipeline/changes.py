@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from pipeline.errors import ExitCode, PipelineError
 
-__all__ = ["Change", "Directory", "Staging", "Writer"]
+__all__ = ["NOTES", "Change", "Directory", "Staging", "Writer", "write_whole"]
 
 STAGING: Final = "_staging"
 JOURNAL: Final = "_journal"
@@ -79,7 +79,7 @@ class Writer:
         """Carry a change out; from its entry in the journal on it happens, whatever becomes of this process."""
         for source, _ in change.moves:
             _sync(self._root / source)
-        _write(self._root / JOURNAL / f"{change.id}.json", json.dumps(asdict(change)))
+        write_whole(self._root / JOURNAL / f"{change.id}.json", json.dumps(asdict(change)))
         _carry_out(self._root, change)
 
 
@@ -198,7 +198,7 @@ def _carry_out(root: Path, change: Change) -> None:
         (root / name).unlink(missing_ok=True)
     _remove_empty(root, change.removes)
     for name, number in change.notes.items():
-        _write(root / NOTES / name, str(number))
+        write_whole(root / NOTES / name, str(number))
     (root / JOURNAL / f"{change.id}.json").unlink()
 
 
@@ -225,7 +225,8 @@ def _data_files(table: Path) -> list[Path]:
     return sorted(found)
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Have a file hold this text, on the disk, or be what it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}")
     hidden.write_text(text)

@@ -6,17 +6,30 @@ never below the largest single list: a larger answer passes alone or not at all.
 holds, and the sum is rounded up to whole MiB.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pipeline.errors import PipelineError
 from pipeline.replay.grid import rounded_up
 from pipeline.replay.model import MIB, Limits
 
-__all__ = ["Point", "Target", "best_of_each_fleet", "cheapest", "holds", "refinements", "why_nothing", "with_headroom"]
+__all__ = [
+    "Point",
+    "Target",
+    "best_of_each_fleet",
+    "cheapest",
+    "holds",
+    "refinements",
+    "refuse_headroom",
+    "why_nothing",
+    "with_headroom",
+]
 
 # Points between the largest that fails and the smallest that holds, of each memory, in one round.
 BETWEEN = 3
+MOST_HEADROOM: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +44,7 @@ class Target:
         """Refuse a target that cannot be meant."""
         if not 0 <= self.max_refused <= 1:
             raise PipelineError(f"--max-refused: got {self.max_refused}, expected a share from 0 to 1")
-        if self.p99_wait_us < 0:
+        if not 0 <= self.p99_wait_us < math.inf:
             raise PipelineError(f"--p99-wait-ms: got {self.p99_wait_us / 1000}, expected 0 or more")
 
 
@@ -94,10 +107,14 @@ def refinements(points: Sequence[Point], best: Point, target: Target, least: tup
     return [limits for limits in wanted if limits not in tried]
 
 
+def refuse_headroom(headroom: float) -> None:
+    """Raise PipelineError for a headroom that cannot be meant."""
+    if not 0 <= headroom <= MOST_HEADROOM:
+        raise PipelineError(f"--headroom: got {headroom}, expected a share from 0 to {MOST_HEADROOM:g}")
+
+
 def with_headroom(limits: Limits, headroom: float, least: tuple[int, int]) -> Limits:
-    """Add headroom to both memories, in whole MiB and no less than the largest list; raises PipelineError."""
-    if headroom < 0:
-        raise PipelineError(f"--headroom: got {headroom}, expected 0 or more")
+    """Add headroom to both memories, in whole MiB and no less than the largest list."""
     heap, direct = ((1 + headroom) * size for size in (limits.heap_bytes, limits.direct_bytes))
     return replace(limits, heap_bytes=rounded_up(max(heap, least[0])), direct_bytes=rounded_up(max(direct, least[1])))
 

@@ -4,6 +4,7 @@ Rule: a job is imported only when it is run, so that `--help` needs no JVM. Its 
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,6 +29,8 @@ JOBS: Final[dict[str, str]] = {
 
 # Spark's name for a file that was there when a query was planned.
 REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
+# What Hadoop says of a URI whose beginning it does not know.
+NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,11 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return ExitCode.FAILED
     except Exception as error:
-        if REMOVED not in str(error):
+        said = _explained(error)
+        if said is None:
             raise
-        print(f"pulsar-proxy-pipeline {options.job}: a table was compacted meanwhile: run again", file=sys.stderr)
-        return ExitCode.FAILED
+        print(f"pulsar-proxy-pipeline {options.job}: {said}", file=sys.stderr)
+        return said.code
     return code
+
+
+def _explained(error: Exception) -> PipelineError | None:
+    """Say what an error of Spark means, where the user can do something about it."""
+    text = str(error)
+    if REMOVED in text:
+        return PipelineError("a table was compacted meanwhile: run again", ExitCode.FAILED)
+    if unknown := NO_FILE_SYSTEM.search(text):
+        return PipelineError(
+            f"got a URI that begins with {unknown[1]}:, expected a directory or a file system that Spark has here"
+            " (--source, --out, --checkpoint)"
+        )
+    return None
 
 
 def _parser(job: Sequence[str]) -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
     FAILED = 1  # a fault of ours, or of the machine
     USAGE = 2  # options or input that make no sense: no files, wrong schema, an empty window
     CALIBRATION = 3  # the model does not reproduce what was recorded: no advice
-    DATA_LOSS = 4  # events that were to be read are gone
+    DATA_LOSS = 4  # events that were to be read are gone: messages of a topic, or files
     SOURCE = 5  # a topic or a cluster cannot be reached, or does not keep its messages
 
 

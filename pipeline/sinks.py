@@ -22,10 +22,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.changes import Change, Directory, Staging, Writer
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
+from pipeline.paths import escaped
+from pipeline.readers import ReadFiles
 from pipeline.schema import require_table, table_schema
 from pipeline.tables import Table
 
-__all__ = ["ADDED", "Batch", "OpenStore", "ParquetStore", "Staged", "Store", "open_store", "read_table", "write_table"]
+__all__ = [
+    "ADDED",
+    "Batch",
+    "OpenParquet",
+    "OpenStore",
+    "ParquetStore",
+    "Staged",
+    "Store",
+    "merged_of",
+    "open_store",
+    "read_table",
+    "write_table",
+]
 
 COMPRESSION: Final = "zstd"
 # How the names of files begin that hold rows added to a table, and of those that hold the rows of several such. A
@@ -84,8 +98,12 @@ class Store(Protocol):
     def merge(self, table: Table, target_bytes: int, written_before: float = math.inf) -> tuple[int, int]:
         """Merge small files of a table into such of about this size; gives how many there were, and are.
 
-        Files written later than this time (seconds since 1970) stay as they are.
+        Files written later than this time (seconds since 1970) stay as they are, and those that a stream of the table
+        has still to read.
         """
+
+    def unread(self, table: Table) -> int:
+        """Count the files of a table that a stream of it has still to read."""
 
     def drop_before(self, table: Table, day: date) -> int:
         """Delete the rows of earlier days from a table laid out by `date`; gives the number of files."""
@@ -143,9 +161,14 @@ class ParquetStore:
 
     def merge(self, table: Table, target_bytes: int, written_before: float = math.inf) -> tuple[int, int]:
         """Merge files of less than half the size, each partition in one step; raises PipelineError."""
-        files = self._directory.files(table.name)
+        with self.exclusive() as opened:
+            files = opened.files(table)
+            opened.reads(table).forget(files)
+            unread = opened.unread(table)
         small: dict[Path, list[Path]] = {}
         for path in files:
+            if path in unread:
+                continue
             found = path.stat()
             if found.st_size < target_bytes // 2 and found.st_mtime < written_before:
                 small.setdefault(path.parent, []).append(path)
@@ -153,6 +176,16 @@ class ParquetStore:
             if len(old) > 1:
                 self._merge(table, old, target_bytes)
         return len(files), len(self._directory.files(table.name))
+
+    def unread(self, table: Table) -> int:
+        """Count the files of a table that a stream of it has still to read."""
+        with self.exclusive() as opened:
+            return len(opened.unread(table))
+
+    def read_merged(self, table: Table) -> tuple[list[Path], DataFrame | None]:
+        """Give the merged files of a table, which streams of it pass by, and their rows, None without a file."""
+        files = merged_of(self._directory.files(table.name))
+        return files, _frame(self._spark, table, self._directory.root, files) if files else None
 
     def drop_before(self, table: Table, day: date) -> int:
         """Delete the files of earlier days, in one step."""
@@ -171,8 +204,8 @@ class ParquetStore:
             if staged.frame.count() != rows.count():
                 raise PipelineError(f"table {table.name}: the merged files hold other rows", ExitCode.FAILED)
             with self.exclusive() as opened:
-                # Another compaction may have been quicker.
-                if set(old) <= set(opened.files(table)):
+                # Another compaction may have been quicker, or a stream have begun.
+                if set(old) <= set(opened.files(table)) and opened.unread(table).isdisjoint(old):
                     opened.replace_files(table, staged, old)
         finally:
             staged.discard()
@@ -193,6 +226,15 @@ class OpenParquet:
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table."""
         return _frame(self._spark, table, self._root, self.files(table))
+
+    def reads(self, table: Table) -> ReadFiles:
+        """Give what streams of a table have read."""
+        return ReadFiles(self._root, table.name)
+
+    def unread(self, table: Table) -> set[Path]:
+        """Give the files of a table that a stream of it has still to read: never a merged one."""
+        files = self.files(table)
+        return self.reads(table).unread(sorted(set(files) - set(merged_of(files))))
 
     def is_applied(self, batch: Batch) -> bool:
         """Say whether the stream has come at least this far."""
@@ -258,6 +300,11 @@ class _StagedFiles:
         self._staging.discard()
 
 
+def merged_of(files: list[Path]) -> list[Path]:
+    """Choose the files that a compaction made."""
+    return [path for path in files if path.name.startswith(f"{MERGED}-")]
+
+
 def _day_of(path: Path) -> date | None:
     found = [part.removeprefix("date=") for part in path.parts if part.startswith("date=")]
     return date.fromisoformat(found[-1]) if found else None
@@ -272,7 +319,9 @@ def _frame(spark: SparkSession, table: Table, root: Path, files: list[Path]) -> 
 
 def _read(spark: SparkSession, table: Table, base: Path, paths: list[Path]) -> DataFrame:
     reader = spark.read.schema(table_schema(table)).option("basePath", f"file://{base}")
-    return reader.parquet(*(f"file://{path}" for path in paths)).select([column.name for column in table.columns])
+    return reader.parquet(*(f"file://{escaped(str(path))}" for path in paths)).select(
+        [column.name for column in table.columns]
+    )
 
 
 def _mounted(out: str) -> Path:

@@ -2,16 +2,19 @@
 
 Rule: a batch replaces all four. A stream adds a part to `usage` and to `waits` for each of its batches, in one step and
 once however often the batch is run again; what follows from them it replaces when it ends. The two do not mix in one
-directory: whatever is there is either a batch's or a stream's.
+directory: whatever is there is either a batch's or a stream's. A stream passes by merged files, so that it begins with
+a part for what is in those already, and notes which files it has read: `compact` leaves the others alone.
 """
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -19,7 +22,7 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.schema import table_schema
-from pipeline.sinks import ADDED, Batch, Staged, Store, open_store, read_table
+from pipeline.sinks import ADDED, Batch, OpenParquet, ParquetStore, Staged, Store, merged_of, open_store, read_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.table import Table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
@@ -28,6 +31,11 @@ from pipeline.transforms import usage as made
 __all__ = ["StreamSettings", "UsageSettings", "UsageSummary", "follow_usage", "make_usage", "read_usage", "read_waits"]
 
 STREAM: Final = "usage"
+# What is merged when a stream begins; Spark numbers its batches from 0.
+BEGINNING: Final = Batch(STREAM, -1)
+# The name of the file that an event of the stream is from.
+FILE: Final = "_file"
+ANEW: Final = "to begin anew delete its `usage`, `waits`, `_notes/usage` and the checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,8 @@ def follow_usage(
     store = open_store(spark, settings.common)
     _require_owner(store, settings, stream=True)
     read_table(spark, settings.common, EVENTS)
+    if isinstance(store, ParquetStore):
+        begin_stream(store, settings, stream)
 
     def add(events: DataFrame, number: int) -> None:
         add_batch(store, events, settings.window_seconds, number)
@@ -116,17 +126,52 @@ def follow_usage(
     return refresh(spark, settings)
 
 
+def begin_stream(store: ParquetStore, settings: UsageSettings, stream: StreamSettings) -> None:
+    """Have files be kept for the stream from now on, and add what is merged already; raises PipelineError."""
+    with store.exclusive() as opened:
+        begun = opened.is_applied(BEGINNING)
+        _require_checkpoint(settings, stream, begun=begun, read=opened.is_applied(Batch(STREAM, 0)))
+    if begun:
+        return
+    files, merged = store.read_merged(EVENTS)
+    with ExitStack() as staged:
+        rows = {} if merged is None else _stage(store, staged, merged, settings.window_seconds, BEGINNING)
+        with store.exclusive() as opened:
+            if merged_of(opened.files(EVENTS)) != files:
+                raise PipelineError("a table was compacted meanwhile: run again", ExitCode.FAILED)
+            opened.reads(EVENTS).begin(STREAM)
+            opened.add(rows, BEGINNING)
+
+
 def add_batch(store: Store, events: DataFrame, window_seconds: int, number: int) -> None:
     """Add what a batch of the stream holds to `usage` and `waits`; nothing if that was done before."""
     batch = Batch(STREAM, number)
+    with store.exclusive() as opened:
+        if opened.is_applied(Batch(STREAM, number + 1)):
+            raise PipelineError(
+                f"the stream's batch {number} comes after later ones: the checkpoint is another's; {ANEW}"
+            )
+        # Its files may be merged by now.
+        if isinstance(opened, OpenParquet) and opened.is_applied(batch) and opened.reads(EVENTS).has(STREAM, number):
+            return
+    seen = Observation()
+    if FILE in events.columns:
+        events = events.observe(seen, F.collect_set(FILE).alias("files"))
     with ExitStack() as staged:
-        rows: dict[str, Staged] = {}
-        for table, make in ((USAGE, made.usage), (WAITS, made.waits)):
-            rows[table.name] = store.stage(table, make(events, window_seconds, number + 1))
-            staged.callback(rows[table.name].discard)
+        rows = _stage(store, staged, events, window_seconds, batch)
         with store.exclusive() as opened:
             if not opened.is_applied(batch):
                 opened.add(rows, batch)
+            if isinstance(opened, OpenParquet) and FILE in events.columns:
+                opened.reads(EVENTS).add(STREAM, number, seen.get["files"])
+
+
+def _stage(store: Store, stack: ExitStack, events: DataFrame, window_seconds: int, batch: Batch) -> dict[str, Staged]:
+    rows: dict[str, Staged] = {}
+    for table, make in ((USAGE, made.usage), (WAITS, made.waits)):
+        rows[table.name] = store.stage(table, make(events, window_seconds, batch.number + 1))
+        stack.callback(rows[table.name].discard)
+    return rows
 
 
 def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
@@ -165,11 +210,11 @@ def _summary(usage: DataFrame) -> UsageSummary:
 def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> None:
     """Refuse to add a stream's parts to a batch's rows, or to replace a stream's."""
     with store.exclusive() as opened:
-        begun = opened.is_applied(Batch(STREAM, 0))
+        begun = opened.is_applied(BEGINNING)
     if begun and not stream:
         raise PipelineError(
             f"--out {settings.common.out}: got a table `usage` that a stream adds to, expected to go on with --stream;"
-            " to begin anew delete its `usage`, `waits`, `_notes/usage` and the checkpoint"
+            f" {ANEW}"
         )
     if stream and not begun and store.read(USAGE) is not None:
         raise PipelineError(
@@ -186,16 +231,29 @@ def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings)
         return reader.option("maxFilesPerTrigger", stream.max_files).load(place)
     reader = spark.readStream.schema(table_schema(EVENTS)).option("maxFilesPerTrigger", stream.max_files)
     # Merged files hold rows that were read before.
-    return reader.option("pathGlobFilter", f"{ADDED}-*").parquet(place)
+    events = reader.option("pathGlobFilter", f"{ADDED}-*").parquet(place)
+    return events.withColumn(FILE, F.col("_metadata.file_name"))
+
+
+def _require_checkpoint(settings: UsageSettings, stream: StreamSettings, *, begun: bool, read: bool) -> None:
+    """Refuse a stream that would not go on where the tables are: it would pass by events, or count them twice."""
+    parts = urlsplit(stream.checkpoint)
+    if parts.scheme not in ("", "file"):
+        return
+    there = Path(parts.path if parts.scheme else stream.checkpoint, "offsets").exists()
+    if (there and not begun) or (read and not there):
+        got, expected = ("one", "none") if there else ("none", "the one that the tables were made with")
+        raise PipelineError(
+            f"--out {settings.common.out}: got {got} at the checkpoint {stream.checkpoint}, expected {expected}; {ANEW}"
+        )
 
 
 def _explained(error: StreamingQueryException, common: CommonSettings) -> PipelineError | None:
     if not any(word in str(error) for word in ("FILE_NOT_EXIST", "FileNotFoundException")):
         return None
     return PipelineError(
-        f"--out {common.out}: files of `events` were merged or deleted before the stream had read them, expected"
-        " `compact` to run when the stream has caught up; to begin anew delete its `usage`, `waits`, `_notes/usage` and"
-        " the checkpoint",
+        f"--out {common.out}: files of `events` were deleted before the stream had read them, expected"
+        f" `compact --retention-days` to keep what is not read; {ANEW}",
         ExitCode.DATA_LOSS,
     )
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipeline.options import CommonSettings
 from pipeline.progress import watched
@@ -39,6 +40,8 @@ __all__ = [
 Say = Callable[[str], None]
 # The row of all waits together; see `pipeline.replay.model.WAITS`.
 TOTAL: Final = WAITS.index("total")
+# For a proxy with an empty name, which no directory of `replay_input` can have.
+NAMELESS: Final = "(no name)"
 LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes") for column in LIMIT_COLUMNS}
 
 
@@ -62,7 +65,7 @@ class WhatifSummary:
 def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> WhatifSummary:
     """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
     common, grid = settings.common, settings.grid
-    events = read_table(spark, common, EVENTS)
+    events = _named(read_table(spark, common, EVENTS))
     prepared = prepare(spark, events, replay_path(common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
@@ -78,6 +81,11 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
         totals = replay_grid(spark, prepared, found, places, limits)
     write_rows(spark, common, WHATIF, _rows(prepared, found, limits, totals))
     return WhatifSummary(prepared, calibrated[0], len(totals))
+
+
+def _named(events: DataFrame) -> DataFrame:
+    name = F.col("proxy_id")
+    return events.withColumn("proxy_id", F.when(name == "", NAMELESS).otherwise(name))
 
 
 def replay_path(common: CommonSettings) -> str:

@@ -27,6 +27,9 @@ One event for each topic-list request and for each frame of a topic-list watcher
 (`eventLogDirectory`, `eventLogTopic`). An event is one JSON object with all of these fields; as JSON Schema:
 [{SCHEMA_NAME}]({SCHEMA_NAME}).
 
+Requests that are refused without being decoded have no event, and no metric counts them as topic-list requests: those
+whose frame is larger than 4 KiB, and what is no request, as text that is not UTF-8, which ends the connection.
+
 Schema version {SCHEMA_VERSION}. A field is never removed, renamed or given another type. A new one may be null, and
 comes with a new version, the one in its row. Readers pass over fields that they do not know.
 

@@ -39,7 +39,8 @@ def trace(requests: int, seconds_a_request: float = 0.002) -> Trace:
         direct_bytes=size,
         upstream_us=micros(40_000),
         hold_us=micros(2_000),
-        write_us=micros(60_000),
+        write_us=(write_us := micros(60_000)),
+        direct_us=write_us // 2,
         cancel_us=np.full(requests, NEVER, np.int64),
     )
 

@@ -189,6 +189,7 @@ def _simulated(
         upstream_us=upstream[order],
         hold_us=hold[order],
         write_us=_write_us(groups)[order],
+        direct_us=_write_us(groups)[order],
         cancel_us=np.full(len(begun), NEVER, dtype=np.int64),
     )
     result = replay(trace, replace(limits, coalescing=False, fairness="fifo"))

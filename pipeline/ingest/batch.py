@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from pipeline.errors import PipelineError
 from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import Books, Input, Rules, write
@@ -21,15 +22,22 @@ STEP_BYTES: Final = 256 * 1024 * 1024
 
 
 def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> Books:
-    """Take every event of the source that the tables do not have yet; raises PipelineError if it holds none."""
+    """Take every event of the source that the tables do not have yet; raises PipelineError if it holds none.
+
+    What is no event is set aside even then.
+    """
     store = open_store(spark, settings.common)
     started, books = datetime.now(UTC), Books()
     for label, given in _steps(spark, settings):
         begin = time.monotonic()
-        of_step = write(store, given, Rules(started, require_events=books.kept + books.duplicates == 0))
+        of_step = write(store, given, Rules(started))
         assert of_step is not None
         books += of_step
         say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
+    if books.kept + books.duplicates == 0:
+        raise PipelineError(
+            f"--source: got {books.read} lines and no event among them ({books.faults}), expected events"
+        )
     return books
 
 

@@ -3,7 +3,7 @@
 import argparse
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pipeline.errors import PipelineError
 from pipeline.options import CommonSettings, common_settings
@@ -12,6 +12,13 @@ from pipeline.sources.pulsar import options as pulsar
 __all__ = ["IngestSettings", "Mode", "add_arguments", "ingest_settings", "micros"]
 
 Mode = Literal["batch", "once", "continuous"]
+# What no file system is called: names of topics and clusters with a word too few, too many, or in other letters.
+NO_FILES: Final = re.compile(r"(pulsar(\+ssl)?|(non-)?persistent|https?):/", re.IGNORECASE)
+LEAST_US: Final = 1_000
+MOST_US: Final = 36_500 * 86_400_000_000
+# These have an effect on a stream of files, or on any stream.
+OF_FILES: Final = ("max_files", "max_file_age")
+OF_STREAMS: Final = ("checkpoint", "late_after", "max_events", *OF_FILES)
 UNITS_US: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
@@ -62,24 +69,62 @@ def ingest_settings(options: argparse.Namespace) -> IngestSettings:
     common = common_settings(options)
     if options.max_files < 1:
         raise PipelineError(f"--max-files: got {options.max_files}, expected 1 or more")
-    mode: Mode = "once" if options.once else "continuous" if options.trigger else "batch"
+    mode: Mode = "once" if options.once else "continuous" if options.trigger is not None else "batch"
+    is_topic = options.source.startswith(pulsar.SCHEMES)
+    source = options.source if is_topic else _directory(options.source)
+    topic = pulsar.settings(options) if is_topic else None
+    _refuse_idle(options, mode, is_topic=is_topic)
     return IngestSettings(
         common=common,
-        source=options.source.removeprefix("files:"),
+        source=source,
         mode=mode,
         checkpoint=options.checkpoint or f"{common.out}/_checkpoints/ingest",
-        trigger_us=micros("--trigger", options.trigger or "10s"),
+        trigger_us=micros("--trigger", options.trigger if options.trigger is not None else "10s", LEAST_US),
         late_after_us=micros("--late-after", options.late_after),
         max_files=options.max_files,
-        max_file_age_us=micros("--max-file-age", options.max_file_age),
+        max_file_age_us=micros("--max-file-age", options.max_file_age, LEAST_US),
         on_data_loss=options.on_data_loss,
-        topic=pulsar.settings(options) if options.source.startswith(pulsar.SCHEMES) else None,
+        topic=topic,
     )
 
 
-def micros(option: str, text: str) -> int:
+def _directory(source: str) -> str:
+    """Take a source that is no topic; raises PipelineError for what is no place of files."""
+    place = source.removeprefix("files:")
+    if not place.strip() or NO_FILES.match(place):
+        raise PipelineError(
+            f"--source: got {pulsar.without_user(source)!r}, expected DIR, files:DIR or"
+            " pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC"
+        )
+    return place
+
+
+def _refuse_idle(options: argparse.Namespace, mode: Mode, *, is_topic: bool) -> None:
+    """Refuse options that would change nothing: whoever gives one expects something of it."""
+    usual = argparse.ArgumentParser()
+    add_arguments(usual)
+    given = [name for name in vars(options) if _is_given(usual, name, options)]
+    idle = {
+        "--source names files, and these are for topics": () if is_topic else pulsar.OF_TOPICS,
+        "--source names a topic, and these are for files": OF_FILES if is_topic else (),
+        "neither --once nor --trigger, and these are for a stream": OF_STREAMS if mode == "batch" else (),
+    }
+    for why, names in idle.items():
+        if found := [f"--{name.replace('_', '-')}" for name in given if name in names]:
+            raise PipelineError(f"{', '.join(found)}: {why}: expected none of them")
+
+
+def _is_given(usual: argparse.ArgumentParser, name: str, options: argparse.Namespace) -> bool:
+    value: Any = getattr(options, name)
+    return value not in (None, "") and value != usual.get_default(name)
+
+
+def micros(option: str, text: str, least_us: int = 0) -> int:
     """Read a time like `10s` or `1.5h`; raises PipelineError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text.strip(), re.ASCII)
     if found is None:
         raise PipelineError(f"{option}: got {text!r}, expected a time like 500ms, 10s, 5m, 2h or 1d")
-    return round(float(found[1]) * UNITS_US[found[2]])
+    micros = round(float(found[1]) * UNITS_US[found[2]]) if len(text) < 20 else MOST_US + 1
+    if not least_us <= micros <= MOST_US:
+        raise PipelineError(f"{option}: got {text!r}, expected {least_us / 1_000:g}ms or more, and 36500d or less")
+    return micros

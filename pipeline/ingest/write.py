@@ -20,7 +20,7 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.sinks import Batch, OpenStore, Staged, Store
 from pipeline.tables import Table
 from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
-from pipeline.transforms.events import events_of, quarantined_of
+from pipeline.transforms.events import events_of, quarantined_of, with_hour
 
 __all__ = ["Books", "Input", "Rules", "write"]
 
@@ -52,9 +52,14 @@ class Books:
             max(newest, default=None),
         )
 
+    @property
+    def faults(self) -> str:
+        """List what was quarantined; blank lines, if nothing was, are the only ones that are no event."""
+        return ", ".join(f"{count} {reason}" for reason, count in self.quarantined.items()) or "blank"
+
     def __str__(self) -> str:
         """Say it in one line."""
-        reasons = "".join(f", {count} {reason}" for reason, count in self.quarantined.items())
+        reasons = f", {self.faults}" if self.quarantined else ""
         lost = f"; {self.lost} lost by proxies" if self.lost else ""
         return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}"
 
@@ -71,11 +76,10 @@ class Input(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How records are taken: when this ingest began, what is late, whether input without an event is an error."""
+    """How records are taken: when this ingest began, and what is late."""
 
     ingested_at: datetime
     late_before_us: int | None = None
-    require_events: bool = False
 
 
 def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> Books | None:
@@ -96,12 +100,11 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Boo
     with ExitStack() as stack:
         stage = partial(_stage, store, stack)
         records = given.records(rules.late_before_us)
-        seen = Observation()
-        events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
-        read, quarantined = _seen(seen.get)
-        if rules.require_events and read == sum(quarantined.values()):
-            found = _listed(quarantined) or "blank"
-            raise PipelineError(f"--source: got {read} lines and no event among them ({found}), expected event files")
+        events, read, quarantined = _looked_through(stage, records)
+        if "late" in quarantined and (judged := _known_are_not_late(store, records)) is not None:
+            events.discard()
+            records = judged
+            events, read, quarantined = _looked_through(stage, records)
         bad = stage(QUARANTINE, quarantined_of(records, rules.ingested_at)) if quarantined else None
         all_of_them = _extent(events.frame)
         _require_balance(read, all_of_them.rows, bad, quarantined)
@@ -120,6 +123,28 @@ def _stage(store: Store, stack: ExitStack, table: Table, frame: DataFrame) -> St
     return staged
 
 
+def _looked_through(
+    stage: Callable[[Table, DataFrame], Staged], records: DataFrame
+) -> tuple[Staged, int, dict[str, int]]:
+    """Stage the events among the records; give also how many records there are, and how many of each reason."""
+    seen = Observation()
+    events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
+    return events, *_seen(seen.get)
+
+
+def _known_are_not_late(store: Store, records: DataFrame) -> DataFrame | None:
+    """Take from late events that the table has already the reason, so that they are duplicates; None if it has none."""
+    late = records.where("reason = 'late'")
+    known = _known_keys(store.read(EVENTS), _extent(with_hour(late)))
+    if known is None:
+        return None
+    marked = late.join(known.distinct().withColumn("known", F.lit(True)), list(EVENT_KEY), "left")
+    if marked.where("known").isEmpty():
+        return None
+    judged = marked.withColumn("reason", F.when(F.col("known").isNull(), F.col("reason"))).select(*records.columns)
+    return records.where("reason IS NULL OR reason <> 'late'").unionByName(judged)
+
+
 def _counts() -> list[Column]:
     each = [F.sum(F.when(F.col("reason") == reason, 1).otherwise(0)).alias(reason) for reason in REASONS]
     return [F.count(F.lit(1)).alias("read"), *each]
@@ -127,10 +152,6 @@ def _counts() -> list[Column]:
 
 def _seen(found: dict[str, Any]) -> tuple[int, dict[str, int]]:
     return found.get("read") or 0, {reason: found[reason] for reason in REASONS if found.get(reason)}
-
-
-def _listed(quarantined: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in quarantined.items())
 
 
 def _require_balance(read: int, kept: int, bad: Staged | None, quarantined: Mapping[str, int]) -> None:
@@ -172,7 +193,7 @@ def _without_duplicates(
 ) -> tuple[Staged | None, _Extent]:
     """Give the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
     keys = events.frame.select(*EVENT_KEY).distinct()
-    known = _known_keys(opened, extent)
+    known = _known_keys(opened.read(EVENTS), extent)
     different = keys.count()
     new = different if known is None else _without(keys, known).count()
     if new == 0:
@@ -185,8 +206,9 @@ def _without_duplicates(
 
 
 def _each_once(events: DataFrame) -> DataFrame:
-    # Of equal keys any may stay; to number them costs less than dropDuplicates, which aggregates sixty columns.
-    number = F.row_number().over(Window.partitionBy(*EVENT_KEY).orderBy("ts_us"))
+    # Of equal keys that stays which knows of most lost events: each sink of a proxy counts its own.
+    # To number them costs less than dropDuplicates, which aggregates sixty columns.
+    number = F.row_number().over(Window.partitionBy(*EVENT_KEY).orderBy(F.desc("dropped_before"), "ts_us"))
     return events.withColumn("number", number).where("number = 1").drop("number")
 
 
@@ -194,9 +216,8 @@ def _without(rows: DataFrame, known: DataFrame) -> DataFrame:
     return rows.join(known, list(EVENT_KEY), "left_anti")
 
 
-def _known_keys(opened: OpenStore, extent: _Extent) -> DataFrame | None:
+def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
     """Give the keys in the table among which a duplicate could be: equal events have equal times."""
-    table = opened.read(EVENTS)
     if table is None or not extent.hours:
         return None
     if len(extent.hours) <= MOST_HOURS:
@@ -207,9 +228,11 @@ def _known_keys(opened: OpenStore, extent: _Extent) -> DataFrame | None:
 
 
 def _not_quarantined_before(opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], bad: Staged) -> Staged:
+    """Give what the table does not have yet; of a source that has grown since, the copies that came."""
     table = opened.read(QUARANTINE)
     if table is None:
         return bad
-    known = table.select(*QUARANTINE_KEY)
-    new = bad.frame.join(known, list(QUARANTINE_KEY), "left_anti")
+    known = table.groupBy(*QUARANTINE_KEY).agg(F.sum("copies").alias("known"))
+    more = F.col("copies") - F.coalesce("known", F.lit(0))
+    new = bad.frame.join(known, list(QUARANTINE_KEY), "left").withColumn("copies", more).where("copies > 0")
     return stage(QUARANTINE, new.select(*bad.frame.columns))

@@ -33,6 +33,17 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         "--max-error", type=float, default=0.2, metavar="E", help="of the calibration (default: %(default)s)"
     )
     parser.add_argument(
+        "--max-imputed",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="of requests with sizes or times of others (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--min-requests", type=int, default=100, metavar="N",
+        help="that the calibration must have compared (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--conf-file", metavar="FILE", help="for the fragment of proxy.conf (default: advice.conf in --out)"
     )
 
@@ -40,7 +51,15 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace, load: int) -> AdviseSettings:
     """Read the settings; raises PipelineError."""
     target = Target(load, options.max_refused, options.p99_wait_ms * 1000)
-    return AdviseSettings(common_settings(options), target, options.headroom, options.max_error, options.conf_file)
+    return AdviseSettings(
+        common_settings(options),
+        target,
+        options.headroom,
+        options.max_error,
+        options.conf_file,
+        options.max_imputed,
+        options.min_requests,
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-age",
         default="1d",
         metavar="TIME",
-        help="leave younger files: the longest that a stream of a table, as usage --stream, may be behind"
-        " (default: %(default)s)",
+        help="leave younger files: the longest that your own streams of a table may be behind; what usage --stream has"
+        " not read is left in any case (default: %(default)s)",
     )
 
 

@@ -64,7 +64,7 @@ class _Steps:
             raise PipelineError("--once and --trigger: got one of them, expected none: run takes all there is")
         self.common = common_settings(options)
         self.page = report_path(self.common.out, options.to)
-        self._ingest = told.ingest_settings(options) if options.source else None
+        self._ingest = None if options.source is None else told.ingest_settings(options)
         self._whatif = WhatifSettings(self.common, grid_of(options))
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
 

@@ -6,6 +6,9 @@ requests. Of waits: the difference between the 99th percentiles of answered requ
 `FLOOR_US` if that is larger, since nobody chooses limits by milliseconds. The replay is an open loop: clients come when
 they came, whatever becomes of them, and brokers take as long as they took. Requests that their broker failed are
 replayed, not compared.
+
+What one proxy is off by must not make good what another is off by the other way: the error of all together is no less
+than the mean of the proxies' own, each at most 1 and weighed by its requests. So a small proxy alone decides nothing.
 """
 
 from collections.abc import Sequence
@@ -26,7 +29,7 @@ from pipeline.replay.tally import longest, packed, refused, unpacked
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
-__all__ = ["ALL", "FLOOR_US", "Calibration", "Seen", "calibrate", "compare", "outcome_error", "wait_error"]
+__all__ = ["ALL", "FLOOR_US", "Calibration", "Seen", "calibrate", "compare", "outcome_error", "together", "wait_error"]
 
 FLOOR_US: Final = 100_000
 # The row for all proxies together.
@@ -59,20 +62,27 @@ NOTHING_SEEN: Final = Seen(np.zeros(len(Outcome), np.int64), np.zeros(BUCKETS, n
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Both sides of one proxy, or of all."""
+    """Both sides of one proxy, or of all; of all, `mean_error` is that of the proxies' own errors."""
 
     proxy_id: str
     recorded: Seen
     simulated: Seen
+    mean_error: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        """Count the requests that are compared."""
+        return int(self.recorded.outcomes.sum())
 
     @property
     def error(self) -> float:
-        """Give the larger of both errors."""
-        return max(outcome_error(self.recorded, self.simulated), wait_error(self.recorded, self.simulated))
+        """Give the largest of the errors."""
+        both = outcome_error(self.recorded, self.simulated), wait_error(self.recorded, self.simulated)
+        return max(*both, self.mean_error)
 
     def row(self, imputed_share: float) -> dict[str, object]:
         """Give the row of the table `calibration`."""
-        found: dict[str, object] = {"proxy_id": self.proxy_id, "requests": int(self.recorded.outcomes.sum())}
+        found: dict[str, object] = {"proxy_id": self.proxy_id, "requests": self.requests}
         for side, seen in (("recorded", self.recorded), ("simulated", self.simulated)):
             found |= {
                 f"{side}_ok": int(seen.outcomes[Outcome.OK]),
@@ -119,7 +129,8 @@ def calibrate(spark: SparkSession, prepared: Prepared, found: Survey) -> list[Ca
         recorded, simulated = compare(part, limits[number])
         return pd.DataFrame(
             {
-                "number": [number],
+                # Arrow takes no other width for the column.
+                "number": np.array([number], np.int32),
                 "recorded": [packed(recorded.outcomes)],
                 "simulated": [packed(simulated.outcomes)],
                 "recorded_waits": [packed(recorded.waits)],
@@ -133,7 +144,16 @@ def calibrate(spark: SparkSession, prepared: Prepared, found: Survey) -> list[Ca
         name = parts[row.number].proxy_id
         sides[name] = sides[name][0] + recorded, sides[name][1] + simulated
     each = [Calibration(name, *both) for name, both in sides.items()]
-    return [_together(each), *each]
+    return [together(each), *each]
+
+
+def together(each: Sequence[Calibration]) -> Calibration:
+    """Put all proxies together."""
+    recorded, simulated = NOTHING_SEEN, NOTHING_SEEN
+    for one in each:
+        recorded, simulated = recorded + one.recorded, simulated + one.simulated
+    off = sum(one.requests * min(1.0, one.error) for one in each)
+    return Calibration(ALL, recorded, simulated, off / max(1, sum(one.requests for one in each)))
 
 
 def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen]:
@@ -172,10 +192,3 @@ def _parts(prepared: Prepared, found: Survey) -> tuple[list[Part], list[Limits]]
 def _sides(row: Row) -> tuple[Seen, Seen]:
     recorded = Seen(unpacked(row.recorded), unpacked(row.recorded_waits))
     return recorded, Seen(unpacked(row.simulated), unpacked(row.simulated_waits))
-
-
-def _together(each: Sequence[Calibration]) -> Calibration:
-    recorded, simulated = NOTHING_SEEN, NOTHING_SEEN
-    for one in each:
-        recorded, simulated = recorded + one.recorded, simulated + one.simulated
-    return Calibration(ALL, recorded, simulated)

@@ -1,7 +1,7 @@
 """What other limits would have done, compiled: the results of `reference`, bit for bit, some hundred times as fast.
 
 `replay` tells what became of each request, `replay_many` counts for many limits without an output for each request.
-Both let other threads run meanwhile. Memory is that of the trace (about 110 bytes a request) and of the requests that
+Both let other threads run meanwhile. Memory is that of the trace (about 120 bytes a request) and of the requests that
 are there at the same time; without numba the reference does the work.
 """
 
@@ -17,6 +17,7 @@ from pipeline.replay.buckets import BUCKETS, EDGES, count_waits
 from pipeline.replay.compiled import COMPILES, SOURCES_HASH, Ints, compiled, compiled_and_kept, inlined
 from pipeline.replay.kernel_chains import soon, take_event
 from pipeline.replay.kernel_groups import answer_begins, clean_up, expire, run_group
+from pipeline.replay.kernel_lines import release
 from pipeline.replay.kernel_members import (
     arrive,
     free_group,
@@ -147,6 +148,8 @@ def _event(m: Ints, c: Ints) -> None:
         else:
             if kind == L.ANSWER_BEGINS:
                 answer_begins(m, row)
+            elif kind == L.DIRECT_LEFT:
+                release(m, L.DIRECT, row)
             elif m[row + L.STATE] == L.G_HOLDS:
                 soon(m, row)
             if m[row + L.STATE] == L.G_ABANDONED:

@@ -253,6 +253,7 @@ def _look_for_reader(m: Ints, g: int) -> int:
 def _has_direct(m: Ints, g: int) -> int:
     m[g + L.SPANS + 5] = m[L.NOW]
     m[g + L.STATE] = L.G_IS_WRITTEN
+    m[g + L.ALONE] = m[g + L.MEMBERS] == m[g + L.MEMBERS + 1]
     lines.release(m, L.HEAP, g)
     m[g + L.STAGE] = TIMEOUT_OTHER
     _settle(m, g, OK)

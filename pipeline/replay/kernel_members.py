@@ -142,7 +142,10 @@ def _leave(m: Ints, r: int) -> None:
             groups.stop(m, g)
         else:
             lines.release(m, L.DIRECT, g)
-            free_group(m, g)
+            if m[g + L.PENDING]:  # its memory was still to leave
+                m[g + L.STATE] = L.G_ABANDONED
+            else:
+                free_group(m, g)
 
 
 @compiled
@@ -171,6 +174,7 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
     m[r + L.ARRIVAL] = m[L.NOW]
     m[r + L.DEADLINE] = m[L.NOW] + m[L.REQUEST_TIMEOUT]
     m[r + L.WRITE_TIME] = need[n + L.N_WRITE]
+    m[r + L.DIRECT_TIME] = need[n + L.N_LEAVE]
     m[r + L.WORK_TIME] = need[n + L.N_UPSTREAM] + need[n + L.N_HOLD] + need[n + L.N_WRITE]
     m[r + L.GROUP] = m[r + L.HAS_PROMISE] = m[r + L.PENDING] = 0
     g = r + L.REQUEST_WORDS
@@ -246,6 +250,8 @@ def _write(m: Ints, c: Ints, r: int) -> None:
     _redeem(m, r)
     _stop_clock(m, r)
     m[r + L.STATE] = L.WRITING
+    if m[m[r + L.GROUP] + L.ALONE] and m[r + L.DIRECT_TIME] < m[r + L.WRITE_TIME]:
+        begin_done(m, c, m[r + L.DIRECT_TIME], L.DIRECT_LEFT, m[r + L.GROUP])
     begin_done(m, c, m[r + L.WRITE_TIME], L.LIST_WRITTEN, r)
 
 

@@ -144,6 +144,7 @@ ENDED_AT: Final = next(_of_request)
 TELL_NEXT: Final = next(_of_request)
 PARTS: Final = next(_of_request)  # of the slot that are in use: the request, the group
 WORK_TIME: Final = next(_of_request)  # what of its life is no wait: broker, reading, writing
+DIRECT_TIME: Final = next(_of_request)  # of the writing, if its list is for it alone
 REQUEST_WORDS: Final = number(28)
 
 _of_group = _count(3)
@@ -164,6 +165,7 @@ STAGE: Final = next(_of_group)
 WORKS: Final = next(_of_group)
 LOOKS_AGAIN: Final = next(_of_group)
 WAKES_LATE: Final = next(_of_group)  # its wait was ended
+ALONE: Final = next(_of_group)  # one member was there when direct memory was granted
 SPANS: Final = next(_of_group)  # since and until of heap, update and direct; NEVER if not yet
 _after_spans = [next(_of_group) for _ in range(5)]
 WAITS_AT: Final = next(_of_group)  # the semaphore
@@ -202,12 +204,12 @@ G_IS_WRITTEN, G_STOPS, G_ABANDONED, G_FAILED = map(number, range(21, 25))
 # What the beginning of an answer comes to.
 GRANTED, MUST_GROW, TOO_LARGE = map(number, range(3))
 # The kinds of events.
-ANSWER_BEGINS, ANSWER_WHOLE, LIST_WRITTEN = map(number, (0, 1, 2))
+ANSWER_BEGINS, ANSWER_WHOLE, LIST_WRITTEN, DIRECT_LEFT = map(number, range(4))
 LEAVING_BIT: Final = number(1) << 62
 ORDER_SHIFT: Final = number(34)
 KIND_SHIFT: Final = number(32)
 ROW_MASK: Final = number((1 << KIND_SHIFT) - 1)
 # What a request needs, as it lies in the array of needs.
 N_ARRIVAL, N_QUESTION, N_CLIENT, N_BROKER, N_KEY, N_PAIR, N_ESTIMATE, N_HEAP, N_DIRECT = map(number, range(9))
-N_UPSTREAM, N_HOLD, N_WRITE, N_CANCEL = map(number, range(9, 13))
-NEED_WORDS: Final = number(13)
+N_UPSTREAM, N_HOLD, N_WRITE, N_LEAVE, N_CANCEL = map(number, range(9, 14))
+NEED_WORDS: Final = number(14)

@@ -58,7 +58,7 @@ class Outcome(IntEnum):
 class Phase(IntEnum):
     """The order of what happens in the same microsecond; within a phase what was begun first, or asked first."""
 
-    DONE = 0  # an answer begins, is whole, or has been written
+    DONE = 0  # an answer begins, is whole, has left memory, or has been written
     MEMORY_DEADLINE = 1  # of heap memory, in a broker's line or the common one: who began to wait first
     DIRECT_DEADLINE = 2
     REQUEST_DEADLINE = 3
@@ -111,7 +111,9 @@ class Trace:
     `client` connections, `broker` brokers; all count from 0, without gaps if memory matters. `hold_us` is the time
     between the answer's memory and having it whole, `cancel_us` the time from arrival to the client's leaving, or
     NEVER. Equal requests have the same broker. A group needs what its first request needed, but each of its members
-    its own `write_us`.
+    its own `write_us`. Direct memory of a group is held until its last member ends; where there is but one when it is
+    granted, only for that one's `direct_us` from the beginning of its writing: the proxy gives such a list back piece
+    by piece, and the whole of it counts as held for as long as makes the same byte-seconds.
     """
 
     arrival_us: Int64s
@@ -125,6 +127,7 @@ class Trace:
     upstream_us: Int64s
     hold_us: Int64s
     write_us: Int64s
+    direct_us: Int64s
     cancel_us: Int64s
 
     def __len__(self) -> int:
@@ -139,6 +142,9 @@ class Trace:
             lowest = NEVER if field.name == "cancel_us" else 0
             if len(self) and values.min() < lowest:
                 raise ValueError(f"{field.name}: expected at least {lowest}, got {values.min()}")
+        if (late := np.flatnonzero(self.direct_us > self.write_us)).size:
+            got, most = self.direct_us[late[0]], self.write_us[late[0]]
+            raise ValueError(f"direct_us: expected at most the write_us of the request, {most}, got {got}")
         if (self.arrival_us[1:] < self.arrival_us[:-1]).any():
             raise ValueError("arrival_us: expected the order of arrival, got a request before an earlier one")
 

@@ -25,6 +25,7 @@ _NUMBERS: Final = (
     "upstream_us",
     "hold_us",
     "write_us",
+    "direct_us",
     "cancel_us",
 )
 _NAMES: Final = ("question", "client", "broker", "principal", "tenant", "namespace")

@@ -4,6 +4,8 @@ Rule: arrivals are those that were recorded, so retries are in the trace already
 was refused, or whose client left, never showed its size or its times: they are imputed from the last answered request
 with the same question, else namespace and mode, else namespace (the first such if there is none before), else they are
 the median of its proxy; what nobody ever showed is 0. Such rows are marked, and their share is part of every result.
+Direct memory of a list that went to one client counts as held for its byte-seconds by its size (`direct_us`); of one
+that was shared, and stands alone in a scenario, it counts until the write ends, which errs on the safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 """
 
@@ -27,6 +29,7 @@ _MEASURED: Final[dict[str, str]] = {
     "upstream_us": "upstream_us",
     "hold_us": "read_us",
     "write_us": "write_us",
+    "direct_us": "direct_us",
     "broker_name": "broker",
 }
 _LEVELS: Final = (("question",), ("namespace_name", "mode"), ("namespace_name",))
@@ -35,6 +38,7 @@ _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
     "upstream_us": ("heap_update", "read", "reader", "direct", "write"),
     "read_us": ("reader", "direct", "write"),
     "write_us": (),
+    "direct_us": (),
 }
 # A list over HTTP asks for direct memory only; what its broker took is within the writing.
 _NOT_OVER_HTTP: Final = ("heap_estimate_bytes", "heap_actual_bytes", "upstream_us", "read_us", "broker")
@@ -163,6 +167,8 @@ def replay_input(events: DataFrame) -> DataFrame:
     )
     known = with_imputed(requests)
     # A question is one to one broker.
+    # Two medians are of two requests.
+    known = known.withColumn("direct_us", F.least("direct_us", "write_us"))
     known = known.withColumns({"broker": F.xxhash64("broker_name"), "question": F.xxhash64("question", "broker_name")})
     return known.select([column.name for column in REPLAY_INPUT.columns])
 
@@ -220,7 +226,7 @@ def _typical() -> Column:
 
 
 def _measured(name: str) -> Column:
-    value = F.col(name)
+    value = _direct_us() if name == "direct_us" else F.col(name)
     if name in _COMPLETE_AFTER:
         complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
         value = F.when(complete, value)
@@ -229,6 +235,15 @@ def _measured(name: str) -> Column:
         over_http = F.col("question_hash").isNull() & (F.coalesce("outcome_stage", F.lit("")) != "client")
         value = F.when(over_http, F.lit("") if name == "broker" else F.lit(0)).otherwise(value)
     return value
+
+
+def _direct_us() -> Column:
+    """Give how long all of the booked memory would have been held to make the byte-seconds of a list for one client."""
+    limit = F.col("direct_limit_bytes")
+    booked = F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
+    held = F.ceil(F.col("direct_byte_us") / F.when(booked > 0, booked)).cast("long")
+    left_alone = F.col("carries_cost") & (F.col("group_size") == 1) & held.isNotNull() & F.col("write_us").isNotNull()
+    return F.when(left_alone, F.least(held, "write_us")).otherwise(F.col("write_us"))
 
 
 def recorded_limits(events: DataFrame) -> dict[int, Limits]:

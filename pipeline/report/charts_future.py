@@ -116,8 +116,8 @@ def _dumbbell(frame: pd.DataFrame, title: str, number: str) -> Any:
 def trade_off(frame: pd.DataFrame, alt_text: str) -> Chart:
     """Draw what memory buys; columns: memory_mib, refused_share, wait_seconds, fleet, state, limits."""
     states = ["misses the target", "holds the target", "advice"]
-    base = alt.Chart(frame).encode(
-        x=alt.X("memory_mib:Q", title="memory of all proxies, MiB"),
+    base = alt.Chart(frame[frame["memory_mib"] > 0]).encode(
+        x=alt.X("memory_mib:Q", title="memory of all proxies, MiB (logarithmic)", scale=alt.Scale(type="log")),
         color=alt.Color("state:N", title=None, scale=alt.Scale(domain=states, range=_STATES)),
         shape=alt.Shape("state:N", title=None, scale=alt.Scale(domain=states, range=["cross", "circle", "diamond"])),
         size=alt.condition("datum.state == 'advice'", alt.value(220), alt.value(60)),

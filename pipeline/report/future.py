@@ -210,9 +210,10 @@ def advice(facts: Facts, overview: Overview) -> Section:
             f" (recorded: {_limit(overview.heap_limit)} and {_limit(overview.direct_limit)}).",
             f"The replay then refuses {share(row['refused'] / max(row['requests'], 1))} of the requests, and 99"
             " % of the"
-            f" answered ones wait at most {duration(row['wait_p99_us'])} for memory.",
+            f" answered ones wait at most {duration(row['wait_p99_us'])}, all waits together.",
         ]
-    fragments = () if facts.fragment is None else (Fragment("Put this into proxy.conf", facts.fragment),)
+    # A file without a chosen row is not of the run that wrote the table.
+    fragments = () if facts.fragment is None or row is None else (Fragment("Put this into proxy.conf", facts.fragment),)
     drawn = charts_future.trade_off(_curve(facts.advice), " ".join(sentences))
     return Section(section.name, section.title, tuple(sentences), (drawn,), fragments, (_advice_sheet(facts.advice),))
 
@@ -221,9 +222,9 @@ def _no_advice(facts: Facts) -> str:
     if not len(facts.calibration):
         return "the job advise has not run"
     return (
-        "the job advise has not run, or the error of the calibration"
-        f" ({share(facts.calibration['error'].max())}) is more"
-        " than it was told to accept"
+        "the job advise has not run, or does not trust the calibration"
+        f" (error {share(facts.calibration['error'].max())},"
+        f" {share(facts.calibration['imputed_share'].max())} imputed)"
     )
 
 
@@ -233,6 +234,8 @@ def times(fleet: int) -> str:
 
 
 def _curve(frame: pd.DataFrame) -> pd.DataFrame:
+    # Drawn in this order, so that nothing lies on the advice.
+    frame = frame.sort_values(["chosen", "holds"])
     state = frame["holds"].map({True: "holds the target", False: "misses the target"})
     return pd.DataFrame(
         {

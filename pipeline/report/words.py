@@ -72,6 +72,8 @@ def _reasons(facts: Facts) -> Iterator[str]:
         if not limited.any() or not (frame["waiting_mib"] > 0).any():
             continue
         times = (wanted[limited] / frame.loc[limited, "limit_mib"]).max()
+        if times < 1:
+            continue
         yield (
             f"Why requests waited: {kind} memory. In use and waited for together came to {times:.1f} times the limit"
             f" (largest mean of an interval)."

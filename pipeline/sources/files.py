@@ -1,8 +1,9 @@
 """Event files: `*.jsonl.gz` and `*.jsonl` of the proxy, `*.parquet` of `generate`, as a batch and as a stream of names.
 
-Rule: hidden files are not finished and are skipped. Spark's own reader takes the lines; only when it fails are the
-files looked at one by one, and the damaged ones read by `pipeline.sources.salvage`. A stream is one of file names, so
-that its batches are read by the same function as a directory.
+Rule: hidden files are not finished and are skipped. A path is the one that it says: nothing in it is a pattern. Spark's
+own reader takes the lines; only when it fails are the files looked at one by one, and the damaged ones read by
+`pipeline.sources.salvage`, as are those whose names Spark cannot open. A stream is one of file names, so that its
+batches are read by the same function as a directory.
 """
 
 import re
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from eventlog.schema import FIELDS
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.paths import PATTERN_SIGNS, escaped
 from pipeline.schema import event_schema
 from pipeline.sources.salvage import is_whole, lines_of
 from pipeline.transforms.events import from_columns, from_lines
@@ -36,6 +38,9 @@ GONE: Final = (
 )
 # Spark gives the path as a URI. In a query a plus sign means a space, in a path it is itself.
 SOURCE: Final = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+# Spark takes paths for patterns. It can be told not to for one path; of several it reads some twice then, so that
+# there, and in streams, the signs of a pattern are escaped.
+EXACT: Final = {"__globPaths__": "false"}
 # What Spark says of a file that is damaged, or gone.
 SIGNS: Final = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FileNotFoundException")
 
@@ -52,7 +57,7 @@ def find(spark: SparkSession, directory: str) -> list[EventFile]:
     """List the event files of a directory, or the one file; raises PipelineError if there are none."""
     _require_there(directory)
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", PATTERN)
-    rows = reader.load(directory).select("path", "length").orderBy("path").collect()
+    rows = reader.options(**EXACT).load(directory).select("path", "length").orderBy("path").collect()
     if not rows:
         raise PipelineError(f"--source {directory}: found no event files, expected *.jsonl.gz, *.jsonl or *.parquet")
     return [EventFile(row.path, row.length) for row in rows]
@@ -63,10 +68,15 @@ def names(
 ) -> DataFrame:
     """Stream the paths of event files as they come, in the order of their age; raises PipelineError."""
     _require_there(directory)
+    if _is_unescapable(directory):
+        raise PipelineError(
+            f"--source {directory}: got a colon beside one of []{{}}*?\\, which a stream cannot read: rename the"
+            " directory, or read it as a batch (without --once and --trigger)"
+        )
     reader = spark.readStream.format("binaryFile").schema(FILE).option("recursiveFileLookup", "true")
     reader = reader.option("pathGlobFilter", PATTERN).option("maxFilesPerTrigger", max_files)
     reader = reader.option("ignoreMissingFiles", str(skip_gone).lower())
-    return reader.option("maxFileAge", max_file_age).load(directory).select("path")
+    return reader.option("maxFileAge", max_file_age).load(escaped(directory)).select("path")
 
 
 def paths_of(batch: DataFrame) -> tuple[str, ...]:
@@ -91,12 +101,14 @@ class EventFiles:
     def records(self, late_before_us: int | None) -> DataFrame:
         """Read them; raises PipelineError for Parquet that holds no events."""
         tables = [path for path in self.paths if path.endswith(".parquet")]
-        texts = [path for path in self.paths if not path.endswith(".parquet") and path not in self.damaged]
+        texts = [path for path in self.paths if not path.endswith(".parquet")]
+        by_hand = self.damaged.union(filter(_is_unopenable, texts))
+        texts = [path for path in texts if path not in by_hand]
         parts = [] if self.paths else [from_lines(_none(self.spark), late_before_us)]
         if texts:
             parts.append(from_lines(_lines(self.spark, texts), late_before_us))
-        if self.damaged:
-            parts.append(from_lines(_salvaged(self.spark, sorted(self.damaged)), late_before_us))
+        if by_hand:
+            parts.append(from_lines(_salvaged(self.spark, sorted(by_hand)), late_before_us))
         if tables:
             parts.append(from_columns(_columns(self.spark, tables), late_before_us))
         return reduce(DataFrame.unionByName, parts)
@@ -140,8 +152,20 @@ def _shown(path: str) -> str:
     return re.sub("^file:/+", "/", path)
 
 
+def _is_unescapable(path: str) -> bool:
+    """Say whether Spark cannot match it: in a pattern, Hadoop takes what is before a colon for a scheme."""
+    local = _local(path)
+    return local is not None and ":" in str(local) and PATTERN_SIGNS.search(path) is not None
+
+
+def _is_unopenable(path: str) -> bool:
+    """Say whether Spark cannot open it: in a name, Hadoop takes what is before a colon for a scheme."""
+    local = _local(path)
+    return local is not None and (":" in local.name or _is_unescapable(path))
+
+
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    lines = spark.read.option("lineSep", "\n").text(list(paths))
+    lines = spark.read.option("lineSep", "\n").text([escaped(path) for path in paths])
     return lines.select("value", F.expr(SOURCE).alias("source"), F.lit(False).alias("damaged"))
 
 
@@ -150,9 +174,12 @@ def _none(spark: SparkSession) -> DataFrame:
 
 
 def _columns(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    schema = spark.read.parquet(*paths).schema
+    for path in filter(_is_unopenable, paths):
+        raise PipelineError(f"{_shown(path)}: got a Parquet file with a colon in its path, expected none: rename it")
+    exact = [escaped(path) for path in paths]
+    schema = spark.read.parquet(*exact).schema
     _require_events(paths[0], schema)
-    rows = spark.read.schema(event_schema()).parquet(*paths)
+    rows = spark.read.schema(event_schema()).parquet(*exact)
     return rows.select("*", F.expr(SOURCE).alias("source"))
 
 

@@ -1,35 +1,50 @@
 """Reads what is whole in event files that Spark refuses: compressed files that end in the middle, or are damaged.
 
-Rule: every line before the damage comes out as it is; what is after it comes out once, marked. Memory: one line and one
-chunk of a file at a time. Plain Python, since it runs in Spark's workers.
+Rule: damage costs the member it is in, not those behind it: the next that is sound, or that the end of the file cuts,
+is looked for, and what is between comes out once, marked. A text without compression is read as it is, whatever its
+name. Memory: one line and one chunk of a file at a time. Plain Python, since it runs in Spark's workers.
 """
 
+import codecs
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import BinaryIO, Final
 
 __all__ = ["is_whole", "lines_of"]
 
 CHUNK_BYTES: Final = 1024 * 1024
+# Members are small: what is read beyond the end of one is read again.
+PIECE_BYTES: Final = 64 * 1024
 # Of a file without line breaks, which is no event file; its line is cut into pieces of this size.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 GZIP: Final = 16 + zlib.MAX_WBITS
+MAGIC: Final = b"\x1f\x8b"
+# A member begins so: deflate, and no flag that gzip does not know.
+HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
+HEADER_BYTES: Final = 4
+# As much of a file tells whether it is text.
+LOOK_BYTES: Final = 4096
+CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
+# In the place of the end of a member: it is damaged, or the end of the file cuts it.
+DAMAGED: Final = -1
+CUT: Final = -2
 
 
 def is_whole(file: BinaryIO) -> bool:
-    """Say whether a compressed file can be read to its end."""
-    return not any(damaged for _, damaged in _chunks(file))
+    """Say whether it is a compressed file that can be read to its end."""
+    return not _is_text(file) and not any(damaged for _, damaged in _chunks(file))
 
 
 def lines_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Give the lines of a compressed file, and as the last, marked with True, what is left if it is damaged."""
+    """Give the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins."""
     rest = b""
-    for chunk, damaged in _chunks(file):
+    for chunk, damaged in _plain(file) if _is_text(file) else _chunks(file):
         *lines, rest = (rest + chunk).split(b"\n")
         yield from ((line, False) for line in lines)
         if damaged:
             yield rest, True
-            return
+            rest = b""
         if len(rest) > MAX_LINE_BYTES:
             yield rest, False
             rest = b""
@@ -37,26 +52,87 @@ def lines_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
         yield rest, False
 
 
+def _is_text(file: BinaryIO) -> bool:
+    file.seek(0)
+    head = file.read(LOOK_BYTES)
+    file.seek(0)
+    if not head or head.startswith(MAGIC) or CONTROL.search(head):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _plain(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    return ((piece, False) for piece in _pieces(file))
+
+
 def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Decompress member after member; a pair with True is the last, of a file that is not whole."""
+    """Decompress member after member; a pair with True stands where some could not be read."""
+    at: int | None = 0
+    while at is not None:
+        end = yield from _member(file, at)
+        if end == at:
+            return
+        if end < 0:
+            yield b"", True
+            at = _next_member(file, at + 1)
+        else:
+            at = end
+
+
+def _member(file: BinaryIO, at: int) -> Generator[tuple[bytes, bool], None, int]:
+    """Decompress one member; give its end, which is `at` if there is none, or `DAMAGED` or `CUT`."""
+    file.seek(at)
     member = zlib.decompressobj(GZIP)
-    begun = False
-    for compressed in _pieces(file):
-        data = compressed
+    read = 0
+    for data in _pieces(file):
+        read += len(data)
         while data:
-            begun = True
             try:
                 plain = member.decompress(data, CHUNK_BYTES)
             except zlib.error:
-                yield b"", True
-                return
-            data = member.unconsumed_tail
+                return DAMAGED
             yield plain, False
             if member.eof:
-                data, member, begun = member.unused_data, zlib.decompressobj(GZIP), False
-    if begun:
-        yield b"", True
+                return at + read - len(member.unused_data)
+            data = member.unconsumed_tail
+    return CUT if read else at
+
+
+def _next_member(file: BinaryIO, at: int) -> int | None:
+    """Find the next member worth reading: it ends well, or the end of the file cuts it and it began as an event."""
+    for begin in _headers(file, at):
+        first, end = _tried(file, begin)
+        if end >= 0 or (end == CUT and first == b"{"):
+            return begin
+    return None
+
+
+def _tried(file: BinaryIO, at: int) -> tuple[bytes, int]:
+    """Read a member to its end for its first byte and its end."""
+    member, first = _member(file, at), b""
+    while True:
+        try:
+            first = first or next(member)[0][:1]
+            next(member)
+        except StopIteration as ended:
+            return first, ended.value
+
+
+def _headers(file: BinaryIO, at: int) -> Iterator[int]:
+    """Give where members could begin, from a place on."""
+    while True:
+        file.seek(at)
+        piece = file.read(PIECE_BYTES)
+        for found in HEADER.finditer(piece):
+            yield at + found.start()
+        if len(piece) < PIECE_BYTES:
+            return
+        at += len(piece) - HEADER_BYTES + 1
 
 
 def _pieces(file: BinaryIO) -> Iterable[bytes]:
-    return iter(lambda: file.read(CHUNK_BYTES), b"")
+    return iter(lambda: file.read(PIECE_BYTES), b"")

@@ -54,6 +54,7 @@ REPLAY_INPUT: Final = Table(
         Column("upstream_us", "int64", "us", "From the question being written to the answer beginning."),
         Column("hold_us", "int64", "us", "From there to the whole answer being read, waits for memory left out."),
         Column("write_us", "int64", "us", "From having direct memory to the last byte leaving."),
+        Column("direct_us", "int64", "us", "Of that, as long as all of the memory counts as held if nobody shares it."),
         Column("cancel_us", "int64", "us", "From arrival to the client's leaving; -1 if it stayed."),
         Column("limits_id", "int64", "", "Names the limits that were in force."),
         Column("recorded_outcome", "int16", "", "How it ended: number of the outcome in the replay."),
@@ -115,7 +116,7 @@ CALIBRATION: Final = Table(
         Column("simulated_max_us", "double", "us", "Longest of them, in the replay."),
         Column("outcome_error", "double", "", "Largest difference between shares of outcomes."),
         Column("wait_error", "double", "", "Difference of the 99th percentiles by the recorded one, or by 100 ms."),
-        Column("error", "double", "", "The larger of the two."),
+        Column("error", "double", "", "The larger of the two; of all, no less than the mean of the proxies' own."),
         Column("imputed_share", "double", "", "Share of requests whose sizes or times are those of others."),
     ),
 )

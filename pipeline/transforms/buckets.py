@@ -51,7 +51,7 @@ def quantile_us(histogram: Mapping[int, int], share: float) -> float | None:
     """Give the wait that `share` of all (0 < share <= 1) did not exceed, by nearest rank; None if nobody is there."""
     if not 0 < share <= 1:
         raise ValueError(f"got a share of {share}, expected more than 0 and at most 1")
-    # 0.99 * 100 is a little more than 99 in binary, and its ceiling must not be 100.
+    # 0.07 * 100 is a little more than 7 in binary, and its ceiling must not be 8.
     rank = ceil(share * sum(histogram.values()) - TINY)
     seen = 0
     for bucket in sorted(histogram):

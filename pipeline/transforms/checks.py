@@ -19,10 +19,12 @@ REQUIRED: Final = tuple(field.name for field in FIELDS if not field.nullable)
 NUMBERS: Final = tuple(field for field in FIELDS if field.type in ("int16", "int32", "int64"))
 CHECKED: Final = tuple(field for field in FIELDS if field.values or field in NUMBERS)
 # `from_json` reads the first object of a line and is silent about the rest, as of two events whose line break was lost.
-# Braces within texts are rare: only then is the line read again, as an array that must have one element.
+# Braces within texts are rare: only then is the line read again, as the only element of an array and as the only value
+# of an object. What could end the one early, `],[`, does not end the other.
 SEVERAL: Final = (
     "CASE WHEN instr(raw, '}') = length(rtrim(raw)) THEN false"
-    " ELSE coalesce(size(from_json('[' || raw || ']', 'array<map<string,string>>')) <> 1, true) END"
+    " ELSE coalesce(size(from_json('[' || raw || ']', 'array<map<string,string>>')) <> 1, true)"
+    """ OR coalesce(size(from_json('{"":' || raw || '}', 'map<string,string>')) <> 1, true) END"""
 )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from eventlog.schema import FIELD_NAMES
 from pipeline.schema import event_schema
@@ -21,6 +21,7 @@ __all__ = ["events_of", "from_columns", "from_lines", "quarantined_of", "with_ho
 RAW_CHARACTERS: Final = 65_536
 # Where from_json puts the text of a line that it could not read wholly.
 CORRUPT: Final = "_corrupt"
+VERSION: Final = "schema_version"
 OPTIONS: Final = {"columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 
 
@@ -29,7 +30,9 @@ def from_lines(lines: DataFrame, late_before_us: int | None = None) -> DataFrame
 
     Blank lines are no records.
     """
-    schema = StructType([*event_schema(), StructField(CORRUPT, StringType())])
+    # Whatever a later schema calls itself, it shall not look like a number that does not fit.
+    fields = [StructField(VERSION, LongType()) if field.name == VERSION else field for field in event_schema()]
+    schema = StructType([*fields, StructField(CORRUPT, StringType())])
     # A remainder is a record even if nothing is left of it.
     present = lines.where((F.trim("value") != "") | F.col("damaged"))
     parsed = present.select("value", "source", "damaged", F.from_json("value", schema, OPTIONS).alias("event"))
@@ -70,4 +73,4 @@ def with_hour(frame: DataFrame) -> DataFrame:
 
 def _with_reason(flat: DataFrame, why: Column) -> DataFrame:
     named = flat.select(*FIELD_NAMES, "raw", "source", why.alias("reason"))
-    return named.withColumn("detail", detail())
+    return named.withColumn("detail", detail()).withColumn(VERSION, F.col(VERSION).try_cast("smallint"))

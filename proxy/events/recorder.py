@@ -3,11 +3,10 @@
 Rules: what is not known is null, never guessed. An error in here is reported and costs an event, never an answer.
 Without an event log there is no recorder at all: who serves requests asks for None, and that is the whole cost.
 
-Every request of the binary port that was decoded has one event: those that are refused at once end at the stage
-`client`, with no time in any part. None has a request in a frame of more than 4 KiB (refused undecoded) or one that
-cannot be decoded, a text that is no UTF-8 for instance (its connection ends); they are no lists in metrics either.
-Requests over HTTP, whose `question_hash` is null, and frames for watchers belong to no group, and each carries its own
-cost.
+Every request of the binary port that is decoded has one event: those that are refused at once end at the stage
+`client`, with no time in any part. Refused before that, without an event and in no count of requests, are frames larger
+than 4 KiB and what is no request, as text that is not UTF-8. Requests over HTTP, whose `question_hash` is null, and
+frames for watchers belong to no group, and each carries its own cost.
 """
 
 import asyncio

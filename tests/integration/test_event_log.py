@@ -17,6 +17,7 @@ from proxy.auth.identity import Authenticated
 from proxy.client_requests import LISTS_AT_ONCE
 from proxy.demo.script import Failure
 from proxy.errors import DisconnectCause
+from proxy.large_frames import UNBOOKED_FRAME_BYTES
 from proxy.request_checks import MAX_PROPERTIES
 from tests.integration.test_client_cuts import cuts
 from tests.support.async_client import AsyncClient, connect_frame, topics_frame
@@ -163,6 +164,20 @@ async def test_a_request_with_too_many_properties_is_an_event() -> None:
         await client.error(1)
         (event,) = await told(stage, 1)
         assert (event["outcome"], event["outcome_stage"]) == ("failed", "client")
+
+
+async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_event() -> None:
+    async with staged(events=kept()) as stage:
+        client, other = await stage.connected(), await stage.connected()
+        pattern = "x" * UNBOOKED_FRAME_BYTES
+        await client.send(list_frame(1, 0, topics_pattern=pattern))
+        assert (await client.error(1)).error == ServerError.NotAllowedError
+        text = namespace(0).encode()
+        await other.send(list_frame(1, 0).replace(text, b"\xff" * len(text)))
+        assert not await other.rest()
+        await client.topics(namespace(0))
+        assert [event["outcome"] for event in await told(stage, 1)] == ["ok"]
+        assert stage.proxy.counters.get_topics_of_namespace_requests == 1
 
 
 async def test_what_the_broker_refuses_is_an_error_of_the_broker() -> None:

@@ -110,6 +110,7 @@ def small_traces(draw: st.DrawFn) -> Trace:
         return np.array(numbers(least, most), np.int64)
 
     question = np.array(numbers(0, 3), np.int32)
+    write_us = int64s(0, 6)
     return Trace(
         arrival_us=np.sort(int64s(0, 20)),
         question=question,
@@ -121,7 +122,8 @@ def small_traces(draw: st.DrawFn) -> Trace:
         direct_bytes=int64s(0, 12),
         upstream_us=int64s(0, 6),
         hold_us=int64s(0, 3),
-        write_us=int64s(0, 6),
+        write_us=write_us,
+        direct_us=np.minimum(int64s(0, 6), write_us),
         cancel_us=int64s(NEVER, 9),
     )
 

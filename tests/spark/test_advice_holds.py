@@ -26,7 +26,7 @@ from pipeline.whatif import WhatifSettings, whatif
 ROOT = Path(__file__).resolve().parents[2]
 # Lists of 300 KB. The late third holds 6 MB of direct memory until it begins to read; nobody waits as long as that.
 STORM = {
-    "connections": 60, "requests": 1, "topics": 3000, "heap-mb": 32, "direct-mb": 2, "slow-share": 0.34,
+    "connections": 60, "requests": 1, "topics": 3000, "heap-mb": 32, "direct-mb": 5, "slow-share": 0.34,
     "late-seconds": 4,
 }  # fmt: skip
 SETTINGS = [
@@ -82,7 +82,10 @@ def test_advice_applied_to_the_same_storm_holds_what_it_promised(spark: SparkSes
     ingest(spark, IngestSettings(common, str(tmp_path / "before")))
     sizes = tuple(number * MIB for number in (2, 4, 8, 16, 32))
     whatif(spark, WhatifSettings(common, Grid({"heap_bytes": sizes, "direct_bytes": sizes}, (1,), (1,))))
-    summary = advise(spark, AdviseSettings(common, TARGET))
+    # Waits of some 100 ms are the machine's, and a busy one is another machine each time: outcomes are what matters.
+    # The storm is small and half of it may be refused: its lists are all of one size, so that nothing is guessed wrong.
+    settings = AdviseSettings(common, TARGET, max_error=1.0, max_imputed=0.9, min_requests=STORM["connections"])
+    summary = advise(spark, settings)
     promised = summary.advice.final
     assert promised.refused == 0
     assert promised.wait_p99_us <= TARGET.p99_wait_us

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from pipeline.advise import AdviseSettings, AdviseSummary, advise
-from pipeline.choice import Target
+from pipeline.choice import Point, Target
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.replay.grid import Grid
@@ -15,7 +15,7 @@ from pipeline.schema import event_schema
 from pipeline.sinks import read_table, write_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.whatif import ADVICE, CALIBRATION, WHATIF
-from pipeline.whatif import WhatifSettings, WhatifSummary, whatif
+from pipeline.whatif import WhatifSettings, WhatifSummary, whatif, write_rows
 from tests.support.replay_events import requests, storm
 
 REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
@@ -24,7 +24,9 @@ REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
 @pytest.fixture(scope="module")
 def common(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> CommonSettings:
     settings = CommonSettings(str(tmp_path_factory.mktemp("advise") / "out"), "parquet", None, {})
-    frame = spark.createDataFrame(requests(*storm(2, 400)), event_schema())
+    # One of both proxies has an empty name, which is a name as any other.
+    events = [event | {"proxy_id": event["proxy_id"].removeprefix("p0")} for event in storm(2, 400)]
+    frame = spark.createDataFrame(requests(*events), event_schema())
     dated = frame.selectExpr("*", "date(timestamp_micros(ts_us)) AS date", "hour(timestamp_micros(ts_us)) AS hour")
     write_table(spark, settings, EVENTS, dated)
     return settings
@@ -61,8 +63,8 @@ def test_calibration_has_a_row_for_each_proxy_and_one_for_all(
     spark: SparkSession, common: CommonSettings, tried: WhatifSummary
 ) -> None:
     found = {row.proxy_id: row for row in rows(spark, common, CALIBRATION)}
-    assert sorted(found) == ["", "p0", "p1"]
-    assert found[""].requests == found["p0"].requests + found["p1"].requests == 400
+    assert sorted(found) == ["", "(no name)", "p1"]
+    assert found[""].requests == found["(no name)"].requests + found["p1"].requests == 400
     assert found[""].recorded_ok == 400
 
 
@@ -93,20 +95,67 @@ def test_headroom_is_in_the_fragment_and_in_its_file(common: CommonSettings, adv
     assert (Path(common.out) / "advice.conf").read_text() == advised.conf
 
 
-def test_target_that_nothing_holds_ends_with_what_to_try(
-    spark: SparkSession, common: CommonSettings, tried: WhatifSummary
+@pytest.fixture(scope="module")
+def curve(spark: SparkSession, common: CommonSettings, advised: AdviseSummary) -> list[Row]:
+    return rows(spark, common, ADVICE)
+
+
+@pytest.fixture
+def advised_before(
+    spark: SparkSession, common: CommonSettings, advised: AdviseSummary, curve: list[Row]
+) -> CommonSettings:
+    """Put the advice of an earlier run back, whatever other tests have made of it."""
+    write_rows(spark, common, ADVICE, [row.asDict() for row in curve])
+    (Path(common.out) / "advice.conf").write_text(advised.conf)
+    return common
+
+
+def chosen_or_in_a_file(spark: SparkSession, common: CommonSettings) -> list[object]:
+    chosen: list[object] = [row for row in rows(spark, common, ADVICE) if row.chosen]
+    return chosen + list(Path(common.out).glob("advice.conf"))
+
+
+def test_target_that_nothing_holds_ends_with_what_to_try_and_without_the_advice_of_before(
+    spark: SparkSession, advised_before: CommonSettings
 ) -> None:
     target = replace(REACHABLE, p99_wait_us=0)
     with pytest.raises(PipelineError, match="nothing in the grid holds the target at load 2"):
-        advise(spark, AdviseSettings(common, target, max_error=1.0), lambda _: None)
+        advise(spark, AdviseSettings(advised_before, target, max_error=1.0), lambda _: None)
+    assert chosen_or_in_a_file(spark, advised_before) == []
+    assert rows(spark, advised_before, ADVICE)
 
 
-def test_no_advice_above_the_error_of_the_calibration(
-    spark: SparkSession, common: CommonSettings, tried: WhatifSummary
+def test_calibration_that_is_not_trusted_withdraws_the_advice_of_before(
+    spark: SparkSession, advised_before: CommonSettings
 ) -> None:
-    with pytest.raises(PipelineError, match="no advice") as caught:
-        advise(spark, AdviseSettings(common, REACHABLE, max_error=-1.0), lambda _: None)
+    with pytest.raises(PipelineError, match="no advice: 400 requests could be compared") as caught:
+        advise(spark, AdviseSettings(advised_before, REACHABLE, min_requests=401), lambda _: None)
     assert caught.value.code == ExitCode.CALIBRATION
+    assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []
+
+
+def test_advice_that_fails_its_own_replay_is_not_chosen(
+    spark: SparkSession, advised_before: CommonSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(trials: Any, held: Point, *_: object) -> Point:
+        trials.add("final", [replace(held, refused=1)])
+        final: Point = trials.steps[-1][2]
+        return final
+
+    monkeypatch.setattr("pipeline.advise.MOST_ROUNDS", 0)
+    monkeypatch.setattr("pipeline.advise._final", failing)
+    with pytest.raises(PipelineError, match="with headroom 1 of 400 requests are refused"):
+        advise(spark, AdviseSettings(advised_before, REACHABLE, max_error=1.0), lambda _: None)
+    assert chosen_or_in_a_file(spark, advised_before) == []
+    assert [row.holds for row in rows(spark, advised_before, ADVICE) if row.step == "final"] == [False]
+
+
+def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: CommonSettings, advised: object) -> None:
+    own = Path(common.out) / "own.conf"
+    own.write_text("servicePort=6650\n")
+    with pytest.raises(PipelineError, match="no advice"):
+        advise(spark, AdviseSettings(common, REACHABLE, conf_file=str(own), min_requests=401), lambda _: None)
+    assert own.read_text() == "servicePort=6650\n"
 
 
 def test_load_that_was_not_tried_is_named(spark: SparkSession, common: CommonSettings, tried: WhatifSummary) -> None:

@@ -36,16 +36,20 @@ WRONG = {
     "no json": ("malformed", None),
     "[" + json.dumps(event(1)) + "]": ("malformed", None),
     json.dumps(event(1)) + json.dumps(event(2)): ("malformed", None),
+    json.dumps(event(1)) + "],[" + json.dumps(event(2)): ("malformed", None),
+    json.dumps(event(1)) + '},{"a":' + json.dumps(event(2)): ("malformed", None),
+    json.dumps(event(1)) + "] and more": ("malformed", None),
     json.dumps(event(1))[:-40]: ("malformed", None),
     json.dumps(event(1)).replace('"', "'"): ("malformed", None),
     json.dumps(event(1, schema_version=2, kind="unheard of")): ("future_version", None),
+    json.dumps(event(1, schema_version=40_000)): ("future_version", None),
     json.dumps(event(1) | {"seq": "7"}): ("wrong_type", "seq"),
     json.dumps(event(1, coalesced="yes")): ("wrong_type", "coalesced"),
     json.dumps(event(1, topic_count=2**31)): ("wrong_type", None),
     json.dumps(event(1, proxy_id=None, total_us=None)): ("missing_field", "proxy_id, total_us"),
     "{}": ("missing_field", None),
     json.dumps(event(1, outcome="well")): ("bad_value", "outcome"),
-    json.dumps(event(1, upstream_us=-1, kind="none")): ("bad_value", "upstream_us, kind"),
+    json.dumps(event(1, upstream_us=-1, kind="none")): ("bad_value", "kind, upstream_us"),
     json.dumps(event(1, schema_version=0)): ("bad_value", "schema_version"),
     json.dumps(event(1, ts_us=2**62)): ("bad_value", "ts_us"),
 }
@@ -83,6 +87,32 @@ def test_twice_the_same_input_changes_nothing(job: Ingest) -> None:
     assert job.quarantine() == [("malformed", None, 2)]
 
 
+def test_quarantine_has_as_many_copies_as_its_source(job: Ingest) -> None:
+    for copies in (1, 3, 2):
+        (job.source / "a.jsonl").write_text("no json\n" * copies + text([event(0)]))
+        assert job.run().quarantined == {"malformed": copies}
+    assert sorted(copies for _, _, copies in job.quarantine()) == [1, 2]
+
+
+def test_first_step_without_an_event_stops_nothing(job: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.ingest.batch.STEP_BYTES", 1)
+    (job.source / "a.jsonl").write_text("no json\n")
+    write_events(job.source / "b.jsonl", [event(0)])
+    (job.source / "c.jsonl").write_text("\n")
+    books = job.run()
+    assert (books.read, books.kept, books.quarantined) == (2, 1, {"malformed": 1})
+    assert len(job.lines) == 3
+    assert job.quarantine() == [("malformed", None, 1)]
+
+
+def test_of_copies_that_stays_which_knows_of_most_lost_events(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl", [event(0), event(9, dropped_before=3)])
+    write_events(job.source / "b.jsonl", [event(0, dropped_before=1), event(9, dropped_before=8)])
+    write_events(job.source / "c.jsonl", [event(9)])
+    assert job.run().lost == 9
+    assert sorted(row.dropped_before for row in job.events().collect()) == [1, 8]
+
+
 def test_later_files_add_what_is_new(job: Ingest) -> None:
     write_events(job.source / "a.jsonl.gz", [event(seq) for seq in range(5)])
     job.run()
@@ -96,14 +126,52 @@ def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest) -> N
     (job.source / "host%3A1 +.jsonl.gz").write_bytes(b"".join(members)[:-20])
     (job.source / "host%3A2 +.jsonl").write_text("no json\n")
     write_events(job.source / "whole.jsonl.gz", [event(seq) for seq in range(200, 210)])
-    (job.source / "none.jsonl.gz").write_bytes(b"this is not gzip")
+    (job.source / "none.jsonl.gz").write_bytes(
+        b"this is not gzip\n" + text(event(seq) for seq in range(300, 303)).encode()
+    )
+    (job.source / "noise.jsonl.gz").write_bytes(b"\0 noise")
     books = job.run()
-    assert books.quarantined == {"truncated": 2, "malformed": 1}
+    assert books.quarantined == {"truncated": 2, "malformed": 2}
     sources = [row.source for row in read_table(job.spark, job.common, QUARANTINE).select("source").collect()]
-    assert {Path(source).name for source in sources} == {"host%3A1 +.jsonl.gz", "host%3A2 +.jsonl", "none.jsonl.gz"}
-    assert set(range(50)) | set(range(200, 210)) <= set(job.seqs())
-    assert books.read == books.kept + 3
+    damaged = {"host%3A1 +.jsonl.gz", "host%3A2 +.jsonl", "none.jsonl.gz", "noise.jsonl.gz"}
+    assert {Path(source).name for source in sources} == damaged
+    assert set(range(50)) | set(range(200, 210)) | set(range(300, 303)) <= set(job.seqs())
+    assert books.read == books.kept + 4
     assert job.run().kept == 0
+
+
+def test_paths_are_no_patterns(job: Ingest, tmp_path: Path) -> None:
+    other = Ingest(job.spark, tmp_path / "ev[1]*{a,b}?\\x")
+    write_events(tmp_path / "ev1" / "in" / "a.jsonl", [event(100)])
+    names = [
+        "a[1].jsonl.gz",
+        "a1.jsonl",
+        "a*.jsonl",
+        "a{1,2}.jsonl",
+        "a?.jsonl",
+        "a\\1.jsonl",
+        "a:1.jsonl",
+        "b:1.jsonl.gz",
+    ]
+    for seq, name in enumerate(names):
+        write_events(other.source / name, [event(seq)])
+    books = other.run()
+    assert (books.read, books.kept, other.seqs()) == (len(names), len(names), list(range(len(names))))
+    again = other.run("once")
+    assert (again.read, again.duplicates) == (len(names), len(names))
+
+
+def test_paths_that_spark_cannot_take_are_one_error_or_read_by_hand(job: Ingest, tmp_path: Path) -> None:
+    other = Ingest(job.spark, tmp_path / "a:b[1]", job.common)
+    write_events(other.source / "a.jsonl", [event(0)])
+    assert other.run().kept == 1
+    with pytest.raises(PipelineError, match="got a colon beside one of") as caught:
+        other.run("once")
+    assert caught.value.code == ExitCode.USAGE
+    other.spark.range(1).write.parquet(str(tmp_path / "rows"))
+    next((tmp_path / "rows").glob("*.parquet")).rename(other.source / "e:f.parquet")
+    with pytest.raises(PipelineError, match=r"e:f\.parquet: got a Parquet file with a colon in its path"):
+        other.run()
 
 
 def test_unfinished_files_are_left_alone(job: Ingest) -> None:
@@ -135,6 +203,7 @@ def test_input_that_makes_no_sense_is_one_error(job: Ingest) -> None:
     with pytest.raises(PipelineError, match=r"got 3 lines and no event among them \(3 missing_field\)") as caught:
         job.run()
     assert caught.value.code == ExitCode.USAGE
+    assert [(reason, copies) for reason, _, copies in job.quarantine()] == [("missing_field", 3)]
     job.spark.range(3).write.parquet(str(job.source / "c"))
     with pytest.raises(PipelineError, match="expected the fields of events"):
         job.run()

@@ -27,7 +27,7 @@ def reason(line: str) -> str | None:
     if not isinstance(found, dict):
         return "malformed"
     version = found.get("schema_version")
-    if isinstance(version, int) and SCHEMA_VERSION < version < 2**15:
+    if isinstance(version, int) and SCHEMA_VERSION < version < 2**63:
         return "future_version"
     values = [(field, found.get(field.name)) for field in FIELDS]
     if not all(value is None or fits(field.type, value) for field, value in values):

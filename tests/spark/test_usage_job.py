@@ -1,10 +1,13 @@
 import math
+import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.compact import CompactSettings, compact
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import Period
@@ -117,3 +120,58 @@ def test_storms_are_found_in_the_table_of_events(spark: SparkSession, common: Co
 
 def count(spark: SparkSession, common: CommonSettings, table: Table) -> int:
     return read_table(spark, common, table).count()
+
+
+def test_what_was_merged_before_the_stream_began_is_counted(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    add_events(spark, common, 1)
+    add_events(spark, common, 2)
+    assert open_store(spark, common).merge(EVENTS, 1 << 20) == (2, 1)
+    add_events(spark, common, 3)
+    assert follow() == ["batch 0"]
+    events = read_table(spark, common, EVENTS)
+    assert rows_of(read_usage(spark, common)) == rows_of(usage(events, 60))
+    assert rows_of(read_waits(spark, common)) == rows_of(waits(events, 60))
+
+
+def test_files_that_the_stream_has_not_read_are_not_merged(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    def compacted() -> list[str]:
+        said: list[str] = []
+        compact(spark, CompactSettings(common, date(2026, 1, 2), math.inf), said.append)
+        return [line for line in said if line.startswith("events")]
+
+    for second in (1, 2):
+        add_events(spark, common, second)
+    follow()
+    for second in (3, 4):
+        add_events(spark, common, second)
+    merged, left = compacted()
+    assert merged == "events: 0 files of old days deleted, 4 merged into 3"
+    assert "events: 2 files left as they are, since `usage --stream` has not read them" in left
+    follow()
+    # Now they are read; what is noted of files that are gone is dropped with the next compaction.
+    assert compacted() == ["events: 0 files of old days deleted, 3 merged into 1"]
+    compacted()
+    assert [path.name for path in Path(common.out, "_notes", "usage.read", "events").iterdir()] == ["1"]
+    assert read_usage(spark, common).agg({"requests": "sum"}).first() == (4,)
+
+
+def test_stream_without_its_checkpoint_or_with_anothers_is_refused(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    add_events(spark, common, 1)
+    follow()
+    checkpoint = Path(common.out, "_checkpoints", "usage")
+    checkpoint.rename(checkpoint.with_name("elsewhere"))
+    with pytest.raises(
+        PipelineError, match=r"got none at the checkpoint .*, expected the one that the tables were made"
+    ):
+        follow()
+    checkpoint.with_name("elsewhere").rename(checkpoint)
+    for name in ("usage", "waits", "_notes"):
+        shutil.rmtree(Path(common.out, name))
+    with pytest.raises(PipelineError, match=r"got one at the checkpoint .*, expected none; to begin anew delete"):
+        follow()

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import PipelineError
+from pipeline.replay.calibrate import calibrate
 from pipeline.replay.engine import simulate
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import MIB, Limits, Outcome
@@ -109,6 +110,15 @@ def test_work_items_come_to_what_a_loop_over_whole_traces_does(
         expected = loop(stormed, place.load, place.fleet)
         assert [same(totals[place, number], expected[number]) for number in range(len(GRID))] == [True] * len(GRID)
         assert {int(each.outcomes.sum()) for each in expected} == {600}
+
+
+def test_calibration_is_the_same_however_tasks_come_to_their_requests(spark: SparkSession, stormed: Prepared) -> None:
+    direct, grouped = (
+        [each.row(0) for each in calibrate(spark, stormed, survey(spark, stormed, by_limits=True, ways=[way]))]
+        for way in Way
+    )
+    assert direct == grouped
+    assert direct[0]["requests"] == 600
 
 
 def test_windows_with_a_warm_up_come_to_what_whole_traces_do(spark: SparkSession, stormed: Prepared) -> None:

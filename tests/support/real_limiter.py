@@ -154,8 +154,13 @@ class _Body:
 
     size = 0
 
-    def __init__(self, permit: Permit) -> None:
+    def __init__(self, permit: Permit, members: int) -> None:
         self._permit = permit
+        self.for_one = members == 1
+
+    def leave(self) -> None:
+        """Let all of it go at once, when pieces of it would have made the same byte-seconds."""
+        self._permit.release()
 
     def close(self) -> None:
         self._permit.release()
@@ -251,6 +256,9 @@ class RealLimiter:
         async with asker.output.list_lane:
             member.redeem()
             clock.reschedule(None)
+            body, leaves = cast(_Body, answer), self._need["direct_us"][asker.index]
+            if body.for_one and leaves < self._need["write_us"][asker.index]:
+                self._schedule.after(leaves, body.leave)
             await self._passed(self._need["write_us"][asker.index])
         return Outcome.OK
 
@@ -361,7 +369,7 @@ class RealLimiter:
         size = self._need["direct_bytes"][leader]
         direct = await self.direct.acquire(size, claim=group.claim(self.direct, size))
         span[1] = self._schedule.now
-        group.answer = cast(SharedAnswer, _Body(direct))
+        group.answer = cast(SharedAnswer, _Body(direct, len(group.members)))
         heap.release()
         group.stage = Stage.CLIENT_BUSY
         for member in group.members:

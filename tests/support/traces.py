@@ -32,6 +32,7 @@ def random_trace(seed: int, shape: Shape) -> Trace:
     def upto(most: int, dtype: type = np.int64) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         return chance.integers(0, most + 1, n).astype(dtype)
 
+    write_us = upto(shape.longest_us)
     return Trace(
         arrival_us=np.sort(upto(shape.span_us)),
         question=question,
@@ -43,7 +44,8 @@ def random_trace(seed: int, shape: Shape) -> Trace:
         direct_bytes=upto(shape.largest),
         upstream_us=upto(shape.longest_us),
         hold_us=upto(shape.longest_us // 3),
-        write_us=upto(shape.longest_us),
+        write_us=write_us,
+        direct_us=np.minimum(upto(shape.longest_us), write_us),
         cancel_us=np.where(leaves, upto(3 * shape.longest_us), NEVER),
     )
 

@@ -29,6 +29,7 @@ _MEASURED: Final = {
     "upstream_us": ("upstream_us", ["heap_update", "reader", "direct", "write"]),
     "hold_us": ("read_us", ["reader", "direct", "write"]),
     "write_us": ("write_us", []),
+    "direct_us": ("direct_us", []),
     "broker_name": ("broker", None),
 }
 _LEVELS: Final = (("question_name",), ("namespace_name", "mode"), ("namespace_name",))
@@ -71,6 +72,7 @@ def _traces(events: str) -> pl.DataFrame:
     requests = (
         pl.scan_parquet(events, hive_partitioning=False)
         .filter(pl.col("kind") == "get_topics")
+        .with_columns(_direct_us().alias("direct_us"))
         .select(
             "proxy_id",
             pl.col("ts_us").alias("arrival_us"),
@@ -89,6 +91,14 @@ def _traces(events: str) -> pl.DataFrame:
         pl.col("broker_name").hash().alias("broker"),
         pl.struct("question_name", "broker_name").hash().alias("question"),
     )
+
+
+def _direct_us() -> pl.Expr:
+    limit = pl.col("direct_limit_bytes")
+    booked = pl.when(limit > 0).then(pl.min_horizontal("direct_bytes", limit)).otherwise(pl.col("direct_bytes"))
+    held = (pl.col("direct_byte_us") / pl.when(booked > 0).then(booked)).ceil().cast(pl.Int64)
+    left_alone = pl.col("carries_cost") & (pl.col("group_size") == 1) & held.is_not_null()
+    return pl.when(left_alone).then(pl.min_horizontal(held, "write_us")).otherwise(pl.col("write_us"))
 
 
 def _measured(name: str, stages: list[str] | None) -> pl.Expr:

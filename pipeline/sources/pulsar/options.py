@@ -4,15 +4,17 @@ Rule: what is here shows in Spark's plans, so that it names secrets (a file, an 
 """
 
 import argparse
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Final, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pipeline.errors import PipelineError
 
 __all__ = [
+    "OF_TOPICS",
     "SCHEMES",
     "AuthKind",
     "PulsarSettings",
@@ -23,12 +25,20 @@ __all__ = [
     "settings",
     "split_source",
     "to_spark",
+    "without_user",
 ]
 
 AuthKind = Literal["none", "token", "tls", "basic", "oauth2"]
 OnDataLoss = Literal["fail", "warn"]
 
 SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
+# Options that mean nothing to a source that is no topic; what to do about a loss every source must know.
+OF_TOPICS: Final = (
+    *("start", "max_events", "read_timeout", "receiver_queue", "admin_url", "auth", "auth_file", "auth_env"),
+    *("tls_trust", "tls_certificate", "tls_key", "no_tls_hostname_check"),
+)
+_HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,/\[\]]+)(?::[0-9]{1,5})?"
+_HOSTS: Final = re.compile(f"{_HOST}(?:,{_HOST})*")
 _MILLIS: Final = 1000
 
 
@@ -147,9 +157,8 @@ def settings(options: argparse.Namespace) -> PulsarSettings:
 
 def connection(options: argparse.Namespace, service_url: str, topic: str, **reading: object) -> PulsarSettings:
     """Take out what `add_connection` declared; raises PipelineError."""
-    if options.admin_url and not options.admin_url.startswith(("http://", "https://")):
-        raise PipelineError(f"--admin-url: got {options.admin_url!r}, expected http://HOST:PORT or https://HOST:PORT")
-    _refuse_secrets("--admin-url", options.admin_url)
+    if options.admin_url:
+        _check_admin_url(options.admin_url)
     _check_auth(options)
     given: dict[str, object] = {
         "admin_url": options.admin_url.rstrip("/"),
@@ -176,20 +185,47 @@ def _check_auth(options: argparse.Namespace) -> None:
         raise PipelineError(f"--auth {options.auth}: takes no --auth-file and no --auth-env")
 
 
+def _check_admin_url(url: str) -> None:
+    _refuse_secrets("--admin-url", url)
+    parts = _split(url)
+    known = url.startswith(("http://", "https://"))
+    if parts is None or not known or parts.query or parts.fragment or "," in parts.netloc:
+        raise PipelineError(f"--admin-url: got {without_user(url)!r}, expected http://HOST:PORT or https://HOST:PORT")
+
+
 def split_source(source: str) -> tuple[str, str]:
     """Part `pulsar://HOST:PORT[,...]/TENANT/NAMESPACE/TOPIC` into service URL and topic; raises PipelineError."""
-    parts = urlsplit(source)
-    words = parts.path.strip("/").split("/")
-    if not source.startswith(SCHEMES) or not parts.netloc or len(words) != 3 or not all(words) or parts.query:
-        raise PipelineError(f"--source: got {source!r}, expected pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC")
     _refuse_secrets("--source", source)
+    parts = _split(source)
+    words = [] if parts is None else parts.path.removeprefix("/").split("/")
+    odd = parts is None or parts.query or parts.fragment or len(words) != 3 or not all(words)
+    if odd or not source.startswith(SCHEMES):
+        raise PipelineError(
+            f"--source: got {without_user(source)!r}, expected pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC"
+        )
+    assert parts is not None
     return f"{parts.scheme}://{parts.netloc}", f"persistent://{'/'.join(words)}"
+
+
+def _split(url: str) -> SplitResult | None:
+    """Give the parts of a URL, None if it names no host, or no port that can be."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    ports = [int(port) for port in re.findall(r":([0-9]+)(?:,|$)", parts.netloc)]
+    return parts if _HOSTS.fullmatch(parts.netloc) and all(0 < port < 65_536 for port in ports) else None
 
 
 def _refuse_secrets(option: str, url: str) -> None:
     # It would show in plans and logs.
-    if "@" in urlsplit(url).netloc:
+    if re.search(r"://[^/?#]*@", url):
         raise PipelineError(f"{option}: got a URL with a user in it: use --auth, with --auth-file or --auth-env")
+
+
+def without_user(url: str) -> str:
+    """Give a URL as it may be shown: whatever is before its last @ may be a secret."""
+    return re.sub(r"(://).*@", r"\1...@", url, flags=re.DOTALL)
 
 
 def _start(given: str) -> str:
@@ -203,6 +239,8 @@ def _start(given: str) -> str:
         ) from None
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
+    if when.timestamp() < 0:
+        raise PipelineError(f"--start: got {given!r}, expected a time after 1970")
     return str(int(when.timestamp() * _MILLIS))
 
 

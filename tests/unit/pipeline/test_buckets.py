@@ -57,6 +57,11 @@ def test_quantile_of_a_hundred_is_the_ninety_ninth() -> None:
     assert quantile_us({8: 99, 80: 1}, 0.99) == middle_us(8)
 
 
+def test_share_that_binary_makes_a_little_larger_takes_no_further_rank() -> None:
+    # 0.07 * 100 is 7.000000000000001.
+    assert quantile_us({8: 7, 80: 93}, 0.07) == middle_us(8)
+
+
 def test_quantile_of_nobody_is_none() -> None:
     assert quantile_us({}, 0.5) is None
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from pipeline.choice import (
     cheapest,
     holds,
     refinements,
+    refuse_headroom,
     why_nothing,
     with_headroom,
 )
@@ -103,26 +105,41 @@ def test_headroom_is_rounded_up_and_never_below_the_largest_list(
     assert limits.heap_bytes == expected * MIB
 
 
-def test_headroom_below_nothing_is_refused() -> None:
+@pytest.mark.parametrize("headroom", [-0.1, math.nan, math.inf, 101])
+def test_headroom_that_cannot_be_meant_is_refused(headroom: float) -> None:
     with pytest.raises(PipelineError, match="--headroom"):
-        with_headroom(Limits(), -0.1, (1, 1))
+        refuse_headroom(headroom)
 
 
 def test_where_nothing_holds_the_demand_without_limits_is_what_to_try() -> None:
     tried = [point(10, 10, refused=500), point(20, 10, refused=100)]
-    free = [point(0, 0, peak_heap_bytes=70 * MIB + 1, peak_direct_bytes=5 * MIB)]
+    free = [
+        point(0, 0, fleet=fleet, peak_heap_bytes=heap * MIB + extra, peak_direct_bytes=5 * MIB)
+        for fleet, heap, extra in ((4, 60, 0), (1, 70, 1), (2, 65, 0))
+    ]
     said = why_nothing(tried, free, TARGET)
     assert "heap 20 MiB and direct 10 MiB on 2 proxies, refuses 100 of 1000" in said
     assert "--heap-mb 71 --direct-mb 5 --fleet 1" in said
 
 
 def test_where_even_no_limit_holds_memory_is_not_what_is_short() -> None:
-    said = why_nothing([point(10, 10, refused=5)], [point(0, 0, p99_ms=900)], TARGET)
-    assert "memory is not what is short" in said
+    free = [point(0, 0, p99_ms=p99_ms, fleet=fleet) for p99_ms, fleet in ((1700, 1), (900, 4), (1200, 2))]
+    said = why_nothing([point(10, 10, refused=5)], free, TARGET)
+    assert "memory is not what is short: without any limit and with --fleet 4" in said
     assert "900 ms" in said
 
 
-@pytest.mark.parametrize("named", [{"max_refused": 1.1}, {"max_refused": -0.1}, {"p99_wait_us": -1}])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"max_refused": 1.1},
+        {"max_refused": -0.1},
+        {"p99_wait_us": -1},
+        {"max_refused": math.nan},
+        {"p99_wait_us": math.nan},
+        {"p99_wait_us": math.inf},
+    ],
+)
 def test_target_that_cannot_be_meant_is_refused(named: dict[str, float]) -> None:
     with pytest.raises(PipelineError, match="expected"):
         replace(TARGET, **named)  # type: ignore[arg-type]

@@ -35,7 +35,54 @@ def test_mode_follows_from_what_is_said_about_time() -> None:
     continuous = parsed("--source", "a", "--trigger", "250ms")
     assert (continuous.mode, continuous.trigger_us) == ("continuous", 250_000)
     assert continuous.checkpoint == "o/_checkpoints/ingest"
-    assert parsed("--source", "a", "--checkpoint", "c").checkpoint == "c"
+    assert parsed("--source", "a", "--once", "--checkpoint", "c").checkpoint == "c"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", " ", "files:", "http://a/b", "https://a", "persistent://t/n/x", "non-persistent://t/n/x", "PULSAR://a/t/n/x"],
+)
+def test_source_that_is_neither_a_place_of_files_nor_a_topic_is_refused(source: str) -> None:
+    with pytest.raises(
+        PipelineError, match=r"--source: got .*, expected DIR, files:DIR or pulsar://HOST:PORT/"
+    ) as error:
+        parsed("--source", source)
+    assert error.value.code == ExitCode.USAGE
+
+
+TOPIC = "pulsar://a/t/n/x"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["a", "--start", "latest", "--auth", "token"],
+            r"--start, --auth: --source names files, and these are for topics",
+        ),
+        (["a", "--once", "--max-events", "5"], r"--max-events: --source names files"),
+        (["a", "--once", "--no-tls-hostname-check"], r"--no-tls-hostname-check: --source names files"),
+        ([TOPIC, "--once", "--max-files", "5"], r"--max-files: --source names a topic, and these are for files"),
+        (["a", "--checkpoint", "c"], r"--checkpoint: neither --once nor --trigger, and these are for a stream"),
+        (["a", "--late-after", "2d"], r"--late-after: neither --once nor --trigger"),
+        (
+            [TOPIC, "--max-events", "5", "--admin-url", "http://a"],
+            r"--max-events: neither --once nor --trigger, and these are for a stream",
+        ),
+    ],
+)
+def test_option_that_would_change_nothing_is_refused(words: list[str], problem: str) -> None:
+    with pytest.raises(PipelineError, match=problem) as error:
+        parsed("--source", *words)
+    assert error.value.code == ExitCode.USAGE
+
+
+def test_options_that_have_an_effect_are_taken() -> None:
+    assert parsed("--source", "a", "--on-data-loss", "warn").on_data_loss == "warn"
+    files = ["--once", "--max-files", "2", "--max-file-age", "1d", "--late-after", "0s", "--checkpoint", "c"]
+    assert parsed("--source", "a", *files).max_files == 2
+    topic = ["--trigger", "1s", "--max-events", "2", "--admin-url", "http://a", "--start", "latest"]
+    assert parsed("--source", TOPIC, *topic).topic is not None
 
 
 @pytest.mark.parametrize(("text", "expected"), [("1.5h", 5_400_000_000), ("30d", 30 * 86_400_000_000), ("10s ", 10**7)])
@@ -47,6 +94,20 @@ def test_times_have_units(text: str, expected: int) -> None:
 def test_time_without_a_unit_is_refused(text: str) -> None:
     with pytest.raises(PipelineError, match=r"--trigger: got .*, expected a time like 500ms"):
         micros("--trigger", text)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--trigger", "0s"],
+        ["--trigger", "0.1ms"],
+        ["--once", "--max-file-age", "0s"],
+        ["--once", "--late-after", "36501d"],
+    ],
+)
+def test_time_beyond_what_can_be_is_refused(words: list[str]) -> None:
+    with pytest.raises(PipelineError, match=r"got '.*', expected (0|1)ms or more, and 36500d or less"):
+        parsed("--source", "a", *words)
 
 
 def test_files_of_a_batch_are_at_least_one() -> None:
@@ -108,6 +169,9 @@ def test_table_that_was_compacted_meanwhile_is_no_traceback(
     said = "FAILED_READ_FILE.FILE_NOT_EXIST"
     assert cli.main(["compact", "--out", "o"]) == ExitCode.FAILED
     assert "compacted meanwhile: run again" in capsys.readouterr().err
+    said = 'No FileSystem for scheme "foo" at x'
+    assert cli.main(["compact", "--out", "foo://a"]) == ExitCode.USAGE
+    assert "got a URI that begins with foo:, expected a directory" in capsys.readouterr().err
     said = "SOMETHING_ELSE"
     with pytest.raises(RuntimeError):
         cli.main(["compact", "--out", "o"])

@@ -5,8 +5,10 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.oauth2 import AccessToken, parameters
 from pipeline.sources.pulsar.options import PulsarSettings
+from tests.support.tls import PemFiles, server_context
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -31,8 +34,8 @@ class Service:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
+@contextmanager
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[Service]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -50,13 +53,21 @@ def service() -> Iterator[Service]:
             """Be quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made = Service(f"http://127.0.0.1:{server.server_port}")
+    made = Service(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}")
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield made
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with serving() as made:
+        yield made
 
 
 class Time:
@@ -139,6 +150,20 @@ def test_redirect_to_the_owner_is_followed_with_credentials(service: Service, mo
     service.answers = [(307, {"Location": f"{service.url}/owner"}, b""), (200, {}, b"1")]
     assert asking(service.url, Time(), auth="token", auth_env="TOKEN").get("/x") == 1
     assert [(path, header) for path, header, _ in service.asked] == [("/x", "Bearer abc"), ("/owner", "Bearer abc")]
+
+
+def test_redirect_from_https_to_http_is_refused_and_gets_no_credentials(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "abc")
+    with serving(server_context()) as secure:
+        secure.answers = [(307, {"Location": f"{service.url}/owner"}, b"")]
+        service.answers = [(200, {}, b"1")]
+        trust = str(PemFiles.write(tmp_path).trust)
+        with pytest.raises(TopicError, match="redirect from https to http refused"):
+            asking(secure.url, Time(), auth="token", auth_env="TOKEN", tls_trust=trust).get("/x")
+        assert [header for _, header, _ in secure.asked] == ["Bearer abc"]
+    assert service.asked == []
 
 
 def test_topic_is_quoted_in_paths() -> None:

@@ -190,6 +190,12 @@ def test_statistics_after_a_restart_end_with_the_last_ledger_that_has_entries() 
     assert state_of("t", -1, {"lastConfirmedEntry": "7:-1", "ledgers": ledgers}).end == (5, 3)
 
 
+def test_statistics_do_not_count_entries_that_nobody_has_confirmed() -> None:
+    ledgers = [{"ledgerId": 5, "entries": 4}, {"ledgerId": 7, "entries": 2}]
+    state = state_of("t", -1, {"lastConfirmedEntry": "5:3", "ledgers": ledgers})
+    assert state == PartitionState("t", -1, (Ledger(5, 4), Ledger(7, 0)), Position(5, 3))
+
+
 def test_statistics_of_an_empty_topic_end_nowhere() -> None:
     state = state_of("t", -1, {"lastConfirmedEntry": "6:-1", "ledgers": [{"ledgerId": 6, "entries": 0}]})
     assert (state.beginning, state.end) == (NOWHERE, NOWHERE)

@@ -13,6 +13,7 @@ from pipeline.sources.pulsar.credentials import authentication, header_source, s
 from pipeline.sources.pulsar.errors import DataLossError, TopicError, explain
 from pipeline.sources.pulsar.options import PulsarSettings, add_arguments, from_spark, settings, split_source, to_spark
 
+NO_ADMIN_URLS = ("a:8080", "http://", "http://a:x", "http://a,b", "HTTPS://a", "http://a#b", "http://a?b", "http://[a")
 SOURCE = "pulsar://a:6650,b:6650/tenant/ns/topic"
 
 
@@ -29,7 +30,12 @@ def test_source_is_a_service_url_and_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["pulsar://a:6650", "pulsar://a/t/n", "pulsar:///t/n/x", "http://a/t/n/x", "pulsar://a/t/n/x/y", "dir"]
+    "source",
+    [
+        *("pulsar://a:6650", "pulsar://a/t/n", "pulsar:///t/n/x", "http://a/t/n/x", "pulsar://a/t/n/x/y", "dir"),
+        *("pulsar://a/t/n/x#y", "pulsar://a/t/n/x?y", "pulsar://a b/t/n/x", "pulsar://a:0/t/n/x", "pulsar://a,/t/n/x"),
+        *("pulsar://a:65536/t/n/x", "pulsar://[::1/t/n/x", "pulsar://a:/t/n/x", "PULSAR://a/t/n/x"),
+    ],
 )
 def test_source_that_names_no_topic_is_refused(source: str) -> None:
     with pytest.raises(PipelineError, match=r"--source: got .*, expected pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC"):
@@ -41,6 +47,10 @@ def test_secrets_in_urls_are_refused() -> None:
         read(source="pulsar://user:secret@a/t/n/x")
     with pytest.raises(PipelineError, match="--admin-url: got a URL with a user in it"):
         read("--admin-url", "http://user:secret@a")
+    # A password with a slash looks like a port that is none.
+    with pytest.raises(PipelineError, match=r"got 'pulsar://\.\.\.@a/t/n/x'") as error:
+        read(source="pulsar://user:sec/ret@a/t/n/x")
+    assert "sec/ret" not in str(error.value)
 
 
 def test_settings_survive_the_way_to_spark_whose_options_are_in_lower_case() -> None:
@@ -72,7 +82,8 @@ def test_time_to_start_from_is_utc_unless_it_says_otherwise() -> None:
         (["--max-events", "-1"], "--max-events: got -1, expected a number from 0"),
         (["--read-timeout", "0"], "--read-timeout: got 0, expected a number from 1"),
         (["--receiver-queue", "0"], "--receiver-queue: got 0"),
-        (["--admin-url", "a:8080"], "--admin-url: got 'a:8080', expected http://HOST:PORT"),
+        *((["--admin-url", url], "--admin-url: got .*, expected http://HOST:PORT") for url in NO_ADMIN_URLS),
+        (["--start", "1969-12-31"], "--start: got '1969-12-31', expected a time after 1970"),
         (["--auth", "token"], "--auth token: expected one of --auth-file and --auth-env, got 0"),
         (["--auth", "basic", "--auth-file", "f", "--auth-env", "E"], "--auth basic: expected one of .*, got 2"),
         (["--auth", "tls"], "--auth tls: expected --tls-certificate and --tls-key"),

@@ -46,18 +46,19 @@ class Message:
 
 @dataclass
 class Reader:
-    """Brings its messages, then nothing; each wait for one takes a second of virtual time."""
+    """Brings its messages, then nothing; each wait for one, and each None, takes a second of virtual time."""
 
-    messages: list[Message]
+    messages: list[Message | None]
     says_more: bool = False
     now: float = 0.0
     asked: int = field(default=0)
 
     def read_next(self, timeout_millis: int) -> Message:
-        if not self.messages:
+        message = self.messages.pop(0) if self.messages else None
+        if message is None:
             self.now += timeout_millis / 1000
             raise pulsar.Timeout
-        return self.messages.pop(0)
+        return message
 
     def has_message_available(self) -> bool:
         self.asked += 1
@@ -116,6 +117,12 @@ def test_broker_that_brings_nothing_ends_the_task(monkeypatch: pytest.MonkeyPatc
     ):
         read(monkeypatch, reader)
     assert reader.now == 5
+
+
+def test_silence_is_counted_from_the_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader([*[None] * 4, Message(5, 0), *[None] * 4, Message(5, 1), *[None] * 4, Message(5, 2)])
+    assert len(read(monkeypatch, reader)) == 3
+    assert reader.now == 12
 
 
 def test_tombstones_are_no_events_but_empty_messages_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

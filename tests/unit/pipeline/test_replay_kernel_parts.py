@@ -41,6 +41,8 @@ def test_what_is_no_trace_is_refused() -> None:
         replace(trace, arrival_us=trace.arrival_us[::-1].copy()).check()
     with pytest.raises(ValueError, match="write_us: expected at least 0, got -1"):
         replace(trace, write_us=np.full(5, -1, np.int64)).check()
+    with pytest.raises(ValueError, match="direct_us: expected at most the write_us of the request, 3, got 4"):
+        replace(trace, write_us=np.full(5, 3), direct_us=np.array([0, 3, 4, 5, 0])).check()
     with pytest.raises(ValueError, match=r"hold_us: expected shape \(5,\), got \(4,\)"):
         replace(trace, hold_us=trace.hold_us[1:]).check()
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pipeline.sources.salvage import CHUNK_BYTES, is_whole, lines_of
+from pipeline.sources.salvage import CHUNK_BYTES, LOOK_BYTES, PIECE_BYTES, is_whole, lines_of
 
 LINES = [b"one", b"", b"three", b"4" * 100]
 
@@ -50,11 +50,56 @@ def test_cut_anywhere_every_line_before_the_cut_comes_out_whole() -> None:
             assert lines[: len(LINES)] == LINES
 
 
-@pytest.mark.parametrize("content", [b"no gzip at all", member(LINES) + b"garbage"])
+@pytest.mark.parametrize(
+    "content", [b"\x00 no gzip at all", b"\xff\xfe", member(LINES) + b"garbage", member(LINES) + b"\0" * 9]
+)
 def test_what_is_no_gzip_is_the_damaged_rest(content: bytes) -> None:
     assert not is_whole(io.BytesIO(content))
     assert read(content)[-1] == (b"", True)
     assert [line for line, damaged in read(content) if not damaged] in ([], LINES)
+
+
+def test_text_that_is_named_as_compressed_is_read_as_it_is() -> None:
+    content = "\n".join(["é" * (LOOK_BYTES // 2 - 1), "\té", "last"]).encode()
+    for begin in (0, 1):
+        text = b"a" * begin + content
+        assert not is_whole(io.BytesIO(text))
+        assert read(text) == [(line, False) for line in text.split(b"\n")]
+
+
+def events_in(number: int) -> list[bytes]:
+    return [b'{"member":%d,"line":%d}' % (number, line) for line in range(20)]
+
+
+@pytest.mark.parametrize("damaged", [{0}, {1}, {0, 1}, {1, 3}, {4}, {0, 1, 2, 3, 4}])
+@pytest.mark.parametrize("place", [0, 2, 3, 40, -6])
+def test_damage_costs_the_members_it_is_in_and_no_other(damaged: set[int], place: int) -> None:
+    members = [bytearray(member(events_in(number))) for number in range(5)]
+    for number in damaged:
+        members[number][place] ^= 0xFF
+    found = read(b"".join(members))
+    lines = [line for line, is_rest in found if not is_rest]
+    assert lines == [line for number in range(5) if number not in damaged for line in events_in(number)]
+    assert 1 <= sum(is_rest for _, is_rest in found) <= len(damaged)
+
+
+def test_behind_damage_a_member_that_the_end_cuts_gives_what_is_whole() -> None:
+    chance = random.Random(1)
+    cut = member([b'{"a":"%x"}' % chance.getrandbits(4_000) for _ in range(100)])[:-2_000]
+    first = bytearray(member(events_in(0)))
+    first[30] ^= 0xFF
+    found = read(bytes(first) + cut)
+    assert [is_rest for _, is_rest in found if is_rest] == [True, True]
+    assert found[-1][1]
+    assert all(line.endswith(b'"}') for line, is_rest in found if not is_rest)
+    assert sum(not is_rest for _, is_rest in found) > 10
+
+
+def test_headers_on_the_border_of_pieces_are_found() -> None:
+    last = member(events_in(1))
+    for before in range(PIECE_BYTES - 5, PIECE_BYTES + 2):
+        lines = [line for line, is_rest in read(b"\xfe" * before + last) if not is_rest]
+        assert lines == events_in(1), before
 
 
 def test_flipped_bits_are_found_by_the_checksum() -> None:

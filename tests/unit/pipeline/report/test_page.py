@@ -144,7 +144,7 @@ def test_the_fragment_of_proxy_conf_can_be_copied(page: Page) -> None:
 def test_no_limit_that_holds_is_said_and_not_dressed_up_as_advice() -> None:
     given = facts()
     none = given.advice.assign(chosen=False, best=False, holds=False)
-    page = Page(text_of(replace(given, advice=none, fragment=None)))
+    page = Page(text_of(replace(given, advice=none)))
     assert any(text.startswith("No limits of the grid hold the target") for text in page.paragraphs)
     assert any(text.startswith("What to set: none of the limits") for text in page.paragraphs)
     assert page.preformatted == []

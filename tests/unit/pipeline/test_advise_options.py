@@ -1,0 +1,43 @@
+"""What is wrong with the options of `advise` is said before anything runs: here there is no Spark to run it."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from pipeline.advise import AdviseSettings
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.jobs.advise import add_arguments, settings_of
+
+
+def settings(*words: str) -> AdviseSettings:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return settings_of(parser.parse_args(["--out", "out", *words]), load=1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--headroom", "-1"),
+        ("--headroom", "inf"),
+        ("--headroom", "nan"),
+        ("--max-error", "nan"),
+        ("--max-imputed", "2"),
+        ("--min-requests", "0"),
+        ("--max-refused", "nan"),
+        ("--p99-wait-ms", "nan"),
+        ("--conf-file", "no-such-directory/advice.conf"),
+    ],
+)
+def test_option_that_makes_no_sense_is_refused_at_once(words: tuple[str, str]) -> None:
+    with pytest.raises(PipelineError, match=f"^{words[0]}: got") as caught:
+        settings(*words)
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_options_reach_the_settings(tmp_path: Path) -> None:
+    file = str(tmp_path / "advice.conf")
+    read = settings("--max-error", "0.3", "--max-imputed", "0.4", "--min-requests", "7", "--conf-file", file)
+    assert (read.trust.max_error, read.trust.max_imputed, read.trust.min_requests) == (0.3, 0.4, 7)
+    assert read.conf_path == tmp_path / "advice.conf"
