@@ -15,9 +15,10 @@ GZIP: Final = 31
 CHUNK_BYTES: Final = 64 * 1024
 # The head of a member as zlib writes it: deflate, no flags. By chance it stands in packed bytes once in 4 GiB.
 HEADER: Final = b"\x1f\x8b\x08\x00"
-# What may be unpacked in vain, each attempt counted with at least so many bytes: about a second of work.
+# What may be unpacked in vain, each attempt counted with at least so many bytes: about a second of work,
+# and 4096 attempts, so that a list of stretches is at most some 2 MB. What is behind them counts as damaged.
 VAIN_BYTES: Final = 256 * 1024 * 1024
-ATTEMPT_BYTES: Final = 4096
+ATTEMPT_BYTES: Final = 64 * 1024
 
 Kind = Literal["sound", "unfinished", "damaged"]
 

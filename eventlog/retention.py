@@ -14,8 +14,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
-from typing import Any, Final, Literal, NamedTuple
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 __all__ = ["AdminError", "Keeping", "TopicAdmin", "TopicName", "topic_name"]
@@ -238,8 +238,12 @@ class _Elsewhere(NamedTuple):
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Leave redirects to the caller: urllib follows none of a PUT or POST, and brokers send both to the owner."""
 
-    def redirect_request(self, *_: Any) -> None:
-        """Make no request of a redirect, so that its answer is an HTTPError like any other."""
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> None:
+        return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
