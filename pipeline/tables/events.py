@@ -12,7 +12,7 @@ QUARANTINE_KEY: Final = ("source", "reason", "digest")
 # In the order in which they are looked for: the first that holds is the reason.
 REASONS: Final[dict[str, str]] = {
     "truncated": "the compressed file ends in the middle, or is damaged: what could not be read of it",
-    "malformed": "no JSON object, or more than one in a line",
+    "malformed": "no JSON object, or more than one in a line, or a line of more than 1 MiB (`too_long`)",
     "future_version": "written by a later schema than this pipeline knows",
     "wrong_type": "a field is of another type, or does not fit its type",
     "missing_field": "a field that every event has is not there, or is null",
@@ -46,7 +46,9 @@ QUARANTINE: Final = Table(
         Column("source", "string", "", "File, or position in the topic, that it came from."),
         Column("reason", "string", "", f"One of {', '.join(REASONS)}."),
         Column("digest", "string", "", "SHA-256 of the whole text, in hexadecimal."),
-        Column("detail", "string", "", "Names of the fields at fault, where there are some.", nullable=True),
+        Column(
+            "detail", "string", "", "Names of the fields at fault, where there are some, or `too_long`.", nullable=True
+        ),
         Column("raw", "string", "", "The text; its first 65,536 characters."),
         Column("copies", "int64", "lines", "How often the source has it, without what was found before."),
         Column("ingested_at", "timestamp", "", "When the ingest that found it began."),

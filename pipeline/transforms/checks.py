@@ -11,13 +11,15 @@ from pyspark.sql import functions as F
 
 from eventlog.schema import FIELD_NAMES, FIELDS, SCHEMA_VERSION, Field
 
-__all__ = ["SEVERAL", "detail", "reason"]
+__all__ = ["SEVERAL", "TOO_LONG", "detail", "reason"]
 
 # The first microsecond that has no date of four digits.
 END_OF_TIME_US: Final = 253_402_300_800_000_000
 REQUIRED: Final = tuple(field.name for field in FIELDS if not field.nullable)
 NUMBERS: Final = tuple(field for field in FIELDS if field.type in ("int16", "int32", "int64"))
 CHECKED: Final = tuple(field for field in FIELDS if field.values or field in NUMBERS)
+# No event is nearly as long, and to parse what is longer takes minutes and many times its size.
+TOO_LONG: Final = f"octet_length(raw) > {1024 * 1024}"
 # `from_json` reads the first object of a line and is silent about the rest, as of two events whose line break was lost.
 # Braces within texts are rare: only then is the line read again, as the only element of an array and as the only value
 # of an object. What could end the one early, `],[`, does not end the other.
@@ -48,13 +50,14 @@ def reason(unread: str, several: str, damaged: str, late_before_us: int | None) 
 
 
 def detail() -> Column:
-    """Name the fields at fault by `reason`, null where there are none to name."""
+    """Name the fields at fault by `reason`, or say that the line was too long; null where there is nothing to say."""
     missing = ", ".join(f"IF({name} IS NULL, '{name}', NULL)" for name in REQUIRED)
     bad = ", ".join(f"IF({_is_bad(field)}, '{field.name}', NULL)" for field in CHECKED)
     return F.expr(
         "nullif(CASE"
         f" WHEN reason IN ('missing_field', 'wrong_type') THEN concat_ws(', ', {missing})"
         f" WHEN reason = 'bad_value' THEN concat_ws(', ', {bad})"
+        f" WHEN reason = 'malformed' AND {TOO_LONG} THEN 'too_long'"
         " END, '')"
     )
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from eventlog.schema import FIELD_NAMES
 from pipeline.schema import event_schema
 from pipeline.tables.events import EVENTS, QUARANTINE, QUARANTINE_KEY
-from pipeline.transforms.checks import SEVERAL, detail, reason
+from pipeline.transforms.checks import SEVERAL, TOO_LONG, detail, reason
 
 __all__ = ["events_of", "from_columns", "from_lines", "quarantined_of", "with_hour"]
 
@@ -28,16 +28,19 @@ OPTIONS: Final = {"columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "fa
 def from_lines(lines: DataFrame, late_before_us: int | None = None) -> DataFrame:
     """Make records of JSON lines; takes `value`, `source` and `damaged`, which says that the value is a mere remainder.
 
-    Blank lines are no records.
+    Blank lines are no records. Lines of more than 1 MiB are not parsed.
     """
     # Whatever a later schema calls itself, it shall not look like a number that does not fit.
     fields = [StructField(VERSION, LongType()) if field.name == VERSION else field for field in event_schema()]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     # A remainder is a record even if nothing is left of it.
     present = lines.where((F.trim("value") != "") | F.col("damaged"))
-    parsed = present.select("value", "source", "damaged", F.from_json("value", schema, OPTIONS).alias("event"))
-    flat = parsed.select("event.*", F.col("value").alias("raw"), "source", "damaged")
-    return _with_reason(flat, reason(f"{CORRUPT} IS NOT NULL", SEVERAL, "damaged", late_before_us))
+    named = present.select(F.col("value").alias("raw"), "source", "damaged")
+    short = F.expr(f"IF({TOO_LONG}, NULL, raw)")
+    parsed = named.select("raw", "source", "damaged", F.from_json(short, schema, OPTIONS).alias("event"))
+    flat = parsed.select("event.*", "raw", "source", "damaged")
+    several = f"IF({TOO_LONG}, true, {SEVERAL})"
+    return _with_reason(flat, reason(f"{CORRUPT} IS NOT NULL", several, "damaged", late_before_us))
 
 
 def from_columns(rows: DataFrame, late_before_us: int | None = None) -> DataFrame:
@@ -58,7 +61,7 @@ def quarantined_of(records: DataFrame, ingested_at: datetime) -> DataFrame:
     bad = records.where(F.col("reason").isNotNull())
     # Bytes that are no UTF-8 would make a file that other readers refuse.
     marked = bad.withColumn("raw", F.make_valid_utf8("raw")).withColumn("digest", F.sha2("raw", 256))
-    cut = F.left(F.first("raw"), F.lit(RAW_CHARACTERS)).alias("raw")
+    cut = F.first(F.left("raw", F.lit(RAW_CHARACTERS))).alias("raw")
     counted = marked.groupBy(*QUARANTINE_KEY).agg(F.first("detail").alias("detail"), cut, F.count("*").alias("copies"))
     at = F.lit(ingested_at)
     dated = counted.withColumn("ingested_at", at).withColumn("date", F.to_date(at))

@@ -1,6 +1,7 @@
 """What a batch takes, what it sets aside, and that the books balance."""
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -67,6 +68,20 @@ def test_what_is_no_event_is_set_aside_with_its_reason(job: Ingest) -> None:
     assert found == WRONG
     assert [row.copies for row in rows if row.raw == "no json"] == [2]
     assert {row.source for row in rows} == {str(job.source / "a.jsonl")}
+
+
+def test_line_beyond_all_reason_is_set_aside_without_being_parsed(job: Ingest) -> None:
+    # Well made, so that only its length is against it; the other is as long as can be.
+    long, longest = (json.dumps(event(seq, client_version="")) for seq in (1, 2))
+    long, longest = (
+        line.replace('"client_version": ""', f'"client_version": "{"x" * (bytes_ - len(line))}"')
+        for line, bytes_ in ((long, 1024 * 1024 + 1), (longest, 1024 * 1024))
+    )
+    (job.source / "a.jsonl").write_text(f"{long}\n{longest}\n")
+    assert (job.run().quarantined, job.seqs()) == ({"malformed": 1}, [2])
+    (row,) = read_table(job.spark, job.common, QUARANTINE).collect()
+    assert (row.detail, row.raw) == ("too_long", long[:65_536])
+    assert row.digest == hashlib.sha256(long.encode()).hexdigest()
 
 
 def test_unknown_fields_and_braces_in_texts_are_no_fault(job: Ingest) -> None:
