@@ -31,7 +31,7 @@ def replay(trace: Trace, limits: Limits, load: int = 1) -> Ints:
     s[MOST + OF_DIRECT] = limits.direct_queue
     queues, since, events = np.zeros((2, n), np.int64), np.zeros((2, n), np.int64), np.zeros((n + 1, 2), np.int64)
     size = np.stack([trace.heap_bytes, trace.direct_bytes])
-    time = np.stack([trace.upstream_us + trace.hold_us, trace.direct_us])
+    time = np.stack([trace.upstream_us + trace.hold_us, trace.write_us])
     outcomes = np.zeros(3, np.int64)
     _run(s, trace.arrival_us // load, size, time, queues, since, events, outcomes)
     return outcomes

@@ -17,7 +17,6 @@ from pipeline.replay.buckets import BUCKETS, EDGES, count_waits
 from pipeline.replay.compiled import COMPILES, SOURCES_HASH, Ints, compiled, compiled_and_kept, inlined
 from pipeline.replay.kernel_chains import soon, take_event
 from pipeline.replay.kernel_groups import answer_begins, clean_up, expire, run_group
-from pipeline.replay.kernel_lines import release
 from pipeline.replay.kernel_members import (
     arrive,
     free_group,
@@ -148,8 +147,6 @@ def _event(m: Ints, c: Ints) -> None:
         else:
             if kind == L.ANSWER_BEGINS:
                 answer_begins(m, row)
-            elif kind == L.DIRECT_LEFT:
-                release(m, L.DIRECT, row)
             elif m[row + L.STATE] == L.G_HOLDS:
                 soon(m, row)
             if m[row + L.STATE] == L.G_ABANDONED:

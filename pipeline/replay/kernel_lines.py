@@ -185,6 +185,16 @@ def release(m: Ints, s: int, g: int) -> None:
 
 
 @inlined
+def shrink(m: Ints, s: int, g: int, n: int) -> None:
+    """Give a part of a group's permit back; `n` is smaller than it."""
+    permit = g + m[s + L.PERMITS]
+    _resize(m, s, permit, n)
+    if m[L.IN_TURNS]:
+        turns.freed(m, s, m[permit + L.KEY])
+    serve(m, s)
+
+
+@inlined
 def try_update(m: Ints, s: int, g: int, n: int) -> bool:
     """Shrink a group's permit, or let it grow if nobody else overshoots; tells whether it was done."""
     permit = g + m[s + L.PERMITS]
@@ -195,10 +205,7 @@ def try_update(m: Ints, s: int, g: int, n: int) -> bool:
         _grow(m, s, permit, n)
         serve(m, s)
     elif n < size:
-        _resize(m, s, permit, n)
-        if m[L.IN_TURNS]:
-            turns.freed(m, s, m[permit + L.KEY])
-        serve(m, s)
+        shrink(m, s, g, n)
     return True
 
 

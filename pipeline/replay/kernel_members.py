@@ -10,7 +10,7 @@ from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import begin_done, begin_event, push, soon, unlink
 from pipeline.replay.kernel_groups import OK, TIMEOUT_OTHER
-from pipeline.replay.model import LISTS_AT_ONCE, NEVER, Outcome
+from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Outcome
 
 CANCELLED = L.number(Outcome.CANCELLED)
 
@@ -142,10 +142,7 @@ def _leave(m: Ints, r: int) -> None:
             groups.stop(m, g)
         else:
             lines.release(m, L.DIRECT, g)
-            if m[g + L.PENDING]:  # its memory was still to leave
-                m[g + L.STATE] = L.G_ABANDONED
-            else:
-                free_group(m, g)
+            free_group(m, g)
 
 
 @compiled
@@ -174,7 +171,7 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
     m[r + L.ARRIVAL] = m[L.NOW]
     m[r + L.DEADLINE] = m[L.NOW] + m[L.REQUEST_TIMEOUT]
     m[r + L.WRITE_TIME] = need[n + L.N_WRITE]
-    m[r + L.DIRECT_TIME] = need[n + L.N_LEAVE]
+    m[r + L.KEPT_PPM] = need[n + L.N_KEPT]
     m[r + L.WORK_TIME] = need[n + L.N_UPSTREAM] + need[n + L.N_HOLD] + need[n + L.N_WRITE]
     m[r + L.GROUP] = m[r + L.HAS_PROMISE] = m[r + L.PENDING] = 0
     g = r + L.REQUEST_WORDS
@@ -250,8 +247,12 @@ def _write(m: Ints, c: Ints, r: int) -> None:
     _redeem(m, r)
     _stop_clock(m, r)
     m[r + L.STATE] = L.WRITING
-    if m[m[r + L.GROUP] + L.ALONE] and m[r + L.DIRECT_TIME] < m[r + L.WRITE_TIME]:
-        begin_done(m, c, m[r + L.DIRECT_TIME], L.DIRECT_LEFT, m[r + L.GROUP])
+    g = m[r + L.GROUP]
+    if m[g + L.ALONE]:
+        size = m[g + L.OF_DIRECT + L.SIZE]
+        kept = size * m[r + L.KEPT_PPM] // MILLION
+        if kept < size:
+            lines.shrink(m, L.DIRECT, g, kept)
     begin_done(m, c, m[r + L.WRITE_TIME], L.LIST_WRITTEN, r)
 
 

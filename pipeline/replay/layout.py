@@ -144,7 +144,7 @@ ENDED_AT: Final = next(_of_request)
 TELL_NEXT: Final = next(_of_request)
 PARTS: Final = next(_of_request)  # of the slot that are in use: the request, the group
 WORK_TIME: Final = next(_of_request)  # what of its life is no wait: broker, reading, writing
-DIRECT_TIME: Final = next(_of_request)  # of the writing, if its list is for it alone
+KEPT_PPM: Final = next(_of_request)  # of direct memory, while a list for it alone is written
 REQUEST_WORDS: Final = number(28)
 
 _of_group = _count(3)
@@ -204,12 +204,12 @@ G_IS_WRITTEN, G_STOPS, G_ABANDONED, G_FAILED = map(number, range(21, 25))
 # What the beginning of an answer comes to.
 GRANTED, MUST_GROW, TOO_LARGE = map(number, range(3))
 # The kinds of events.
-ANSWER_BEGINS, ANSWER_WHOLE, LIST_WRITTEN, DIRECT_LEFT = map(number, range(4))
+ANSWER_BEGINS, ANSWER_WHOLE, LIST_WRITTEN = map(number, (0, 1, 2))
 LEAVING_BIT: Final = number(1) << 62
 ORDER_SHIFT: Final = number(34)
 KIND_SHIFT: Final = number(32)
 ROW_MASK: Final = number((1 << KIND_SHIFT) - 1)
 # What a request needs, as it lies in the array of needs.
 N_ARRIVAL, N_QUESTION, N_CLIENT, N_BROKER, N_KEY, N_PAIR, N_ESTIMATE, N_HEAP, N_DIRECT = map(number, range(9))
-N_UPSTREAM, N_HOLD, N_WRITE, N_LEAVE, N_CANCEL = map(number, range(9, 14))
+N_UPSTREAM, N_HOLD, N_WRITE, N_KEPT, N_CANCEL = map(number, range(9, 14))
 NEED_WORDS: Final = number(14)

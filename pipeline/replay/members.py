@@ -126,7 +126,7 @@ class Group:
         self.task: Task | None = None
         self.spans: dict[str, Span] = {}
         self.direct: Permit | None = None
-        self.alone = False  # one member was there when direct memory was granted: it leaves while it is written
+        self.alone = False  # one member was there when direct memory was granted
         self._charges: list[_Charge] = []
         self._reader: Wait | None = None
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 __all__ = [
     "LISTS_AT_ONCE",
     "MIB",
+    "MILLION",
     "NEVER",
     "WAITS",
     "Aggregates",
@@ -32,6 +33,7 @@ __all__ = [
 
 MIB: Final = 1024 * 1024
 NEVER: Final = -1
+MILLION: Final = 1_000_000
 LISTS_AT_ONCE: Final = 2  # of one connection; the proxy has the same number
 WAITS: Final = ("heap", "heap_update", "direct", "total")  # what is counted by length, see `Aggregates.waits`
 Fairness = Literal["fifo", "connection", "principal", "tenant", "namespace"]
@@ -58,7 +60,7 @@ class Outcome(IntEnum):
 class Phase(IntEnum):
     """The order of what happens in the same microsecond; within a phase what was begun first, or asked first."""
 
-    DONE = 0  # an answer begins, is whole, has left memory, or has been written
+    DONE = 0  # an answer begins, is whole, or has been written
     MEMORY_DEADLINE = 1  # of heap memory, in a broker's line or the common one: who began to wait first
     DIRECT_DEADLINE = 2
     REQUEST_DEADLINE = 3
@@ -111,9 +113,9 @@ class Trace:
     `client` connections, `broker` brokers; all count from 0, without gaps if memory matters. `hold_us` is the time
     between the answer's memory and having it whole, `cancel_us` the time from arrival to the client's leaving, or
     NEVER. Equal requests have the same broker. A group needs what its first request needed, but each of its members
-    its own `write_us`. Direct memory of a group is held until its last member ends; where there is but one when it is
-    granted, only for that one's `direct_us` from the beginning of its writing: the proxy gives such a list back piece
-    by piece, and the whole of it counts as held for as long as makes the same byte-seconds.
+    its own `write_us`. Direct memory of a group is held until its last member ends. Where there is but one when it is
+    granted, the proxy gives it back piece by piece: whole for `direct_us` it would make the same byte-seconds, so that
+    part of `write_us` is the part of it that counts as held while it is written.
     """
 
     arrival_us: Int64s
@@ -132,6 +134,12 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.arrival_us)
+
+    @property
+    def kept_ppm(self) -> Int64s:
+        """Give what part of a list for one client counts as held while it is written, in millionths."""
+        part = -(-self.direct_us * MILLION // np.maximum(1, self.write_us))
+        return np.where(self.write_us > 0, part, MILLION)
 
     def check(self) -> None:
         """Raise ValueError if the arrays cannot be a trace."""

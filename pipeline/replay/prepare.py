@@ -12,7 +12,7 @@ from pipeline.replay.turns import QUANTA_PER_LIMIT
 __all__ = ["Prepared"]
 
 NO_CAP = 1 << 62
-MOST_REQUESTS = (1 << (62 - L.ORDER_SHIFT - 2)) - 1  # each begins up to four events, whose order has so many bits
+MOST_REQUESTS = 1 << (62 - L.ORDER_SHIFT - 2)  # each begins up to three events, whose order has so many bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,6 @@ def _columns(trace: Trace, pair: Ints) -> "dict[int, np.ndarray[tuple[int], np.d
         L.N_UPSTREAM: trace.upstream_us,
         L.N_HOLD: trace.hold_us,
         L.N_WRITE: trace.write_us,
-        L.N_LEAVE: trace.direct_us,
+        L.N_KEPT: trace.kept_ppm,
         L.N_CANCEL: trace.cancel_us,
     }

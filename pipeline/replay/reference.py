@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.replay.lines import Line, Permit, QueueFull, WaitedTooLong
 from pipeline.replay.members import Client, Group, Member, Span
-from pipeline.replay.model import LISTS_AT_ONCE, NEVER, Limits, Outcome, Phase, Result, Trace
+from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
 from pipeline.replay.turns import Turns
 from pipeline.replay.virtual import Stopped, Task, TimedOut, VirtualTime, Wait
 
@@ -58,6 +58,7 @@ class _Replay:
         self._time = time = VirtualTime()
         self._arrival = (trace.arrival_us // load).tolist()
         self._need = {name: getattr(trace, name).tolist() for name in trace.__slots__}
+        self._kept_ppm = trace.kept_ppm.tolist()
         self._heap = Line(time, limits.heap_bytes, max_queue=limits.heap_queue, timeout_us=limits.heap_timeout_us)
         self._direct = Line(
             time,
@@ -147,17 +148,16 @@ class _Replay:
         try:
             member.redeem()
             member.clock_runs = False
-            self._let_leave(group, member)
+            self._shrink(group, member)
             await self._time.sleep(self._need["write_us"][member.index])
         finally:
             client.end_to_write()
         return outcome
 
-    def _let_leave(self, group: Group, member: Member) -> None:
-        """Have the memory of a list for one leave before its last byte does."""
-        direct_us = self._need["direct_us"][member.index]
-        if group.alone and group.direct is not None and direct_us < self._need["write_us"][member.index]:
-            self._time.at(self._time.now + direct_us, Phase.DONE, partial(self._direct.release, group.direct))
+    def _shrink(self, group: Group, member: Member) -> None:
+        """Give back what of a list for one is not held, on the average, while it is written."""
+        if group.alone and group.direct is not None:
+            self._direct.try_update(group.direct, group.direct.size * self._kept_ppm[member.index] // MILLION)
 
     def _time_out(self, member: Member) -> None:
         if not member.ended and member.clock_runs and member.task is not None:

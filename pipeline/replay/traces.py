@@ -4,8 +4,8 @@ Rule: arrivals are those that were recorded, so retries are in the trace already
 was refused, or whose client left, never showed its size or its times: they are imputed from the last answered request
 with the same question, else namespace and mode, else namespace (the first such if there is none before), else they are
 the median of its proxy; what nobody ever showed is 0. Such rows are marked, and their share is part of every result.
-Direct memory of a list that went to one client counts as held for its byte-seconds by its size (`direct_us`); of one
-that was shared, and stands alone in a scenario, it counts until the write ends, which errs on the safe side.
+Of a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory was held while
+it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 """
 

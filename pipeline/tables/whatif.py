@@ -54,7 +54,7 @@ REPLAY_INPUT: Final = Table(
         Column("upstream_us", "int64", "us", "From the question being written to the answer beginning."),
         Column("hold_us", "int64", "us", "From there to the whole answer being read, waits for memory left out."),
         Column("write_us", "int64", "us", "From having direct memory to the last byte leaving."),
-        Column("direct_us", "int64", "us", "Of that, as long as all of the memory counts as held if nobody shares it."),
+        Column("direct_us", "int64", "us", "So long, held whole, it makes the byte-seconds of one nobody shared."),
         Column("cancel_us", "int64", "us", "From arrival to the client's leaving; -1 if it stayed."),
         Column("limits_id", "int64", "", "Names the limits that were in force."),
         Column("recorded_outcome", "int16", "", "How it ended: number of the outcome in the replay."),

@@ -87,6 +87,26 @@ def test_sizes_nobody_showed_are_those_of_a_request_like_it(spark: SparkSession)
     assert found[13].heap_bytes == 20
 
 
+def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSession) -> None:
+    alone = {"group_size": 1, "direct_byte_us": 1_500_000}  # of 1000 bytes that were written for 2000 us
+    rows = replay_input(
+        events(
+            spark,
+            {**alone, "at_us": 1},
+            {**alone, "group_size": 2},
+            {**alone, "group_size": 2, "carries_cost": False, "direct_byte_us": None},
+            {**alone, "direct_byte_us": 9_000_000},  # 3: never longer than it was written
+            {**alone, "direct_limit_bytes": 800},  # 4: all that there is was booked
+            {**alone, "direct_limit_bytes": 0},
+            {**REFUSED, "question_hash": "x", "at_us": 2},  # 6: as the one before it
+            {**alone, "outcome": "cancelled", "outcome_stage": "write", "at_us": 3},  # 7: cut short
+        )
+    )
+    found = {row.seq: row.direct_us for row in rows.collect()}
+    assert [found[seq] for seq in range(6)] == [1500, 2000, 2000, 2000, 1875, 1500]
+    assert (found[6], found[7]) == (1500, 1500)
+
+
 def test_trace_is_sorted_and_described(stormed: Prepared) -> None:
     whole = read_slice(stormed.path, "p1", 0, 0, START_US + 10_000_000)
     assert (np.diff(whole.numbers["arrival_us"]) >= 0).all()

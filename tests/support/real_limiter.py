@@ -18,7 +18,7 @@ import numpy as np
 from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from pipeline.replay.model import LISTS_AT_ONCE, NEVER, Limits, Outcome, Phase, Result, Trace
+from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.list_groups import ListGroup, ListGroups, Member, SharedAnswer, await_a_reader
 from proxy.output import ListLane
@@ -158,9 +158,10 @@ class _Body:
         self._permit = permit
         self.for_one = members == 1
 
-    def leave(self) -> None:
-        """Let all of it go at once, when pieces of it would have made the same byte-seconds."""
-        self._permit.release()
+    def leave(self, kept_ppm: int) -> None:
+        """Hold only so much of a list for one from now on, as pieces that leave would on the average."""
+        if self.for_one:
+            self._permit.try_update(self._permit.size * kept_ppm // MILLION)
 
     def close(self) -> None:
         self._permit.release()
@@ -174,6 +175,7 @@ class RealLimiter:
         self._limits = limits
         self._arrival = (trace.arrival_us // load).tolist()
         self._need = {name: getattr(trace, name).tolist() for name in trace.__slots__}
+        self._kept_ppm = trace.kept_ppm.tolist()
         self._schedule = schedule
         self._loop = asyncio.get_running_loop()
         ticks = itertools.count()
@@ -256,9 +258,7 @@ class RealLimiter:
         async with asker.output.list_lane:
             member.redeem()
             clock.reschedule(None)
-            body, leaves = cast(_Body, answer), self._need["direct_us"][asker.index]
-            if body.for_one and leaves < self._need["write_us"][asker.index]:
-                self._schedule.after(leaves, body.leave)
+            cast(_Body, answer).leave(self._kept_ppm[asker.index])
             await self._passed(self._need["write_us"][asker.index])
         return Outcome.OK
 
