@@ -4,7 +4,7 @@ import pytest
 from pipeline.replay.buckets import count_waits
 from pipeline.replay.calibrate import Calibration, Seen, compare, outcome_error, together, wait_error
 from pipeline.replay.model import Limits, Outcome
-from pipeline.replay.slices import Slice
+from pipeline.replay.slices import COLUMNS, Slice
 
 MS = 1000
 
@@ -84,8 +84,7 @@ def part(outcomes: list[Outcome], warm_up: int = 0, **named: int) -> Slice:
     """Make a slice of requests a microsecond apart, each a client and a question of its own."""
     count = len(outcomes)
     zeros = np.zeros(count, np.int64)
-    sizes = ("estimate_bytes", "heap_bytes", "direct_bytes", "upstream_us", "hold_us", "write_us", "direct_us")
-    numbers = {name: zeros + named.get(name, 0) for name in sizes}
+    numbers = {name: zeros + named.get(name, 0) for name in COLUMNS}
     return Slice(
         numbers | {"arrival_us": np.arange(count), "cancel_us": zeros - 1},
         {name: np.arange(count) for name in ("question", "client", "broker", "principal", "tenant", "namespace")},
