@@ -62,7 +62,7 @@ def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
                 " `events`"
             )
         requests = fleet["requests"].to_numpy(np.int64)
-        found = made.bursts(fleet["second"].to_numpy(np.int64), requests, settings.rule)
+        found = made.bursts(fleet["second"].to_numpy(np.int64), requests, settings.rule, made.last_second(events))
         seconds = made.hot_seconds(spark, found)
         stage(STORMS, made.storms(events, seconds, found))
         stage(STORM_MEMBERS, made.storm_members(events, seconds, settings.top))

@@ -35,7 +35,7 @@ STORMS = Table(
         Column("end", "timestamp", "UTC", "Last arrival."),
         Column("arrival_seconds", "double", "s", "From the first arrival to the last."),
         Column("served_seconds", "double", "s", "From the first arrival until the last of its requests had ended."),
-        Column("usual_rate", "double", "1/s", "Median of arrivals over all seconds; of one silence 600 s at most."),
+        Column("usual_rate", "double", "1/s", "Median of arrivals over all seconds, until the last request ended."),
         Column("peak_rate", "int64", "1/s", "Arrivals in its busiest second, over all proxies."),
         Column("requests", "int64", "", "Topic lists that were asked for."),
         Column("answered", "int64", "", "Those that ended well."),

@@ -23,6 +23,7 @@ __all__ = [
     "bursts",
     "fleet_seconds",
     "hot_seconds",
+    "last_second",
     "storm_members",
     "storms",
 ]
@@ -58,17 +59,18 @@ class Burst:
     peak_rate: int
 
 
-def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
+def bursts(seconds: Ints, requests: Ints, rule: BurstRule, last: int = 0) -> list[Burst]:
     """Find bursts in the seconds, in any order, in which there were requests.
 
     The usual rate is the median of all seconds from the first to the last, silent ones included: half of them would
-    have to be storms to move it. Of one silence at most `MOST_SILENT_SECONDS` count.
+    have to be storms to move it. Of one silence at most `MOST_SILENT_SECONDS` count. `last` is the second in which the
+    last request ended, if that is later: nobody came from there on, but the recording went on.
     """
     if not len(seconds):
         return []
     order = np.argsort(seconds)
     seconds, requests = seconds[order], requests[order]
-    usual = _usual(seconds, requests)
+    usual = _usual(np.append(seconds, max(last, seconds[-1]) + 1), requests)
     hot = np.flatnonzero(requests >= max(rule.times * usual, rule.floor))
     cuts = np.flatnonzero(np.diff(seconds[hot]) > rule.gap_seconds + 1) + 1
     return [
@@ -78,9 +80,9 @@ def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
     ]
 
 
-def _usual(seconds: Ints, requests: Ints) -> float:
+def _usual(bounds: Ints, requests: Ints) -> float:
     # Silent seconds are counted, not laid out: a year has 31 million.
-    silent = int(np.minimum(np.diff(seconds) - 1, MOST_SILENT_SECONDS).sum())
+    silent = int(np.minimum(np.diff(bounds) - 1, MOST_SILENT_SECONDS).sum())
     ordered = np.sort(requests)
     middle = ((silent + len(ordered) - 1) // 2, (silent + len(ordered)) // 2)
     return sum(float(ordered[place - silent]) if place >= silent else 0.0 for place in middle) / 2
@@ -112,6 +114,12 @@ def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
     """Add up `arrivals` over the proxies: `second` as whole seconds since 1970, and `requests` if there were any."""
     second = F.unix_seconds("second").alias("second")
     return of_proxies.groupBy(second).agg(F.sum("requests").alias("requests")).where(F.col("requests") > 0)
+
+
+def last_second(events: DataFrame) -> int:
+    """Give the second since 1970 in which the last request ended; 0 without any."""
+    row = events.where(_is_list()).agg(F.max(F.expr(f"(ts_us + total_us) div {MICROS}")).alias("last")).first()
+    return int(row["last"] or 0) if row is not None else 0
 
 
 def hot_seconds(spark: SparkSession, found: Sequence[Burst]) -> DataFrame:

@@ -2,7 +2,16 @@ from pyspark.sql import SparkSession
 
 from pipeline.schema import require_table
 from pipeline.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
-from pipeline.transforms.storms import BurstRule, arrivals, bursts, fleet_seconds, hot_seconds, storm_members, storms
+from pipeline.transforms.storms import (
+    BurstRule,
+    arrivals,
+    bursts,
+    fleet_seconds,
+    hot_seconds,
+    last_second,
+    storm_members,
+    storms,
+)
 from tests.support.usage_events import NOON_US, SECOND_US, event, frame
 
 RULE = BurstRule(times=3.0, floor=4, gap_seconds=1)
@@ -43,7 +52,10 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
     more = [event(at + SECOND_US + n, client_id="c1") for n in range(1, 4)]
     events = frame(spark, [*calm, *storm, *more])
     fleet = fleet_seconds(arrivals(events)).toPandas()
-    found = bursts(fleet["second"].to_numpy(), fleet["requests"].to_numpy(), RULE)
+    last = last_second(events)
+    # The one that waited for 3 s and ended after 4.
+    assert last - NOON_US // SECOND_US == 24
+    found = bursts(fleet["second"].to_numpy(), fleet["requests"].to_numpy(), RULE, last)
     seconds = hot_seconds(spark, found)
     told = storms(events, seconds, found)
     require_table(told, STORMS)
@@ -52,7 +64,7 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
         "storm": 1,
         "arrival_seconds": 0.999503,
         "served_seconds": 4.0,
-        "usual_rate": 0.5,
+        "usual_rate": 0.0,
         "peak_rate": 4,
         "requests": 8,
         "answered": 6,

@@ -54,6 +54,12 @@ def test_storm_is_found_though_nearly_all_requests_were_in_it() -> None:
     assert found({100: 900, 101: 800, 130: 2, 160: 1}) == [Burst(100, 101, 0.0, 900)]
 
 
+def test_storm_that_is_all_there_is_is_found_by_the_silence_in_which_it_was_served() -> None:
+    seconds, requests = np.array([100, 101]), np.array([200, 100])
+    assert bursts(seconds, requests, RULE) == []
+    assert bursts(seconds, requests, RULE, last=104) == [Burst(100, 101, 0.0, 200)]
+
+
 def test_half_of_all_seconds_are_silent_before_silence_is_usual() -> None:
     assert [burst.usual_rate for burst in found({1: 10, 2: 12, 5: 90})] == [10.0]
     assert [burst.usual_rate for burst in found({1: 10, 2: 12, 6: 90})] == [5.0]
