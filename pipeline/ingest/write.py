@@ -20,7 +20,7 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.sinks import Batch, OpenStore, Staged, Store
 from pipeline.tables import Table
 from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
-from pipeline.transforms.events import events_of, quarantined_of, with_hour
+from pipeline.transforms.events import events_of, quarantined_of
 
 __all__ = ["Books", "Input", "Rules", "write"]
 
@@ -100,11 +100,9 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Boo
     with ExitStack() as stack:
         stage = partial(_stage, store, stack)
         records = given.records(rules.late_before_us)
-        events, read, quarantined = _looked_through(stage, records)
-        if "late" in quarantined and (judged := _known_are_not_late(store, records)) is not None:
-            events.discard()
-            records = judged
-            events, read, quarantined = _looked_through(stage, records)
+        seen = Observation()
+        events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
+        read, quarantined = _seen(seen.get)
         bad = stage(QUARANTINE, quarantined_of(records, rules.ingested_at)) if quarantined else None
         all_of_them = _extent(events.frame)
         _require_balance(read, all_of_them.rows, bad, quarantined)
@@ -121,28 +119,6 @@ def _stage(store: Store, stack: ExitStack, table: Table, frame: DataFrame) -> St
     staged = store.stage(table, frame)
     stack.callback(staged.discard)
     return staged
-
-
-def _looked_through(
-    stage: Callable[[Table, DataFrame], Staged], records: DataFrame
-) -> tuple[Staged, int, dict[str, int]]:
-    """Stage the events among the records; give also how many records there are, and how many of each reason."""
-    seen = Observation()
-    events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
-    return events, *_seen(seen.get)
-
-
-def _known_are_not_late(store: Store, records: DataFrame) -> DataFrame | None:
-    """Take from late events that the table has already the reason, so that they are duplicates; None if it has none."""
-    late = records.where("reason = 'late'")
-    known = _known_keys(store.read(EVENTS), _extent(with_hour(late)))
-    if known is None:
-        return None
-    marked = late.join(known.distinct().withColumn("known", F.lit(True)), list(EVENT_KEY), "left")
-    if marked.where("known").isEmpty():
-        return None
-    judged = marked.withColumn("reason", F.when(F.col("known").isNull(), F.col("reason"))).select(*records.columns)
-    return records.where("reason IS NULL OR reason <> 'late'").unionByName(judged)
 
 
 def _counts() -> list[Column]:

@@ -62,17 +62,6 @@ def test_late_events_are_set_aside_by_streams_only(job: Ingest) -> None:
     assert job.run().kept == 1
 
 
-def test_late_events_that_are_there_already_are_duplicates(job: Ingest) -> None:
-    old = [event(seq, ts_us=T0_US - 2 * DAY_US + seq * HOUR_US) for seq in range(1, 4)]
-    write_events(job.source / "a.jsonl", [*old, event(5)])
-    assert job.run().kept == 4
-    write_events(job.source / "b.jsonl", [old[0], event(6, ts_us=T0_US - 2 * DAY_US)])
-    books = job.run("once")
-    assert (books.read, books.kept, books.duplicates, books.quarantined) == (6, 0, 5, {"late": 1})
-    assert job.quarantine() == [("late", None, 1)]
-    assert job.seqs() == [1, 2, 3, 5]
-
-
 def test_batch_that_comes_again_is_known(job: Ingest) -> None:
     aged(write_events(job.source / "a.jsonl", [event(0)]), 1)
     job.run("once")
