@@ -12,7 +12,7 @@ LINES = [b"one", b"", b"three", b"4" * 100]
 
 
 def member(lines: list[bytes]) -> bytes:
-    return gzip.compress(b"".join(line + b"\n" for line in lines), 1)
+    return gzip.compress(b"".join(line + b"\n" for line in lines), 1, mtime=0)
 
 
 def read(content: bytes) -> list[tuple[bytes, bool]]:
@@ -51,7 +51,9 @@ def test_cut_anywhere_every_line_before_the_cut_comes_out_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x00 no gzip at all", b"\xff\xfe", member(LINES) + b"garbage", member(LINES) + b"\0" * 9]
+    "content",
+    [b"\x00 no gzip at all", b"\xff\xfe", member(LINES) + b"garbage", member(LINES) + b"\0" * 9],
+    ids=["text", "two bytes", "garbage behind", "zeros behind"],
 )
 def test_what_is_no_gzip_is_the_damaged_rest(content: bytes) -> None:
     assert not is_whole(io.BytesIO(content))
