@@ -23,6 +23,8 @@ SECRET_KEYS = {
     "proxyHttpResponseHeadersJson": f'{{"X-Api-Key": "{SECRET}"}}',
     "tlsKeyStorePassword": SECRET,
     "brokerClientTlsTrustStorePassword": SECRET,
+    "eventLogSalt": SECRET,
+    "eventLogTopicAuthenticationParameters": f"token:{SECRET}",
 }
 
 
