@@ -3,7 +3,6 @@
 `--check` writes nothing and fails if the file differs, so that the tables stay the only source.
 """
 
-import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, Java
 from proxy.java_surface import JAVA_ENDPOINTS, JAVA_METRICS, Parity  # noqa: E402
 from proxy.metrics import INSTRUMENTS, Instrument  # noqa: E402
 from proxy.web.stats import StatsSources, stats_documents  # noqa: E402
+from scripts.generated import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs/compatibility.md"
 INTRODUCTION = """\
@@ -108,16 +108,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
-    check: bool = parser.parse_args().check
-    if not check:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_compatibility.py", file=sys.stderr)
-    return 1
+    return write_or_check("scripts.generate_compatibility", lambda: {PAGE: page()})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 `--check` writes nothing and fails if a file differs, so that the table stays the only source.
 """
 
-import argparse
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from proxy.config import Config  # noqa: E402
 from proxy.config_key import Key  # noqa: E402
+from scripts.generated import write_or_check  # noqa: E402
 
 ORIGINS = {
     "pulsar": "the Java proxy has it too",
@@ -92,22 +92,10 @@ def row(key: Key[Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if a file differs instead of writing it")
-    check: bool = parser.parse_args().check
-    stale = []
-    for path, content in {
-        ROOT / "proxy.conf": proxy_conf(),
-        ROOT / "docs/reference/configuration.md": reference(),
-    }.items():
-        if not check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != content:
-            stale.append(str(path.relative_to(ROOT)))
-    if stale:
-        print(f"out of date: {', '.join(stale)}; run python scripts/generate_config.py", file=sys.stderr)
-    return 1 if stale else 0
+    return write_or_check(
+        "scripts.generate_config",
+        lambda: {ROOT / "proxy.conf": proxy_conf(), ROOT / "docs/reference/configuration.md": reference()},
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 `--check` writes nothing and fails if the file differs, so that the table stays the only source.
 """
 
-import argparse
 import sys
 import textwrap
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from scripts.generated import write_or_check  # noqa: E402
 from tests.transcripts.differences import REASONS  # noqa: E402
 from tests.transcripts.rules import Rule  # noqa: E402
 from tests.transcripts.scripts import SCRIPTS  # noqa: E402
@@ -55,16 +55,8 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
-    check: bool = parser.parse_args().check
-    if not check:
-        PAGE.write_text(page(), encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
-        print(f"{PAGE.relative_to(ROOT)} is not what its table says: run scripts/generate_differences_doc.py")
-        return 1
-    return 0
+    return write_or_check("scripts.generate_differences_doc", lambda: {PAGE: page()})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -3,7 +3,6 @@
 `--check` writes nothing and fails if a file differs, so that the table stays the only source.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field  # noqa: E402
+from scripts.generated import write_or_check  # noqa: E402
 
 REFERENCE = ROOT / "docs/reference"
 SCHEMA_NAME = f"event-v{SCHEMA_VERSION}.schema.json"
@@ -92,17 +92,9 @@ def schema() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if a file differs instead of writing it")
-    check: bool = parser.parse_args().check
-    code = 0
-    for path, text in ((REFERENCE / "events.md", page()), (REFERENCE / SCHEMA_NAME, schema())):
-        if not check:
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"out of date: {path.relative_to(ROOT)}; run python -m scripts.generate_events", file=sys.stderr)
-            code = 1
-    return code
+    return write_or_check(
+        "scripts.generate_events", lambda: {REFERENCE / "events.md": page(), REFERENCE / SCHEMA_NAME: schema()}
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 `--check` writes nothing and fails if the file differs, so that the table stays the only source.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from proxy.metrics import INSTRUMENTS, Instrument  # noqa: E402
+from scripts.generated import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs/reference/metrics.md"
 SECTIONS = {
@@ -52,17 +52,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
-    check: bool = parser.parse_args().check
-    if not check:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_metrics_doc.py", file=sys.stderr)
-    return 1
+    return write_or_check("scripts.generate_metrics_doc", lambda: {PAGE: page()})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 `--check` writes nothing and fails if the file differs, so that the declarations stay the only source.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ sys.path.insert(0, str(ROOT))
 
 from pipeline.tables import TABLES, Column, Table  # noqa: E402
 from pipeline.tables.events import REASONS  # noqa: E402
+from scripts.generated import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs/reference/pipeline-tables.md"
 INTRODUCTION = """\
@@ -47,17 +47,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the file differs instead of writing it")
-    check: bool = parser.parse_args().check
-    if not check:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"out of date: {PAGE.relative_to(ROOT)}; run python scripts/generate_pipeline_tables.py", file=sys.stderr)
-    return 1
+    return write_or_check("scripts.generate_pipeline_tables", lambda: {PAGE: page()})
 
 
 if __name__ == "__main__":

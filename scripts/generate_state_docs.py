@@ -3,7 +3,6 @@
 python -m scripts.generate_state_docs [--check]
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from protocol.states import (  # noqa: E402
     Verdict,
     close_cause,
 )
+from scripts.generated import write_or_check  # noqa: E402
 
 TARGET = ROOT / "docs/reference/states.md"
 NO_COMMAND = -1
@@ -82,14 +82,9 @@ def _verdict_text(verdict: Verdict, state: State, command_type: int) -> str:
     return verdict.name
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
-    if not parser.parse_args().check:
-        TARGET.write_text(render())
-    elif not TARGET.exists() or TARGET.read_text() != render():
-        sys.exit(f"out of date: {TARGET.relative_to(ROOT)}; run: python -m scripts.generate_state_docs")
+def main() -> int:
+    return write_or_check("scripts.generate_state_docs", lambda: {TARGET: render()})
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
