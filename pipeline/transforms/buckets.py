@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_WAIT", "PER_DOUBLING", "TINY", "bucket_of", "buckets_of", "merged", "middle_us", "quantile_us"]
+from pipeline.replay.buckets import PER_OCTAVE
 
-PER_DOUBLING: Final = 8
+__all__ = ["NO_WAIT", "TINY", "bucket_of", "buckets_of", "merged", "middle_us", "quantile_us"]
+
 NO_WAIT: Final = -1
 # Libraries differ in the last bit of log2, and 8 log2 of a power of two must not fall below its whole number. The
 # other edges are irrational: up to half a day no wait is within this of one.
@@ -23,19 +24,19 @@ TINY: Final = 1e-11
 
 def bucket_of(us: int) -> int:
     """Give the bucket of a wait in microseconds; what is not positive is no wait."""
-    return floor(PER_DOUBLING * log2(us) + TINY) if us > 0 else NO_WAIT
+    return floor(PER_OCTAVE * log2(us) + TINY) if us > 0 else NO_WAIT
 
 
 def buckets_of(us: NDArray[np.int64]) -> NDArray[np.int32]:
     """Give the buckets of many waits."""
     waited = us > 0
     powers = np.log2(np.where(waited, us, 1).astype(np.float64))
-    return np.where(waited, np.floor(PER_DOUBLING * powers + TINY), NO_WAIT).astype(np.int32)
+    return np.where(waited, np.floor(PER_OCTAVE * powers + TINY), NO_WAIT).astype(np.int32)
 
 
 def middle_us(bucket: int) -> float:
     """Give the wait that stands for a bucket: the geometric middle, at most 4.5 % off any in it."""
-    return 0.0 if bucket == NO_WAIT else float(2 ** ((bucket + 0.5) / PER_DOUBLING))
+    return 0.0 if bucket == NO_WAIT else float(2 ** ((bucket + 0.5) / PER_OCTAVE))
 
 
 def merged(histograms: Iterable[Mapping[int, int]]) -> dict[int, int]:

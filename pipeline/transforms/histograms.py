@@ -10,7 +10,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.transforms.buckets import NO_WAIT, PER_DOUBLING, TINY
+from pipeline.replay.buckets import PER_OCTAVE
+from pipeline.transforms.buckets import NO_WAIT, TINY
 
 __all__ = ["QUANTILES", "bucket", "middle", "quantiles"]
 
@@ -19,13 +20,13 @@ QUANTILES: Final[Mapping[str, float]] = {"p50_us": 0.5, "p95_us": 0.95, "p99_us"
 
 def bucket(us: Column) -> Column:
     """Give the bucket of a wait in microseconds, as int."""
-    power = F.floor(F.lit(float(PER_DOUBLING)) * F.log2(us.cast("double")) + F.lit(TINY)).cast("int")
+    power = F.floor(F.lit(float(PER_OCTAVE)) * F.log2(us.cast("double")) + F.lit(TINY)).cast("int")
     return F.when(us > 0, power).otherwise(F.lit(NO_WAIT))
 
 
 def middle(of: Column) -> Column:
     """Give the microseconds that stand for a bucket, as double."""
-    value = F.pow(F.lit(2.0), (of.cast("double") + F.lit(0.5)) / F.lit(float(PER_DOUBLING)))
+    value = F.pow(F.lit(2.0), (of.cast("double") + F.lit(0.5)) / F.lit(float(PER_OCTAVE)))
     return F.when(of == NO_WAIT, F.lit(0.0)).otherwise(value)
 
 

@@ -9,7 +9,8 @@ import duckdb
 
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
-from pipeline.transforms.buckets import PER_DOUBLING, TINY
+from pipeline.replay.buckets import PER_OCTAVE
+from pipeline.transforms.buckets import TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES
 
 _WHO: Final = "namespace, principal, client_version"
@@ -107,7 +108,7 @@ class Engine:
             f"SELECT window_us, {_WHO}, unnest([CASE WHEN is_list THEN 'memory' ELSE 'watch' END, 'total']) AS wait,"
             f" unnest([waited_us, total_us]) AS us, is_list FROM ({self._events})"
         )
-        bucket = f"CASE WHEN us > 0 THEN floor({PER_DOUBLING} * log2(us) + {TINY})::INTEGER ELSE -1 END AS bucket"
+        bucket = f"CASE WHEN us > 0 THEN floor({PER_OCTAVE} * log2(us) + {TINY})::INTEGER ELSE -1 END AS bucket"
         bucketed = f"SELECT *, {bucket} FROM ({each}) WHERE is_list OR wait <> 'total'"
         grouped = (
             f"SELECT window_us, {_WHO}, wait, bucket, count(*) AS count FROM ({bucketed})"

@@ -8,7 +8,8 @@ from typing import Final
 import polars as pl
 
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
-from pipeline.transforms.buckets import NO_WAIT, PER_DOUBLING, TINY
+from pipeline.replay.buckets import PER_OCTAVE
+from pipeline.transforms.buckets import NO_WAIT, TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES
 
 _WHO: Final = ("namespace", "principal", "client_version")
@@ -136,7 +137,7 @@ def _waits(events: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _bucket(us: pl.Expr) -> pl.Expr:
-    power = (PER_DOUBLING * us.cast(pl.Float64).log(2) + TINY).floor().cast(pl.Int32, strict=False)
+    power = (PER_OCTAVE * us.cast(pl.Float64).log(2) + TINY).floor().cast(pl.Int32, strict=False)
     return pl.when(us > 0).then(power).otherwise(NO_WAIT).cast(pl.Int32).alias("bucket")
 
 
