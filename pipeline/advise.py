@@ -256,7 +256,7 @@ def _write(
                 "scenario": number,
                 **limit_values(point.limits),
                 "load": target.load,
-                "promised_wait_us": target.p99_wait_us,
+                "promised_wait_us": float(target.p99_wait_us),
                 "fleet": point.fleet,
                 "requests": point.requests,
                 "refused": point.refused,

@@ -181,10 +181,9 @@ def advice() -> pd.DataFrame:
     rows = [
         LIMITS
         | {"step": "final" if heap == 16 else "grid", "scenario": heap, "heap_limit_bytes": heap * MIB,
-           "direct_limit_bytes": 4 * MIB,
-           "load": 10, "promised_wait_us": 250_000.0, "fleet": 1, "requests": 1200,
-           "refused": max(0, 12 - heap), "wait_p99_us": 2e5, "memory_bytes": (heap + 4) * 2 * MIB, "holds": heap >= 12, "best": heap == 12,
-           "chosen": heap == 16}
+           "direct_limit_bytes": 4 * MIB, "load": 10, "promised_wait_us": 250_000.0, "fleet": 1, "requests": 1200,
+           "refused": max(0, 12 - heap), "wait_p99_us": 2e5, "memory_bytes": (heap + 4) * 2 * MIB,
+           "holds": heap >= 12, "best": heap == 12, "chosen": heap == 16}
         for heap in (8, 12, 16)
     ]  # fmt: skip
     return pd.DataFrame(rows)
