@@ -40,8 +40,8 @@ LIMITS = {
     "heap-mb": "maxTopicListInFlightHeapMemSizeMB",
     "direct-mb": "maxTopicListInFlightDirectMemSizeMB",
 }
-# The p99 of so few is the longest wait of all, and some 100 ms of that are the machine's whenever it is busy: 250 ms too
-# many in the replay were seen. A tenth of the promise is none the less an error that advice may have.
+# The p99 of so few is the longest wait of all, and some 100 ms of it are the machine's whenever it is busy: the replay
+# was seen to have 250 ms too many. That is a tenth of this promise, and an error that advice may have.
 TARGET = Target(load=1, max_refused=0.0, p99_wait_us=2_500_000)
 
 
