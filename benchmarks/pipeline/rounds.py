@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from benchmarks.ladder.estimate import estimate
 from benchmarks.ladder.processes import CACHE
 from benchmarks.ladder.verdict import check
 from benchmarks.pipeline.process import EngineProcess
+from eventlog import schema
+from pipeline import generate
 from pipeline.generate.output import write_parquet
 from pipeline.generate.settings import GenerateSettings
 
@@ -30,7 +33,8 @@ GENERATED: Final = CACHE / "generated-events"
 def events_of(size: int) -> Path:
     """Give a directory with so many generated events, made at the first call and kept for all parts and later runs."""
     settings = GenerateSettings(size)
-    place = GENERATED / f"{size}-seed-{settings.seed}"
+    # Events of another generator, or of another schema, are not those of this run.
+    place = GENERATED / f"{size}-seed-{settings.seed}-{_sources_hash()}"
     done = place / "complete"
     if not done.exists():
         shown = _Progress(size)
@@ -40,6 +44,11 @@ def events_of(size: int) -> Path:
         done.touch()
     print(f"  {size:,} events are there", flush=True)
     return place / "events"
+
+
+def _sources_hash() -> str:
+    sources = [*Path(generate.__file__).parent.glob("*.py"), Path(schema.__file__)]
+    return blake2b(b"".join(path.read_bytes() for path in sorted(sources)), digest_size=4).hexdigest()
 
 
 class _Progress:
