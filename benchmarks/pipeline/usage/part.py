@@ -14,7 +14,7 @@ from benchmarks.pipeline.usage.compare import differences
 ENGINES: Final = {"spark": "Spark, local[2]", "polar": "Polars, 2 threads", "duck": "DuckDB, 2 threads"}
 MODULES: Final = {engine: f"benchmarks.pipeline.usage.{engine}" for engine in ENGINES}
 PEERS: Final = ("polar", "duck")
-ROUNDS: Final = 7
+ROUNDS: Final = 5
 MOST_TIMES_PEER: Final = 3.0
 
 

@@ -16,7 +16,7 @@ from benchmarks.pipeline.whatif import ROW, SCENARIOS
 ENGINES: Final = {"spark": "Spark, local[2]", "polar": "Polars and the same kernel, 2 threads"}
 MODULES: Final = {engine: f"benchmarks.pipeline.whatif.{engine}" for engine in ENGINES}
 # A run on ten million events takes minutes.
-ROUNDS: Final = (5, 2)
+ROUNDS: Final = (3, 1)
 LEAST_OF_PEER: Final = 0.9
 
 
