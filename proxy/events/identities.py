@@ -68,12 +68,13 @@ class Identities:
 
     def question(self, principal: Hashable, question: bytes) -> str:
         """Name what equal requests have in common: who asks, credentials that are forwarded included, and for what."""
-        if principal is None:
-            data = b"%d:%b" % (len(question), question)
-            return self._asked(data) if len(data) <= LONGEST_REMEMBERED else self._digest(b"question", data)
-        # Not remembered: what credentials were is in it.
         parts = (*_parts_of(principal), question)
-        return self._digest(b"question", b"".join([b"%d:%b" % (len(part), part) for part in parts]))
+        data = b"".join([b"%d:%b" % (len(part), part) for part in parts])
+        # Credentials are no thing to remember.
+        forwarded = isinstance(principal, Principal) and principal.original is not None
+        if forwarded or len(data) > LONGEST_REMEMBERED:
+            return self._digest(b"question", data)
+        return self._asked(data)
 
     @staticmethod
     def _remembering(key: bytes, person: bytes) -> Callable[[str], str]:

@@ -1,5 +1,6 @@
 //! The fake broker: one thread, one epoll loop, answers computed beforehand. It speaks the commands that a proxy
-//! needs (CONNECT, PING, LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, those of a producer) and, in a data mode, echoes,
+//! needs (CONNECT, PING, LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, and those of the producer behind an
+//! event log) and, in a data mode, echoes,
 //! swallows or floods everything behind CONNECT. It must stay cheaper per byte than any proxy in front of it.
 
 use std::collections::VecDeque;
