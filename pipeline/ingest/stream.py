@@ -109,7 +109,7 @@ class _Stream:
     def _input(self, frame: DataFrame) -> Input:
         if self._settings.topic is not None:
             return Messages(frame)
-        return EventFiles(self._spark, paths_of(frame), self._settings.on_data_loss == "warn")
+        return EventFiles.of(self._spark, paths_of(frame), skip_gone=self._settings.on_data_loss == "warn")
 
     def _rules(self) -> Rules:
         now = datetime.now(UTC)
