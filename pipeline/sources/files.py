@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pandas as pd
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -27,7 +28,7 @@ from pipeline.schema import event_schema
 from pipeline.sources.salvage import COMPRESSED_BYTES, MAX_LINE_BYTES, has_long_line, is_whole, lines_of
 from pipeline.transforms.events import from_columns, from_lines
 
-__all__ = ["EventFile", "EventFiles", "find", "names", "paths_of"]
+__all__ = ["EventFile", "EventFiles", "find", "names", "passed_by", "paths_of"]
 
 PATTERN: Final = "*.{jsonl,jsonl.gz,parquet}"
 # The whole row is declared, as a stream demands; the content is never asked for, so that no file is opened.
@@ -40,7 +41,10 @@ GONE: Final = (
     " (eventLogFilesMaxTotalMB), or go on without them (--on-data-loss warn)"
 )
 # Spark gives the path as a URI. In a query a plus sign means a space, in a path it is itself.
-SOURCE: Final = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+DECODED: Final = "regexp_replace(url_decode(replace({}, '+', '%2B')), '^file:/+', '/')"
+SOURCE: Final = DECODED.format("_metadata.file_path")
+# What Spark notes in a checkpoint of each file that a stream has read; the time is in milliseconds since 1970.
+NOTED: Final = "path string, timestamp bigint"
 # Spark takes paths for patterns. It can be told not to for one path; of several it reads some twice then, so that
 # there, and in streams, the signs of a pattern are escaped.
 EXACT: Final = {"__globPaths__": "false"}
@@ -82,6 +86,26 @@ def names(
     return reader.option("maxFileAge", max_file_age).load(escaped(directory)).select("path")
 
 
+def passed_by(spark: SparkSession, directory: str, checkpoint: str, max_file_age_us: int) -> int:
+    """Count the files that a stream takes for read though it never did: they came too long after their time.
+
+    Too long is what `names` was told, from the newest file that the stream has read; none is counted before the first.
+    """
+    try:
+        noted = spark.read.schema(NOTED).options(**EXACT).json(f"{checkpoint}/sources/0").where("path IS NOT NULL")
+    except AnalysisException:
+        # There was no batch yet.
+        return 0
+    newest_ms = noted.agg(F.max("timestamp")).collect()[0][0]
+    if newest_ms is None:
+        return 0
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", PATTERN)
+    old = files.options(**EXACT).load(directory).select(F.expr(SOURCE).alias("name"), "modificationTime")
+    old = old.where(F.unix_millis("modificationTime") < newest_ms - max_file_age_us // 1000)
+    read = noted.select(F.expr(DECODED.format("path")).alias("name"))
+    return old.join(read, "name", "left_anti").count()
+
+
 def paths_of(batch: DataFrame) -> tuple[str, ...]:
     """Give the paths of a batch of `names`; raises PipelineError if a file of it is gone."""
     try:
@@ -94,7 +118,7 @@ def paths_of(batch: DataFrame) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class EventFiles:
-    """Some files, as records; `damaged` are those of them that Spark would refuse, `long` those with too long a line."""
+    """Some files, as records; `damaged` are those that Spark would refuse, `long` those with too long a line."""
 
     spark: SparkSession
     paths: tuple[str, ...]
