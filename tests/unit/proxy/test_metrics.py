@@ -257,7 +257,7 @@ def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -
     keys = {
         "brokerServiceURL": "pulsar://b:6650",
         "eventLogDirectory": str(tmp_path),
-        "eventLogTopic": "public/default/t",
+        "eventLogTopic": "persistent://public/default/t",
     }
     setting = Setting()
     sink = SinkNumbers(0, 0, 0, 0, 0)
