@@ -1,5 +1,5 @@
-"""The command line: `serve`, `top`, `config`, `log-level`, `demo`, `check-config`, `print-config`. Exit code 2 stands
-for a configuration that is wrong.
+"""The command line: `serve`, `top`, `config`, `log-level`, `health`, `demo`, `check-config`, `print-config`. Exit
+code 2 stands for a configuration that is wrong.
 """
 
 import argparse
@@ -17,6 +17,7 @@ FAILED = 1
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 CONFIG_HELP = "show the configuration in force in a running proxy, and where each value came from"
 LOG_LEVEL_HELP = "show or change the log level of a running proxy"
+HEALTH_HELP = "say whether the proxy of this configuration is ready, for probes of containers: exit code 0 if it is"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +50,7 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
     _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
     _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
+    _add_health(commands.add_parser("health", help=HEALTH_HELP, description=HEALTH_HELP))
     demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
     if with_demo:
         _add_demo_arguments(demo)
@@ -77,6 +79,12 @@ def _add_log_level(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_log_level)
 
 
+def _add_health(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="its proxy.conf: where it listens (with the environment)")
+    parser.add_argument("--timeout", type=_probe, default=3.0, metavar="S", help="seconds for an answer (default 3)")
+    parser.set_defaults(run=_health)
+
+
 def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
@@ -89,6 +97,10 @@ def _duration(text: str) -> float:
 
 def _seconds(text: str) -> float:
     return _number(text, 3600)
+
+
+def _probe(text: str) -> float:
+    return _number(text, 60)
 
 
 def _number(text: str, most: int) -> float:
@@ -207,6 +219,12 @@ def _log_level(options: argparse.Namespace) -> int:
     from proxy.top.inquiry import change_log_level
 
     return change_log_level(options, os.environ)
+
+
+def _health(options: argparse.Namespace) -> int:
+    from proxy.health import run_health
+
+    return run_health(options, os.environ)
 
 
 def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
