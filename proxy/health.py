@@ -5,7 +5,6 @@ is asked over its control socket. One line, exit code 0 when it is ready, 1 when
 """
 
 import argparse
-import os
 import socket
 import sys
 import time
@@ -55,16 +54,16 @@ def _asked(host: str, port: int, timeout_seconds: float, *, encrypted: bool) -> 
 
 def _get(host: str, port: int, deadline: float, *, encrypted: bool) -> tuple[int, str]:
     # Not http.client: its time-out begins anew with each byte.
-    with socket.create_connection((host, port), _left(deadline)) as plain:
-        with _wrapped(plain) if encrypted else plain as asking:
-            asking.sendall(f"GET /readyz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
-            answer = b""
-            while len(answer) < LARGEST_ANSWER:
-                asking.settimeout(_left(deadline))
-                piece = asking.recv(4096)
-                if not piece:
-                    break
-                answer += piece
+    plain = socket.create_connection((host, port), _left(deadline))
+    with plain, _wrapped(plain) if encrypted else plain as asking:
+        asking.sendall(f"GET /readyz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while len(answer) < LARGEST_ANSWER:
+            asking.settimeout(_left(deadline))
+            piece = asking.recv(4096)
+            if not piece:
+                break
+            answer += piece
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(None, 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():

@@ -28,6 +28,8 @@ SUITE: Final = "bookworm"
 SUITE_PYTHON: Final = "3.11"
 # All that the Dockerfile's base must have.
 PACKAGES: Final = "python3-minimal,python3-venv,ca-certificates"
+# Half of what debootstrap leaves; licences (usr/share/doc) stay.
+UNNEEDED: Final = ("var/cache/apt", "var/lib/apt/lists", "usr/share/locale", "usr/share/man", "var/log")
 BASE: Final = f"localhost/pulsar-proxy-base:{SUITE}"
 NAME: Final = f"localhost/pulsar-proxy:{VERSION}"
 # Kernel and network are the machine's: fine for a build, and all that a machine without an engine may have.
@@ -93,7 +95,8 @@ class Images:
         directory = self.home / "base"
         shutil.rmtree(directory, ignore_errors=True)
         run([self._tools.debootstrap, "--variant=minbase", f"--include={PACKAGES}", SUITE, str(directory), *_mirror()])
-        shutil.rmtree(directory / "var/cache/apt", ignore_errors=True)
+        for unneeded in UNNEEDED:
+            shutil.rmtree(directory / unneeded, ignore_errors=True)
         container = self.buildah("from", "scratch")
         self.buildah("add", "--quiet", container, str(directory), "/")
         self.buildah("commit", "--quiet", "--rm", "--format", "docker", container, BASE)
@@ -102,11 +105,17 @@ class Images:
     def fetch_wheels(self) -> Path:
         """Fetch what requirements/ locks, by hash, with the index and the credentials that pip has here."""
         wheels = self.home / "wheels"
-        files = [word for name in ("image", "build") for word in ("-r", str(ROOT / "requirements" / f"{name}.txt"))]
+        locked = [ROOT / "requirements" / f"{name}.txt" for name in ("image", "build")]
+        wanted = "".join(path.read_text(encoding="utf-8") for path in locked)
+        complete = wheels / "fetched-for.txt"
+        if complete.exists() and complete.read_text(encoding="utf-8") == wanted:
+            return wheels
+        files = [word for path in locked for word in ("-r", str(path))]
         run([
             self._tools.python, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--require-hashes",
             "--only-binary", ":all:", "--python-version", SUITE_PYTHON, "--dest", str(wheels), *files,
         ])  # fmt: skip
+        complete.write_text(wanted, encoding="utf-8")
         return wheels
 
     def build(self) -> str:

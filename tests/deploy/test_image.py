@@ -10,8 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,13 +93,12 @@ class Contained:
         )
 
 
-@asynccontextmanager
-async def started(image: Image, directory: Path, **keys: object) -> AsyncIterator[Contained]:
+@contextmanager
+def started(image: Image, directory: Path, **keys: object) -> Iterator[Contained]:
     said = image.configuration
     environment = image.environment | {key: str(value) for key, value in keys.items()}
     entering = {"ROOT_OF_IMAGE": str(image.root), "USER_OF_IMAGE": said["User"], "SHELLS": " ".join(SHELLS)}
-    log = directory / "proxy.log"
-    unshare, bash = shutil.which("unshare"), shutil.which("bash")
+    log, unshare, bash = directory / "proxy.log", shutil.which("unshare"), shutil.which("bash")
     assert unshare is not None
     assert bash is not None
     with log.open("wb") as output:
@@ -147,20 +146,24 @@ async def test_the_proxy_serves_from_a_read_only_root_without_rights_and_without
 ) -> None:
     keys = {"bindAddress": LOOPBACK, "servicePort": 0, "webServicePort": 0, "shutdownPreDrainMillis": 0}
     async with EmbeddedBroker(GeneratedTopics(1, 10, 40)) as broker:
-        async with started(image, tmp_path, brokerServiceURL=broker.service_url, **keys) as proxy:
+        with started(image, tmp_path, brokerServiceURL=broker.service_url, **keys) as proxy:
             client = await AsyncClient.open(await proxy.said("port"))
             try:
                 await client.connect()
                 await client.ping()
             finally:
                 client.close()
-            status = Path(f"/proc/{proxy.process.pid}/status").read_text().split()
-            assert status[status.index("Uid:") + 1] == "10001"
-            assert proxy.run("touch", "/opt/of-mine").stderr.rstrip().endswith("Read-only file system")
-            assert proxy.run("sh", "-c", "true").returncode != 0
             # With a port that is known before, as deployments have it, the image's own check finds the proxy.
             proxy.environment["webServicePort"] = str(await proxy.said("web_port"))
-            check = proxy.run(*image.configuration["Healthcheck"]["Test"][1:])
-            assert (check.stdout, check.stderr, check.returncode) == ("ready\n", "", 0)
+            await asyncio.to_thread(look_from_inside, proxy)
             os.kill(proxy.process.pid, signal.SIGTERM)
             assert await asyncio.to_thread(proxy.process.wait, 60) == 0, proxy.log.read_text()
+
+
+def look_from_inside(proxy: Contained) -> None:
+    status = Path(f"/proc/{proxy.process.pid}/status").read_text().split()
+    assert status[status.index("Uid:") + 1] == "10001"
+    assert proxy.run("touch", "/opt/of-mine").stderr.rstrip().endswith("Read-only file system")
+    assert proxy.run("sh", "-c", "true").returncode != 0
+    check = proxy.run(*proxy.image.configuration["Healthcheck"]["Test"][1:])
+    assert (check.stdout, check.stderr, check.returncode) == ("ready\n", "", 0)
