@@ -135,6 +135,12 @@ def test_it_holds_the_proxy_compiled_and_nothing_of_its_making(image: Image) -> 
     sources = {path.stem for path in (packages / "proxy").glob("*.py")}
     assert "serve" in sources
     assert {path.name.partition(".")[0] for path in (packages / "proxy/__pycache__").glob("*.pyc")} == sources
+    for shared in (
+        "man/man1/pulsar-proxy.1",
+        "man/man5/pulsar-proxy.conf.5",
+        "bash-completion/completions/pulsar-proxy",
+    ):
+        assert (home / "share" / shared).is_file(), shared
     assert not (packages / "pip").exists()
     assert not (image.root / "etc/pip.conf").exists()
     assert not (image.root / "build").exists()
