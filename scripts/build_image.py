@@ -178,7 +178,7 @@ def main() -> int:
             name = images.build()
             print(f"built {name}")
             if options.archive:
-                images.buildah("push", "--quiet", name, f"docker-archive:{options.archive}:{name}")
+                images.buildah("push", "--quiet", name, f"docker-archive:{options.archive}:pulsar-proxy:{VERSION}")
                 print(f"wrote {options.archive}")
     except BuildFailed as error:
         print(f"error: {error}", file=sys.stderr)
