@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-pipeline test check lint types generated unit integration pulsar spark bench bench-pipeline load
-.PHONY: generate lock clean
+.PHONY: help demo demo-pipeline test check lint types generated unit integration deploy pulsar spark bench bench-pipeline load
+.PHONY: generate image sbom lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory unit integration spark pulsar
+	@$(MAKE) --no-print-directory unit integration deploy spark pulsar
 	@$(BIN)/python -m tests.support.tools --report
 
 check: lint types generated ## Lint, types, generated files
@@ -39,6 +39,9 @@ unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
 
 integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker
 	$(BIN)/python -m pytest -q tests/integration
+
+deploy: $(VENV)/.dev ## Tests of the image, Compose, manual pages, completion, with the tools that are here
+	$(BIN)/python -m pytest -q tests/deploy
 
 spark: $(VENV)/.dev ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
 	$(BIN)/python -m tests.spark.jars
@@ -65,10 +68,17 @@ load: $(VENV)/.dev ## Load-test with Locust: the demo, or URL=pulsar://host:port
 generate: $(VENV)/.dev ## Write all generated files anew
 	@set -e; for script in scripts/generate_*.py; do $(BIN)/python -m scripts.$$(basename $$script .py); done
 
+image: $(VENV)/.dev ## Build the image without a Docker engine (as root; needs buildah, debootstrap)
+	$(BIN)/python -m scripts.build_image $(ARGS)
+
+sbom: $(VENV)/.dev ## Write dist/sbom.json (CycloneDX): the proxy and all that its image installs
+	$(BIN)/python -m scripts.write_sbom
+
 lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(PIP) install uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/runtime.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra dev -o requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra image -c requirements/dev.txt -o requirements/image.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra delta -c requirements/dev.txt -o requirements/pipeline.txt pyproject.toml
 	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
 

@@ -1,5 +1,5 @@
-"""The command line: `serve`, `top`, `config`, `log-level`, `demo`, `check-config`, `print-config`. Exit code 2 stands
-for a configuration that is wrong.
+"""The command line: `serve`, `top`, `config`, `log-level`, `health`, `completion`, `demo`, `check-config`,
+`print-config`. Exit code 2 stands for a configuration that is wrong.
 """
 
 import argparse
@@ -17,6 +17,8 @@ FAILED = 1
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 CONFIG_HELP = "show the configuration in force in a running proxy, and where each value came from"
 LOG_LEVEL_HELP = "show or change the log level of a running proxy"
+HEALTH_HELP = "say whether the proxy of this configuration is ready, for probes of containers: exit code 0 if it is"
+COMPLETION_HELP = "print the completion script of a shell: eval it, or put it where the shell looks"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
     code: int = options.run(options)
     return code
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Give the parser of all commands with all options, for what is generated from it."""
+    return _parser(with_demo=True)
 
 
 def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
@@ -49,6 +56,8 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
     _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
     _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
+    _add_health(commands.add_parser("health", help=HEALTH_HELP, description=HEALTH_HELP))
+    _add_completion(commands.add_parser("completion", help=COMPLETION_HELP, description=COMPLETION_HELP))
     demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
     if with_demo:
         _add_demo_arguments(demo)
@@ -77,6 +86,17 @@ def _add_log_level(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_log_level)
 
 
+def _add_health(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="its proxy.conf: where it listens (with the environment)")
+    parser.add_argument("--timeout", type=_probe, default=3.0, metavar="S", help="seconds for an answer (default 3)")
+    parser.set_defaults(run=_health)
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "fish", "zsh"), help="whose script")
+    parser.set_defaults(run=_completion)
+
+
 def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
@@ -89,6 +109,10 @@ def _duration(text: str) -> float:
 
 def _seconds(text: str) -> float:
     return _number(text, 3600)
+
+
+def _probe(text: str) -> float:
+    return _number(text, 60)
 
 
 def _number(text: str, most: int) -> float:
@@ -207,6 +231,19 @@ def _log_level(options: argparse.Namespace) -> int:
     from proxy.top.inquiry import change_log_level
 
     return change_log_level(options, os.environ)
+
+
+def _health(options: argparse.Namespace) -> int:
+    from proxy.health import run_health
+
+    return run_health(options, os.environ)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from proxy.completions import path_of
+
+    print(path_of(options.shell).read_text(encoding="utf-8"), end="")
+    return 0
 
 
 def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:

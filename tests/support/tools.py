@@ -52,6 +52,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool("promtool", "alert rules, Prometheus' configuration", package="prometheus"),
         Tool("buildah", "the image", package="buildah"),
         Tool("debootstrap", "the image", package="debootstrap"),
+        Tool("unshare", "the image", package="util-linux"),
         Tool("mandoc", "manual pages", package="mandoc"),
         Tool("systemd-analyze", "the systemd unit", package="systemd"),
         Tool("chromium", "reports in a browser", package="chromium", programs=BROWSERS),

@@ -162,3 +162,10 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
     )
     said = [line for line in found.stderr.splitlines() if UNIT.name in line]
     assert (found.returncode, said) == (0, [])
+
+
+def test_the_unit_is_as_closed_as_a_proxy_can_be() -> None:
+    # Exposure in tenths, 0 to 100: what is left is the network, which is what a proxy is for.
+    asked = [tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=15", str(UNIT)]
+    found = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr

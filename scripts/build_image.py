@@ -1,0 +1,190 @@
+"""Build the image of deploy/image/Dockerfile where there is no Docker engine and no registry of images (deploy/image).
+
+Rule: nothing is left outside .cache and the archive that was asked for. The base is made by debootstrap of the mirror
+that apt uses here, libraries come from the index that pip uses here; the image keeps no trace of either. Needs root,
+as debootstrap does.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from proxy.version import VERSION  # noqa: E402
+
+SUITE: Final = "bookworm"
+# What the suite brings, and so the one that wheels are fetched for.
+SUITE_PYTHON: Final = "3.11"
+# All that the Dockerfile's base must have.
+PACKAGES: Final = "python3-minimal,python3-venv,ca-certificates"
+# Half of what debootstrap leaves; licences (usr/share/doc) stay.
+UNNEEDED: Final = ("var/cache/apt", "var/lib/apt/lists", "usr/share/locale", "usr/share/man", "var/log")
+BASE: Final = f"localhost/pulsar-proxy-base:{SUITE}"
+NAME: Final = f"localhost/pulsar-proxy:{VERSION}"
+# Kernel and network are the machine's: fine for a build, and all that a machine without an engine may have.
+ISOLATION: Final = "chroot"
+STEP_SECONDS: Final = 900.0
+
+
+class BuildFailed(Exception):
+    """A step failed; the text is its command and the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The programs that build."""
+
+    buildah: str = "buildah"
+    debootstrap: str = "debootstrap"
+    python: str = sys.executable
+
+
+class Images:
+    """A store of images of this project alone, below `home`, for one builder at a time."""
+
+    def __init__(self, home: Path, tools: Tools) -> None:
+        self.home = home
+        self._tools = tools
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Keep other builders out until the block ends."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def buildah(self, *arguments: str) -> str:
+        """Run one command of buildah in this store and give what it printed; raises BuildFailed."""
+        store = ("--root", str(self.home / "storage"), "--runroot", str(self.home / "run"), "--storage-driver", "vfs")
+        return run([self._tools.buildah, *store, *arguments])
+
+    def has(self, name: str) -> bool:
+        """Say whether an image is here."""
+        return bool(self.buildah("images", "--quiet", "--filter", f"reference={name}"))
+
+    def configuration(self, name: str) -> dict[str, Any]:
+        """Give what a container of an image is started with: Entrypoint, Cmd, Env, User, Labels, Healthcheck."""
+        found: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", name))["Docker"]["config"]
+        return found
+
+    @contextmanager
+    def root_of(self, name: str) -> Iterator[Path]:
+        """Give the root directory of a container of an image until the block ends."""
+        container = self.buildah("from", "--pull-never", name)
+        try:
+            yield Path(self.buildah("mount", container))
+        finally:
+            self.buildah("rm", container)
+
+    def make_base(self) -> None:
+        """Make the base out of Debian packages, if it is not here."""
+        if self.has(BASE):
+            return
+        directory = self.home / "base"
+        shutil.rmtree(directory, ignore_errors=True)
+        run([self._tools.debootstrap, "--variant=minbase", f"--include={PACKAGES}", SUITE, str(directory), *_mirror()])
+        for unneeded in UNNEEDED:
+            shutil.rmtree(directory / unneeded, ignore_errors=True)
+        container = self.buildah("from", "scratch")
+        self.buildah("add", "--quiet", container, str(directory), "/")
+        self.buildah("commit", "--quiet", "--rm", "--format", "docker", container, BASE)
+        shutil.rmtree(directory)
+
+    def fetch_wheels(self) -> Path:
+        """Fetch what requirements/ locks, by hash, with the index and the credentials that pip has here."""
+        wheels = self.home / "wheels"
+        locked = [ROOT / "requirements" / f"{name}.txt" for name in ("image", "build")]
+        wanted = "".join(path.read_text(encoding="utf-8") for path in locked)
+        complete = wheels / "fetched-for.txt"
+        if complete.exists() and complete.read_text(encoding="utf-8") == wanted:
+            return wheels
+        files = [word for path in locked for word in ("-r", str(path))]
+        run([
+            self._tools.python, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--require-hashes",
+            "--only-binary", ":all:", "--python-version", SUITE_PYTHON, "--dest", str(wheels), *files,
+        ])  # fmt: skip
+        complete.write_text(wanted, encoding="utf-8")
+        return wheels
+
+    def build(self) -> str:
+        """Build the image and give its name; raises BuildFailed."""
+        self.make_base()
+        wheels = self.fetch_wheels()
+        settings = self.home / "pip.conf"
+        settings.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+        epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
+        made = {"BASE": BASE, "VERSION": VERSION, "REVISION": _git("rev-parse", "HEAD"), "CREATED": _date(epoch)}
+        self.buildah(
+            "bud", "--pull-never", "--isolation", ISOLATION, "--format", "docker", "--layers=false", "--quiet",
+            "--secret", f"id=pip,src={settings}", "--volume", f"{wheels}:/wheels:ro",
+            *(word for name, value in made.items() for word in ("--build-arg", f"{name}={value}")),
+            "--file", str(ROOT / "deploy/image/Dockerfile"), "--tag", NAME, str(ROOT),
+        )  # fmt: skip
+        return NAME
+
+
+def run(command: Sequence[str]) -> str:
+    """Run a program to its end and give what it printed; raises BuildFailed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_SECONDS, check=False, cwd=ROOT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildFailed(f"{command[0]}: {error}") from error
+    if done.returncode:
+        raise BuildFailed(f"{' '.join(command)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
+    return done.stdout.strip()
+
+
+def _mirror() -> list[str]:
+    # Where apt gets the suite from on this machine; without apt debootstrap knows a mirror by itself.
+    if shutil.which("apt-get") is None:
+        return []
+    lines = run(["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).splitlines()
+    found = [line.split() for line in lines]
+    return next(([words[1]] for words in found if len(words) == 2 and words[0] == SUITE), [])
+
+
+def _git(*arguments: str) -> str:
+    # An archive of the sources has no history.
+    try:
+        return run(["git", *arguments])
+    except BuildFailed:
+        return "0" if "log" in arguments else "unknown"
+
+
+def _date(epoch: str) -> str:
+    return run(["date", "--utc", "--date", f"@{epoch}", "+%Y-%m-%dT%H:%M:%SZ"])
+
+
+def main() -> int:
+    """Run as a command; gives the exit code."""
+    parser = argparse.ArgumentParser(prog="scripts.build_image", description="build the image without a Docker engine")
+    parser.add_argument("--archive", metavar="FILE", help="write it as an archive that `docker load` reads")
+    options = parser.parse_args()
+    images = Images(ROOT / ".cache" / "image", Tools())
+    try:
+        with images.owned():
+            name = images.build()
+            print(f"built {name}")
+            if options.archive:
+                images.buildah("push", "--quiet", name, f"docker-archive:{options.archive}:pulsar-proxy:{VERSION}")
+                print(f"wrote {options.archive}")
+    except BuildFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

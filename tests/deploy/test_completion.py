@@ -1,0 +1,83 @@
+"""Completion as a user has it: bash itself is asked what it would offer."""
+
+import argparse
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import main, whole_parser
+from proxy.completions import SCRIPTS, path_of
+from scripts.generate_completion import complete_files
+from scripts.generate_man import subcommands
+
+# What bash does at the key: the function that `complete` registered is called with the words of the line.
+ASK = """
+source "$SCRIPT"
+[[ "$(complete -p pulsar-proxy)" =~ -F\\ ([^ ]+) ]]
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+COMP_LINE="$*"
+COMP_POINT=${#COMP_LINE}
+"${BASH_REMATCH[1]}" pulsar-proxy "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+COMMANDS = {name for name, _, _ in subcommands(whole_parser())}
+
+
+def offered(*words: str, directory: Path | None = None) -> set[str]:
+    """Give what bash offers for the last word."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    asked = [bash, "--norc", "--noprofile", "-c", ASK, "complete", "pulsar-proxy", *words]
+    done = subprocess.run(
+        asked, env={"SCRIPT": str(path_of("bash")), "PATH": "/usr/bin:/bin"}, cwd=directory,
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+def test_commands_are_offered() -> None:
+    assert offered("") >= COMMANDS
+    assert offered("check") == {"check-config"}
+
+
+def test_the_options_of_a_command_are_offered_and_no_others() -> None:
+    assert offered("health", "--") == {"--help", "--config", "--timeout"}
+    assert offered("top", "--in") == {"--interval"}
+
+
+def test_the_choices_of_an_argument_are_offered() -> None:
+    assert offered("log-level", "w") == {"warning"}
+    assert offered("completion", "") >= {"bash", "fish", "zsh"}
+
+
+def test_files_are_offered_where_a_file_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "mine.conf").touch()
+    assert offered("serve", "--config", "mi", directory=tmp_path) == {"mine.conf"}
+    assert offered("top", "--interval", "mi", directory=tmp_path) == set()
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_the_command_prints_the_script_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    printed = capsys.readouterr().out
+    assert printed == path_of(shell).read_text(encoding="utf-8")
+    assert [command for command in COMMANDS if command not in printed] == []
+
+
+def test_the_parser_offers_the_shells_that_have_a_script() -> None:
+    [shells] = [command for name, _, command in subcommands(whole_parser()) if name == "completion"]
+    [argument] = [action for action in shells._actions if action.dest == "shell"]
+    assert argument.choices is not None
+    assert set(argument.choices) == set(SCRIPTS)
+
+
+def test_files_are_completed_below_commands_of_commands_too() -> None:
+    parser = argparse.ArgumentParser()
+    deep = parser.add_subparsers().add_parser("admin").add_subparsers().add_parser("kill")
+    option = deep.add_argument("--socket", metavar="PATH")
+    complete_files(parser)
+    assert hasattr(option, "complete")

@@ -1,0 +1,49 @@
+"""Dockerfiles as text, by hadolint; what they copy is there, and gets through .dockerignore."""
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.tools import tool
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "deploy").rglob("Dockerfile"))
+
+each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+
+
+def copied(file: Path) -> list[str]:
+    """Give what a Dockerfile copies out of the context."""
+    lines = [line.split() for line in file.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()]
+    copies = [words[1:-1] for words in lines if words[:1] == ["COPY"] and not words[1].startswith("--from")]
+    return [word for words in copies for word in words]
+
+
+@each
+def test_hadolint_has_nothing_to_say(file: Path) -> None:
+    done = subprocess.run([tool("hadolint"), str(file)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+@each
+def test_what_is_copied_is_there_and_not_ignored(file: Path) -> None:
+    kept = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"}
+    for name in copied(file):
+        assert (ROOT / name).exists(), name
+        assert {name, f"{Path(name).parent}/*{Path(name).suffix}", f"{name}/*.txt"} & kept, name
+
+
+@each
+def test_each_package_of_the_wheel_and_all_that_it_shares_is_copied(file: Path) -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    names = copied(file)
+    needed = [*wheel["packages"], *wheel["shared-data"]]
+    assert [path for path in needed if not any(path == name or path.startswith(f"{name}/") for name in names)] == []
+
+
+def test_shell_scripts_are_what_shellcheck_wants() -> None:
+    scripts = [path for path in (ROOT / ".ci").iterdir() if path.is_file()]
+    found = subprocess.run([tool("shellcheck"), *map(str, scripts)], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.returncode) == ("", 0)
