@@ -4,7 +4,7 @@ dependency on this chart; helm/examples/orders shows all of them in use.
 */ -}}
 
 {{- define "pulsar-proxy-sidecar.name" -}}
-{{- printf "%s-pulsar-proxy" .root.Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s-pulsar-proxy" .root.Release.Name .root.Chart.Name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- /* What the chart itself sets; `configData` goes over it, but not over what makes it a sidecar. */ -}}

@@ -1,9 +1,8 @@
 {{- define "pulsar-proxy.fullname" -}}
-{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $name := .Values.nameOverride | default "pulsar-proxy" -}}
 {{- if .Values.fullnameOverride -}}{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
 {{- else if .Values.pulsar.release -}}{{ printf "%s-proxy" (include "pulsar-proxy.pulsar" .) | trunc 50 | trimSuffix "-" }}
 {{- else if contains $name .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else if contains .Release.Name $name -}}{{ $name | trunc 50 | trimSuffix "-" }}
 {{- else -}}{{ printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
 {{- end -}}
 {{- end -}}

@@ -28,7 +28,7 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 topologySpreadConstraints:
-  {{- include "pulsar-proxy.spread" .root | nindent 2 }}
+  {{- include "pulsar-proxy.spread" .root | trim | nindent 2 }}
 {{- with $v.initContainers }}
 initContainers:
   {{- toYaml . | nindent 2 }}
@@ -36,7 +36,7 @@ initContainers:
 containers:
   {{- include "pulsar-proxy.container" . | nindent 2 }}
 volumes:
-  {{- include "pulsar-proxy.volumes" . | nindent 2 }}
+  {{- include "pulsar-proxy.volumes" . | trim | nindent 2 }}
 {{- end -}}
 
 {{- define "pulsar-proxy.spread" -}}
