@@ -49,6 +49,7 @@ _OF_THE_JVM: Final = (
     "PULSAR_LOG_ROOT_LEVEL", "PULSAR_LOG_CONF", "PULSAR_LOG_DIR", "PULSAR_GC_LOG", "PULSAR_STOP_TIMEOUT",
 )  # fmt: skip
 _SCALAR: Final = ["string", "number", "boolean"]
+_OF_JAVA: Final = {"type": _SCALAR}
 
 
 def table() -> str:
@@ -83,13 +84,19 @@ def _about(key: Key[Any]) -> Json:
 
 
 def schema() -> tuple[Json, Json]:
-    """Give the schema of `configData`, and the definitions that it refers to."""
-    definitions = {f"key.{key.name}": _of_key(key) for key in Config.keys()}
+    """Give the schema of `configData`, and the definitions that it refers to: one for each kind, which all its keys share."""
+    definitions: Json = {}
+    names: dict[str, str] = {}
     properties: Json = {}
     for key in Config.keys():
-        properties[key.name] = properties[f"PULSAR_PREFIX_{key.name}"] = {"$ref": f"#/$defs/key.{key.name}"}
+        kind = names.setdefault(key.kind.expected, f"kind.{len(names) + 1}")
+        definitions[kind] = {"description": f"{key.kind.expected}.", **_of_kind(key.kind.expected)}
+        reference = {"$ref": f"#/$defs/{kind}"}
+        properties[key.name] = {"description": _about_key(key), **reference}
+        properties[f"PULSAR_PREFIX_{key.name}"] = reference
     for name, java in java_keys.JAVA_ONLY.items():
-        properties[name] = properties[f"PULSAR_PREFIX_{name}"] = _of_java(java)
+        about = {"description": f"The Java proxy has it: {java.why}."}
+        properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about | (_of_refused(java) if java.refused else _OF_JAVA)
     for name in _OF_THE_JVM:
         properties[name] = {"type": "string", "description": "Pulsar's image has it for its JVM; passed over."}
     families = "|".join(map(re.escape, java_keys.JAVA_ONLY_PREFIXES))
@@ -106,24 +113,18 @@ def schema() -> tuple[Json, Json]:
     }, definitions
 
 
-def _of_java(java: java_keys.JavaKey) -> Json:
-    if not java.refused:
-        return {"type": _SCALAR, "description": f"The Java proxy has it: {java.why}."}
+def _of_refused(java: java_keys.JavaKey) -> Json:
     default = java.default or ""
     values: list[object] = list(dict.fromkeys(("", default)))
     if default in ("true", "false"):
         values.append(default == "true")
-    return {"enum": values, "description": f"The Java proxy has it: {java.why}."}
+    return {"enum": values}
 
 
-def _of_key(key: Key[Any]) -> Json:
-    found = _of_kind(key.kind.expected)
-    unit = f" Unit: {key.unit}." if key.unit else ""
-    live = " SIGHUP changes it." if key.dynamic else ""
-    found["description"] = f"{key.doc}{unit}{live}"
-    if not key.required:
-        found["default"] = key.default_text
-    return found
+def _about_key(key: Key[Any]) -> str:
+    parts = [key.doc, f"Unit: {key.unit}." if key.unit else "", "SIGHUP changes it." if key.dynamic else ""]
+    default = "Required." if key.required else f"Default: {key.default_text or 'empty'}."
+    return " ".join(filter(None, (*parts, default)))
 
 
 def _of_kind(expected: str) -> Json:

@@ -26,6 +26,11 @@ class LoadedChart:
         self.path = path
         self._chart = Chart.load(path)
 
+    @property
+    def metadata(self) -> Values:
+        """Give what Chart.yaml says."""
+        return self._chart.metadata
+
     def render(self, values: Mapping[str, Any], *, release: str = "pulsar-proxy", namespace: str = "pulsar") -> "Render":
         """Render it; raises helm_python's HelmError with the text that Helm shows."""
         return Render(self._chart.render(dict(values), name=release, namespace=namespace))
