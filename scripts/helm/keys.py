@@ -54,15 +54,13 @@ _OF_JAVA: Final = {"type": _SCALAR}
 
 def table() -> str:
     """Give keys and constants as JSON."""
-    keys = {key.name: _about(key) for key in Config.keys()}
+    keys = {key.name: _about(key) for key in Config.keys()}  # noqa: SIM118
     return json.dumps({"keys": keys, "constants": constants()}, indent=1)
 
 
 def constants() -> dict[str, int]:
     """Give every constant of the worst case in memory, by the name that the code has for it."""
-    own = {
-        name: value for name, value in vars(budget).items() if isinstance(value, int) and name.isupper()
-    }
+    own = {name: value for name, value in vars(budget).items() if isinstance(value, int) and name.isupper()}
     return {
         **own,
         "BLOCK_BYTES": BLOCK_BYTES,
@@ -84,19 +82,20 @@ def _about(key: Key[Any]) -> Json:
 
 
 def schema() -> tuple[Json, Json]:
-    """Give the schema of `configData`, and the definitions that it refers to: one for each kind, which all its keys share."""
+    """Give the schema of `configData`, and the definitions that it refers to: one for each kind of value."""
     definitions: Json = {}
     names: dict[str, str] = {}
     properties: Json = {}
-    for key in Config.keys():
+    for key in Config.keys():  # noqa: SIM118
         kind = names.setdefault(key.kind.expected, f"kind.{len(names) + 1}")
         definitions[kind] = {"description": f"{key.kind.expected}.", **_of_kind(key.kind.expected)}
         reference = {"$ref": f"#/$defs/{kind}"}
         properties[key.name] = {"description": _about_key(key), **reference}
         properties[f"PULSAR_PREFIX_{key.name}"] = reference
     for name, java in java_keys.JAVA_ONLY.items():
-        about = {"description": f"The Java proxy has it: {java.why}."}
-        properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about | (_of_refused(java) if java.refused else _OF_JAVA)
+        about: Json = {"description": f"The Java proxy has it: {java.why}."}
+        about |= _of_refused(java) if java.refused else _OF_JAVA
+        properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about
     for name in _OF_THE_JVM:
         properties[name] = {"type": "string", "description": "Pulsar's image has it for its JVM; passed over."}
     families = "|".join(map(re.escape, java_keys.JAVA_ONLY_PREFIXES))

@@ -15,6 +15,8 @@ GATEWAY: Final = ROOT / "helm/pulsar-proxy-sidecar"
 LIBRARY: Final = ROOT / "helm/pulsar-proxy-sidecar-lib"
 EXAMPLE: Final = ROOT / "helm/examples/orders"
 
+_AS_THEY_STAND: Final = ("/prometheusrule.yaml", "/dashboards.yaml")
+
 Values = dict[str, Any]
 Document = dict[str, Any]
 
@@ -31,9 +33,9 @@ class LoadedChart:
         """Give what Chart.yaml says."""
         return self._chart.metadata
 
-    def render(self, values: Mapping[str, Any], *, release: str = "pulsar-proxy", namespace: str = "pulsar") -> "Render":
+    def render(self, values: Mapping[str, Any], *, release: str = "pulsar-proxy") -> "Render":
         """Render it; raises helm_python's HelmError with the text that Helm shows."""
-        return Render(self._chart.render(dict(values), name=release, namespace=namespace))
+        return Render(self._chart.render(dict(values), name=release, namespace="pulsar"))
 
     def ci_values(self) -> list[Path]:
         """Give its files of values for CI, in order."""
@@ -66,8 +68,9 @@ class Render:
         return document
 
     def all_text(self) -> str:
-        """Give everything as one stream."""
-        return "".join(f"---\n# Source: {path}\n{text}" for path, text in self.texts.items())
+        """Give everything as one stream, but rules and dashboards: those are files of the chart as they stand."""
+        kept = {path: text for path, text in self.texts.items() if not path.endswith(_AS_THEY_STAND)}
+        return "".join(f"---\n# Source: {path}\n{text}" for path, text in kept.items())
 
 
 def read_values(path: Path) -> Values:

@@ -1,7 +1,7 @@
-"""values.schema.json of a chart, out of its values.yaml: the types of the defaults, and a few that a default cannot show.
+"""values.schema.json of a chart, out of its values.yaml: the types of defaults, and a few that a default cannot show.
 
-Rule: a map with entries is closed, so that a misspelt value ends the render; an empty one (`{}`) is the operator's, and so are
-the entries of lists.
+Rule: a map with entries is closed, so that a misspelt value ends the render; an empty one (`{}`) is the operator's, and
+so are the entries of lists.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The charts of this repository for tests: loaded once, rendered with the values of a file, checked as Kubernetes would."""
+"""The charts of this repository for tests: loaded once, rendered with values, checked as Kubernetes would."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ from helm_python import HelmError, dependency_list, lint
 
 from proxy.version import VERSION
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, LoadedChart, Render, read_values
-from tests.helm.charts import BROKERS, config_of, gateway, proxy_container
+from tests.helm.charts import BROKERS, chart, config_of, gateway, proxy_container
 
 RULES = """\
 groups:
@@ -43,8 +43,9 @@ def with_files(tmp_path: Path) -> LoadedChart:
     return LoadedChart(copy)
 
 
-def monitored(chart: LoadedChart, **more: Any) -> Render:
-    return chart.render({"configData": BROKERS, "dashboards": {"enabled": True}, "prometheusRule": {"enabled": True}, **more})
+def monitored(copied: LoadedChart, **more: Any) -> Render:
+    enabled = {"enabled": True}
+    return copied.render({"configData": BROKERS, "dashboards": enabled, "prometheusRule": enabled, **more})
 
 
 def test_every_rule_file_is_in_the_prometheus_rule_with_its_templates_untouched(with_files: LoadedChart) -> None:
@@ -105,15 +106,13 @@ def test_rules_and_dashboards_of_this_repository_are_all_in_it() -> None:
 def test_pulsar_s_release_names_brokers_secrets_and_the_service() -> None:
     render = gateway({"pulsar": {"release": "prod"}, "auth": {"token": {"enabled": True}}, "tls": {"enabled": True},
                       "configData": {}})  # fmt: skip
-    secrets = {volume["secret"]["secretName"] for volume in render.one("Deployment")["spec"]["template"]["spec"]["volumes"]
-               if "secret" in volume}  # fmt: skip
+    volumes = render.one("Deployment")["spec"]["template"]["spec"]["volumes"]
+    secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
     assert secrets == {"prod-token-symmetric-key", "prod-token-proxy-admin", "prod-tls-proxy"}
     assert render.one("Service")["metadata"]["name"] == "prod-pulsar-proxy"
 
 
 def test_brokers_follow_from_pulsar_s_release() -> None:
-    from tests.helm.charts import chart
-
     plain = config_of(chart(GATEWAY).render({"pulsar": {"release": "prod"}}))
     assert plain.broker_service_url == "pulsar://prod-pulsar-broker:6650"
     tls = config_of(chart(GATEWAY).render({"pulsar": {"release": "pulsar"}, "tls": {"broker": {"enabled": True}}}))
@@ -130,10 +129,10 @@ def test_the_service_has_the_ports_of_pulsar_s_own() -> None:
 
 
 def test_two_releases_in_one_namespace_share_no_name() -> None:
-    from tests.helm.charts import chart
-
     values = {"configData": BROKERS}
-    one, two = (chart(GATEWAY).render(values, release=name).one("Service")["metadata"]["name"] for name in ("a", "pulsar"))
+    one, two = (
+        chart(GATEWAY).render(values, release=name).one("Service")["metadata"]["name"] for name in ("a", "pulsar")
+    )
     assert one != two
 
 
@@ -145,7 +144,7 @@ def test_the_number_of_pods_is_left_to_the_autoscaler() -> None:
 def test_a_digest_goes_before_a_tag() -> None:
     digest = "sha256:" + "0" * 64
     image = proxy_container(gateway({"image": {"tag": "1", "digest": digest}}))["image"]
-    assert image == f"pulsar-proxy-sidecar@{digest}"
+    assert image == f"pulsar-proxy@{digest}"
 
 
 @pytest.mark.parametrize("path", [GATEWAY, LIBRARY, EXAMPLE], ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Every values file of the charts' own CI: what comes out, held against Kubernetes, the proxy's code and the last render."""
+"""Every values file in ci/: what comes out, held against Kubernetes, the proxy's code and the last render."""
 
 import difflib
 from pathlib import Path
