@@ -22,6 +22,11 @@ _CPU: Final[Json] = {"type": ["string", "number"]}
 
 # By the path of a value: what its default does not say.
 _KNOWN: Final[dict[str, Json]] = {
+    "affinity": {
+        "type": "object",
+        "properties": {name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")},
+        "additionalProperties": False,
+    },
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "restartPodsOnConfigMapChange": {"enum": ["static", "always", "never", True, False]},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helm_python import HelmError, dependency_list, lint
+from helm_python import HelmError, dependency_list, lint, package
 
 from proxy.version import VERSION
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, LoadedChart, Render, read_values
@@ -154,6 +154,13 @@ def test_helm_s_own_lint_finds_nothing(path: Path) -> None:
     assert report["errors"] == []
     assert [each for each in report["messages"] if each["severity"] > 1 and "icon" not in each["error"]] == []
     assert {each["status"] for each in dependency_list(path)} <= {"ok", "unpacked"}
+
+
+@pytest.mark.parametrize("path", [GATEWAY, EXAMPLE], ids=lambda path: path.name)
+def test_a_packed_chart_has_its_library_inside(path: Path, tmp_path: Path) -> None:
+    packed = LoadedChart(Path(package(path, destination=tmp_path)))
+    values = {"configData": BROKERS} if path == GATEWAY else {}
+    assert packed.render(values).texts == chart(path).render(values).texts
 
 
 @pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)

@@ -68,6 +68,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("event files without end in an emptyDir",
      {"configData": {"eventLogDirectory": "/pulsar/events", "eventLogFilesMaxTotalMB": 0}},
      "configData.eventLogFilesMaxTotalMB: got 0 (nobody deletes files)"),
+    ("affinity in the words of Pulsar's chart", {"affinity": {"anti_affinity": True}},
+     "/affinity': additional properties 'anti_affinity' not allowed"),
     ("a pipeline of no topic", {"pipeline": {"enabled": True}}, "pipeline.source: got nothing"),
 ]  # fmt: skip
 
