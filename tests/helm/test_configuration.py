@@ -73,6 +73,12 @@ def test_what_the_chart_sets_gives_way_to_configdata() -> None:
     assert (config.service_port, config.web_service_port) == (16650, 18080)
 
 
+def test_false_and_nothing_win_over_what_the_chart_sets() -> None:
+    token = {"token": {"enabled": True, "keySecretName": "k", "proxySecretName": "p"}}
+    config = config_of(gateway({"auth": token, "configData": {"authenticationEnabled": False, "clusterName": ""}}))
+    assert config.authentication_enabled is False
+
+
 def test_large_numbers_are_written_out() -> None:
     conf = conf_of(gateway({"configData": {"topicListMaxAnswerBytes": 52428800, "httpRequestsMaxPerSecond": 0.25}}))
     assert "topicListMaxAnswerBytes=52428800\n" in conf

@@ -28,6 +28,10 @@ groups:
           summary: '{{ $labels.pod }} is down, {{ $value | humanize }}'
       - alert: FixtureOther
         expr: up > 1
+      - alert: FixtureThird
+        expr: up > 2
+        labels:
+          severity: warning
 """
 DASHBOARD = '{"title": "Fixture", "panels": [{"legendFormat": "{{pod}}", "expr": "up{job=\\"proxy\\"}"}]}\n'
 
@@ -59,9 +63,10 @@ def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
     rule = monitored(with_files, prometheusRule=given).one("PrometheusRule")
     fixture, own = rule["spec"]["groups"]
     assert own["name"] == "own"
-    recording, alert = fixture["rules"]
+    recording, down, third = fixture["rules"]
     assert "labels" not in recording
-    assert alert["labels"] == {"severity": "critical", "team": "m"}
+    assert down["labels"] == {"severity": "critical", "team": "m"}
+    assert third["labels"] == {"severity": "warning", "team": "m"}
     assert rule["metadata"]["labels"]["release"] == "p"
 
 
@@ -134,6 +139,15 @@ def test_two_releases_in_one_namespace_share_no_name() -> None:
         chart(GATEWAY).render(values, release=name).one("Service")["metadata"]["name"] for name in ("a", "pulsar")
     )
     assert one != two
+
+
+def test_names_stay_within_what_kubernetes_takes() -> None:
+    values = {
+        "configData": BROKERS,
+        "pipeline": {"enabled": True, "source": "pulsar://b:6650/a/b/c", "adminUrl": "http://b:80"},
+    }
+    for document in chart(GATEWAY).render(values, release="r" * 53).documents():
+        assert len(document["metadata"]["name"]) <= (52 if document["kind"] == "CronJob" else 63)
 
 
 def test_the_number_of_pods_is_left_to_the_autoscaler() -> None:

@@ -22,14 +22,19 @@ PULSAR_PREFIX_x is x and beats it, and ${OTHER} is a variable of the environment
 {{- $all := dict -}}
 {{- $otel := dict -}}
 {{- $prefixed := dict -}}
-{{- range $key, $value := mergeOverwrite (dict) (.base | default dict) (.configData | default dict) -}}
+{{- $given := dict -}}
+{{- /* Not by merging: a value that is blank, false or 0 must win, too. */ -}}
+{{- range $source := list .base .configData -}}
+  {{- range $key, $value := $source -}}{{- $_ := set $given $key $value -}}{{- end -}}
+{{- end -}}
+{{- range $key, $value := $given -}}
   {{- $text := include "pulsar-proxy-lib.text" $value -}}
   {{- if hasPrefix "OTEL_" $key -}}{{- $_ := set $otel $key $text -}}
   {{- else if hasPrefix "PULSAR_PREFIX_" $key -}}{{- $_ := set $prefixed (trimPrefix "PULSAR_PREFIX_" $key) $text -}}
   {{- else if not (hasPrefix "PULSAR_" $key) -}}{{- $_ := set $all $key $text -}}
   {{- end -}}
 {{- end -}}
-{{- $all = mergeOverwrite $all $prefixed -}}
+{{- range $key, $text := $prefixed -}}{{- $_ := set $all $key $text -}}{{- end -}}
 {{- $table := include "pulsar-proxy-lib.table" . | fromJson -}}
 {{- range $key, $text := $all -}}
   {{- include "pulsar-proxy-lib.check" (dict "key" $key "text" $text "about" (get $table.keys $key)) -}}

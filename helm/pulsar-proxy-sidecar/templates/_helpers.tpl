@@ -72,8 +72,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   {{- end -}}
 {{- end -}}
 {{- if $v.tls.enabled -}}
-  {{- $base = mergeOverwrite $base (dict "servicePort" "" "servicePortTls" $v.ports.pulsarssl "webServicePortTls" $v.ports.containerPorts.https
-    "tlsCertificateFilePath" "/pulsar/certs/proxy/tls.crt" "tlsKeyFilePath" "/pulsar/certs/proxy/tls.key") -}}
+  {{- $_ := set $base "servicePort" "" -}}
+  {{- $_ := set $base "servicePortTls" $v.ports.pulsarssl -}}
+  {{- $_ := set $base "webServicePortTls" $v.ports.containerPorts.https -}}
+  {{- $_ := set $base "tlsCertificateFilePath" "/pulsar/certs/proxy/tls.crt" -}}
+  {{- $_ := set $base "tlsKeyFilePath" "/pulsar/certs/proxy/tls.key" -}}
   {{- if $v.tls.caSecretName -}}{{- $_ := set $base "tlsTrustCertsFilePath" "/pulsar/certs/ca/ca.crt" -}}{{- end -}}
 {{- end -}}
 {{- if $v.tls.broker.enabled -}}
@@ -81,10 +84,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   {{- if $v.tls.broker.caSecretName -}}{{- $_ := set $base "brokerClientTrustCertsFilePath" "/pulsar/certs/broker-ca/ca.crt" -}}{{- end -}}
 {{- end -}}
 {{- if $v.auth.token.enabled -}}
-  {{- $base = mergeOverwrite $base (dict "authenticationEnabled" true
-    "authenticationProviders" "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-    "brokerClientAuthenticationPlugin" "org.apache.pulsar.client.impl.auth.AuthenticationToken"
-    "brokerClientAuthenticationParameters" "file:///pulsar/tokens/proxy/token") -}}
+  {{- $_ := set $base "authenticationEnabled" true -}}
+  {{- $_ := set $base "authenticationProviders" "org.apache.pulsar.broker.authentication.AuthenticationProviderToken" -}}
+  {{- $_ := set $base "brokerClientAuthenticationPlugin" "org.apache.pulsar.client.impl.auth.AuthenticationToken" -}}
+  {{- $_ := set $base "brokerClientAuthenticationParameters" "file:///pulsar/tokens/proxy/token" -}}
   {{- if eq $v.auth.token.key "secret" -}}{{- $_ := set $base "tokenSecretKey" "file:///pulsar/keys/token/secret.key" -}}
   {{- else -}}{{- $_ := set $base "tokenPublicKey" "file:///pulsar/keys/token/public.key" -}}
   {{- end -}}

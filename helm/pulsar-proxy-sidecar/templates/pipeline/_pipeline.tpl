@@ -1,4 +1,5 @@
-{{- define "pulsar-proxy.pipeline.name" -}}{{ include "pulsar-proxy.fullname" . }}-pipeline{{- end -}}
+{{- /* With an ending for each part: a CronJob has 52 characters at most. */ -}}
+{{- define "pulsar-proxy.pipeline.name" -}}{{ include "pulsar-proxy.fullname" . | trunc 31 | trimSuffix "-" }}-pipeline{{- end -}}
 
 {{- /* (dict "root" $ "component" NAME) */ -}}
 {{- define "pulsar-proxy.pipeline.matchLabels" -}}
