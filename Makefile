@@ -35,7 +35,7 @@ generated: $(VENV)/.dev ## Generated files are what their generators write
 	  $(BIN)/python -m scripts.$$(basename $$script .py) --check; done
 
 unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/test_layering.py -m "not spark"
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/helm tests/test_layering.py -m "not spark"
 
 integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker
 	$(BIN)/python -m pytest -q tests/integration

@@ -1,0 +1,174 @@
+{{- define "pulsar-proxy.fullname" -}}
+{{- $name := .Values.nameOverride | default "pulsar-proxy" -}}
+{{- if .Values.fullnameOverride -}}{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if .Values.pulsar.release -}}{{ printf "%s-proxy" (include "pulsar-proxy.pulsar" .) | trunc 50 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}{{ printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The name that apache/pulsar-helm-chart gives its own objects. */ -}}
+{{- define "pulsar-proxy.pulsar" -}}
+{{- $p := .Values.pulsar -}}
+{{- if $p.fullnameOverride -}}{{ $p.fullnameOverride }}
+{{- else if contains "pulsar" $p.release -}}{{ $p.release }}
+{{- else -}}{{ printf "%s-pulsar" $p.release }}
+{{- end -}}
+{{- end -}}
+
+{{- define "pulsar-proxy.matchLabels" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+component: proxy
+{{- end -}}
+
+{{- define "pulsar-proxy.labels" -}}
+{{ include "pulsar-proxy.commonLabels" . }}
+app.kubernetes.io/component: proxy
+component: proxy
+{{- end -}}
+
+{{- define "pulsar-proxy.commonLabels" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "pulsar-proxy.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}{{ .Values.serviceAccount.name | default (include "pulsar-proxy.fullname" .) }}
+{{- else -}}{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end -}}
+
+{{- /* A secret's name: what the operator says, else that of Pulsar's release: (dict "root" $ "given" NAME "ending" TEXT "value" PATH) */ -}}
+{{- define "pulsar-proxy.secret" -}}
+{{- if .given -}}{{ .given }}
+{{- else if .root.Values.pulsar.release -}}{{ .root.Values.pulsar.release }}-{{ .ending }}
+{{- else -}}{{- fail (printf "%s: got nothing, expected the name of a secret, or pulsar.release to derive it from" .value) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pulsar-proxy.tlsSecret" -}}
+{{- if and .Values.certificate.enabled (not .Values.tls.secretName) -}}{{ include "pulsar-proxy.fullname" . }}-tls
+{{- else -}}{{ include "pulsar-proxy.secret" (dict "root" . "given" .Values.tls.secretName "ending" "tls-proxy" "value" "tls.secretName") }}
+{{- end -}}
+{{- end -}}
+
+{{- /* What values other than configData say, as keys of proxy.conf; configData goes over them. */ -}}
+{{- define "pulsar-proxy.base" -}}
+{{- $v := .Values -}}
+{{- $base := dict "webServicePort" $v.ports.containerPorts.http "servicePort" $v.ports.pulsar -}}
+{{- if $v.pulsar.release -}}
+  {{- $pulsar := include "pulsar-proxy.pulsar" . -}}
+  {{- $_ := set $base "clusterName" $pulsar -}}
+  {{- if $v.tls.broker.enabled -}}
+    {{- $_ := set $base "brokerServiceURLTLS" (printf "pulsar+ssl://%s-broker:6651" $pulsar) -}}
+    {{- $_ := set $base "brokerWebServiceURLTLS" (printf "https://%s-broker:8443" $pulsar) -}}
+  {{- else -}}
+    {{- $_ := set $base "brokerServiceURL" (printf "pulsar://%s-broker:6650" $pulsar) -}}
+    {{- $_ := set $base "brokerWebServiceURL" (printf "http://%s-broker:8080" $pulsar) -}}
+  {{- end -}}
+{{- end -}}
+{{- if $v.tls.enabled -}}
+  {{- $_ := set $base "servicePort" "" -}}
+  {{- $_ := set $base "servicePortTls" $v.ports.pulsarssl -}}
+  {{- $_ := set $base "webServicePortTls" $v.ports.containerPorts.https -}}
+  {{- $_ := set $base "tlsCertificateFilePath" "/pulsar/certs/proxy/tls.crt" -}}
+  {{- $_ := set $base "tlsKeyFilePath" "/pulsar/certs/proxy/tls.key" -}}
+  {{- if $v.tls.caSecretName -}}{{- $_ := set $base "tlsTrustCertsFilePath" "/pulsar/certs/ca/ca.crt" -}}{{- end -}}
+{{- end -}}
+{{- if $v.tls.broker.enabled -}}
+  {{- $_ := set $base "tlsEnabledWithBroker" true -}}
+  {{- if $v.tls.broker.caSecretName -}}{{- $_ := set $base "brokerClientTrustCertsFilePath" "/pulsar/certs/broker-ca/ca.crt" -}}{{- end -}}
+{{- end -}}
+{{- if $v.auth.token.enabled -}}
+  {{- $_ := set $base "authenticationEnabled" true -}}
+  {{- $_ := set $base "authenticationProviders" "org.apache.pulsar.broker.authentication.AuthenticationProviderToken" -}}
+  {{- $_ := set $base "brokerClientAuthenticationPlugin" "org.apache.pulsar.client.impl.auth.AuthenticationToken" -}}
+  {{- $_ := set $base "brokerClientAuthenticationParameters" "file:///pulsar/tokens/proxy/token" -}}
+  {{- if eq $v.auth.token.key "secret" -}}{{- $_ := set $base "tokenSecretKey" "file:///pulsar/keys/token/secret.key" -}}
+  {{- else -}}{{- $_ := set $base "tokenPublicKey" "file:///pulsar/keys/token/public.key" -}}
+  {{- end -}}
+{{- end -}}
+{{- if $v.auth.forwardCredentials -}}{{- $_ := set $base "forwardAuthorizationCredentials" true -}}{{- end -}}
+{{- toJson $base -}}
+{{- end -}}
+
+{{- define "pulsar-proxy.settings" -}}
+{{- $settings := include "pulsar-proxy-lib.settings" (dict "base" (include "pulsar-proxy.base" . | fromJson) "configData" .Values.configData) | fromJson -}}
+{{- $urls := ternary "brokerServiceURLTLS" "brokerServiceURL" (eq (include "pulsar-proxy-lib.true" (dict "settings" $settings "key" "tlsEnabledWithBroker")) "true") -}}
+{{- if not (include "pulsar-proxy-lib.value" (dict "settings" $settings "key" $urls)) -}}
+  {{- fail (printf "configData.%s: got nothing, expected the brokers (or pulsar.release, from which they follow)" $urls) -}}
+{{- end -}}
+{{- if ne (include "pulsar-proxy-lib.value" (dict "settings" $settings "key" "proxyRole") | lower) "gateway" -}}
+  {{- fail "configData.proxyRole: got sidecar, expected gateway: beside an application use the library chart pulsar-proxy-sidecar-lib" -}}
+{{- end -}}
+{{- if not (include "pulsar-proxy-lib.value" (dict "settings" $settings "key" "webServicePort")) -}}
+  {{- fail "configData.webServicePort: got nothing, expected a port: probes and metrics are there (the Service does not show it with tls.enabled)" -}}
+{{- end -}}
+{{- include "pulsar-proxy-lib.checkEnv" (dict "settings" $settings "env" .Values.extraEnvs) -}}
+{{- toJson $settings -}}
+{{- end -}}
+
+{{- /* The ports of (dict "root" $ "settings" S), as JSON: name, port of the container, of the Service, whether the Service shows it. */ -}}
+{{- define "pulsar-proxy.ports" -}}
+{{- $v := .root.Values -}}
+{{- $s := .settings -}}
+{{- $ports := list -}}
+{{- range list
+    (dict "name" "http" "key" "webServicePort" "port" $v.ports.http "node" "http" "plain" true)
+    (dict "name" (printf "%spulsar" $v.tcpPrefix) "key" "servicePort" "port" $v.ports.pulsar "node" "pulsar" "plain" true)
+    (dict "name" "https" "key" "webServicePortTls" "port" $v.ports.https "node" "https" "plain" false)
+    (dict "name" (printf "%spulsarssl" $v.tlsPrefix) "key" "servicePortTls" "port" $v.ports.pulsarssl "node" "pulsarssl" "plain" false) -}}
+  {{- $text := include "pulsar-proxy-lib.value" (dict "settings" $s "key" .key) -}}
+  {{- if eq $text "0" -}}{{- fail (printf "configData.%s: got 0, expected a port that others can know" .key) -}}{{- end -}}
+  {{- if $text -}}
+    {{- $ports = append $ports (dict "name" .name "container" (int64 $text) "port" .port "nodePort" (toString (get $v.service.nodePorts .node))
+      "shown" (not (and .plain $v.tls.enabled))) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $item := splitList "," (include "pulsar-proxy-lib.value" (dict "settings" $s "key" "httpLookupPorts")) -}}
+  {{- with trim $item -}}
+    {{- $ends := splitList "-" . -}}
+    {{- range $port := untilStep (int (first $ends)) (int (add1 (last $ends))) 1 -}}
+      {{- $ports = append $ports (dict "name" (printf "lookup-%d" $port) "container" $port "port" $port "nodePort" "" "shown" true) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- dict "ports" $ports | toJson -}}
+{{- end -}}
+
+{{- /* Ports that the proxy may connect to, for a NetworkPolicy, as JSON: those of configured URLs and those that clients may reach; none: all. */ -}}
+{{- define "pulsar-proxy.brokerPorts" -}}
+{{- $ports := list -}}
+{{- $s := . -}}
+{{- $texts := list -}}
+{{- range $key, $text := .all -}}
+  {{- if or (contains "URL" $key) (hasPrefix "httpReverseProxy." $key) -}}
+    {{- range splitList "," $text -}}
+      {{- $port := regexFind ":[0-9]+(/|$)" (trim .) | trimPrefix ":" | trimSuffix "/" -}}
+      {{- if $port -}}{{- $texts = append $texts $port -}}
+      {{- else if hasPrefix "https:" (trim .) -}}{{- $texts = append $texts "443" -}}
+      {{- else if hasPrefix "http:" (trim .) -}}{{- $texts = append $texts "80" -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range list "brokerProxyAllowedTargetPorts" "brokerWebServiceAllowedTargetPorts" -}}
+  {{- $texts = concat $texts (splitList "," (include "pulsar-proxy-lib.value" (dict "settings" $s "key" .))) -}}
+{{- end -}}
+{{- $any := false -}}
+{{- range $texts | uniq -}}
+  {{- $text := trim . -}}
+  {{- if eq $text "*" -}}{{- $any = true -}}
+  {{- else if $text -}}{{- $ports = append $ports (int64 $text) -}}
+  {{- end -}}
+{{- end -}}
+{{- $list := list -}}
+{{- if not $any -}}
+  {{- range $ports | uniq | sortAlpha -}}{{- $list = append $list (dict "port" (int64 .) "protocol" "TCP") -}}{{- end -}}
+{{- end -}}
+{{- dict "ports" $list | toJson -}}
+{{- end -}}

@@ -1,0 +1,50 @@
+"""Write what the Helm charts have of the table of keys, of the budget and of their own values.yaml.
+
+`--check` writes nothing and fails if a file differs, so that the declarations stay the only source.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from proxy.version import VERSION  # noqa: E402
+from scripts.generated import write_or_check  # noqa: E402
+from scripts.helm import keys, readme, schema  # noqa: E402
+
+LIBRARY = ROOT / "helm/pulsar-proxy-sidecar-lib"
+GATEWAY = ROOT / "helm/pulsar-proxy-sidecar"
+
+
+def table_template() -> str:
+    return f"""\
+{{{{- /* Written by scripts/generate_helm.py from the table of keys and from proxy/budget.py; do not edit here. */ -}}}}
+{{{{- define "pulsar-proxy-lib.table" -}}}}
+{keys.table()}
+{{{{- end -}}}}
+{{{{- define "pulsar-proxy-lib.version" -}}}}{VERSION}{{{{- end -}}}}
+"""
+
+
+def files() -> Mapping[Path, str]:
+    written = {LIBRARY / "templates/_table.tpl": table_template()}
+    for chart in (LIBRARY, GATEWAY):
+        defaults = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+        dependencies = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8")).get("dependencies", [])
+        # Helm puts the values of a dependency beside those of its chart.
+        others = [dependency["name"] for dependency in dependencies]
+        written[chart / "values.schema.json"] = schema.values_schema(f"Values of {chart.name}", defaults, others)
+        written[chart / "README.md"] = readme.with_values(chart / "README.md", chart / "values.yaml")
+    return written
+
+
+def main() -> int:
+    return write_or_check("scripts.generate_helm", files)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,158 @@
+"""The table of keys as the charts know it: for templates as JSON, for values files as a JSON schema.
+
+Rule: a kind of value that is not known here ends the generator, so that no key gets into a chart unchecked.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from eventlog.drain import BLOCK_BYTES
+from limiter.shares import MAX_IDLE_DEBTORS
+from protocol.command_walker import HEAD_BYTES
+from proxy import budget, java_keys
+from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
+from proxy.config import Config
+from proxy.config_key import Key
+from proxy.relay_log import NAMES_BYTES
+from proxy.web.settings import WINDOW_BUFFERS
+
+Json = dict[str, Any]
+
+_WHOLE: Final = re.compile(r"a whole number from (-?\d+) to (\d+)(, or nothing)?")
+_DECIMAL: Final = re.compile(r"a number from (\S+) to (\S+)")
+_CHOICE: Final = re.compile(r"one of (.+)")
+# What a file of Latin-1 and one of UTF-8 have in common, without line breaks.
+_LINE: Final = r"^[ -~]*$"
+_VARIABLE: Final = r"\$\{[A-Za-z0-9_]+\}"
+_PATTERNS: Final = {
+    "a host name or an IP address": rf"^ *([A-Za-z0-9._:%-]*|{_VARIABLE}) *$",
+    "pulsar://host:port, several separated by commas": rf"^ *(pulsar://[ -~]+|{_VARIABLE})? *$",
+    "pulsar+ssl://host:port, several separated by commas": rf"^ *(pulsar\+ssl://[ -~]+|{_VARIABLE})? *$",
+    "http://host:port or https://host:port, several separated by commas": rf"^ *(https?://[ -~]+|{_VARIABLE})? *$",
+    "https://host:port, several separated by commas": rf"^ *(https://[ -~]+|{_VARIABLE})? *$",
+    'a JSON object of texts such as {"name": "value"}': rf"^ *(\{{[ -~]*\}}|{_VARIABLE})? *$",
+}
+_TEXTS: Final = (
+    "text without control characters",
+    "host names separated by commas, * stands for any text",
+    "IP addresses or networks such as 10.0.0.0/8 separated by commas, or *",
+    "names separated by commas",
+)
+_PORT_LISTS: Final = (
+    "ports from 1 to 65535 separated by commas, or *",
+    "ports from 1 to 65535, or ranges such as 6700-6709, separated by commas",
+)
+# Variables that Pulsar's image has for its JVM: no harm, no use.
+_OF_THE_JVM: Final = (
+    "PULSAR_MEM", "PULSAR_GC", "PULSAR_EXTRA_OPTS", "PULSAR_EXTRA_CLASSPATH", "PULSAR_LOG_LEVEL",
+    "PULSAR_LOG_ROOT_LEVEL", "PULSAR_LOG_CONF", "PULSAR_LOG_DIR", "PULSAR_GC_LOG", "PULSAR_STOP_TIMEOUT",
+)  # fmt: skip
+_SCALAR: Final = ["string", "number", "boolean"]
+_OF_JAVA: Final = {"type": _SCALAR}
+
+
+def table() -> str:
+    """Give keys and constants as JSON."""
+    keys = {key.name: _about(key) for key in Config.keys()}  # noqa: SIM118
+    return json.dumps({"keys": keys, "constants": constants()}, indent=1)
+
+
+def constants() -> dict[str, int]:
+    """Give every constant of the worst case in memory, by the name that the code has for it."""
+    own = {name: value for name, value in vars(budget).items() if isinstance(value, int) and name.isupper()}
+    return {
+        **own,
+        "BLOCK_BYTES": BLOCK_BYTES,
+        "HEAD_BYTES": HEAD_BYTES,
+        "LARGEST_FRAME_BYTES": 2**31 - 1,
+        "MAX_FORWARDED_BYTES": MAX_FORWARDED_BYTES,
+        "MAX_IDLE_DEBTORS": MAX_IDLE_DEBTORS,
+        "NAMES_BYTES": NAMES_BYTES,
+        "WINDOW_BUFFERS": WINDOW_BUFFERS,
+    }  # fmt: skip
+
+
+def _about(key: Key[Any]) -> Json:
+    default = "" if key.required else key.default_text
+    about: Json = {"default": default, "blankIsDefault": key.kind.blank_is_default, "dynamic": key.dynamic}
+    if found := _WHOLE.fullmatch(key.kind.expected):
+        about |= {"least": int(found[1]), "most": int(found[2])}
+    return about
+
+
+def schema() -> tuple[Json, Json]:
+    """Give the schema of `configData`, and the definitions that it refers to: one for each kind of value."""
+    definitions: Json = {}
+    names: dict[str, str] = {}
+    properties: Json = {}
+    for key in Config.keys():  # noqa: SIM118
+        kind = names.setdefault(key.kind.expected, f"kind.{len(names) + 1}")
+        definitions[kind] = {"description": f"{key.kind.expected}.", **_of_kind(key.kind.expected)}
+        reference = {"$ref": f"#/$defs/{kind}"}
+        properties[key.name] = {"description": _about_key(key), **reference}
+        properties[f"PULSAR_PREFIX_{key.name}"] = reference
+    for name, java in java_keys.JAVA_ONLY.items():
+        about: Json = {"description": f"The Java proxy has it: {java.why}."}
+        about |= _of_refused(java) if java.refused else _OF_JAVA
+        properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about
+    for name in _OF_THE_JVM:
+        properties[name] = {"type": "string", "description": "Pulsar's image has it for its JVM; passed over."}
+    families = "|".join(map(re.escape, java_keys.JAVA_ONLY_PREFIXES))
+    return {
+        "type": "object",
+        "description": "Keys of proxy.conf, bare or with PULSAR_PREFIX_; OTEL_* go into the environment.",
+        "properties": properties,
+        "patternProperties": {
+            "^OTEL_[A-Z0-9_]+$": {"type": _SCALAR},
+            "^(PULSAR_PREFIX_)?httpReverseProxy\\..+\\.(path|proxyTo)$": {"type": "string", "pattern": _LINE},
+            f"^(PULSAR_PREFIX_)?({families}).*$": {"type": _SCALAR},
+        },
+        "additionalProperties": False,
+    }, definitions
+
+
+def _of_refused(java: java_keys.JavaKey) -> Json:
+    default = java.default or ""
+    values: list[object] = list(dict.fromkeys(("", default)))
+    if default in ("true", "false"):
+        values.append(default == "true")
+    return {"enum": values}
+
+
+def _about_key(key: Key[Any]) -> str:
+    parts = [key.doc, f"Unit: {key.unit}." if key.unit else "", "SIGHUP changes it." if key.dynamic else ""]
+    default = "Required." if key.required else f"Default: {key.default_text or 'empty'}."
+    return " ".join(filter(None, (*parts, default)))
+
+
+def _of_kind(expected: str) -> Json:
+    """Give the schema of one kind. Limits hold for numbers, patterns for texts: JSON schemas keep them apart."""
+    if found := _WHOLE.fullmatch(expected):
+        return {"type": ["integer", "string"], "minimum": int(found[1]), "maximum": int(found[2]),
+                "pattern": "^ *(-?[0-9]{1,15})? *$"}  # fmt: skip
+    if found := _DECIMAL.fullmatch(expected):
+        return {"type": ["number", "string"], "minimum": float(found[1]), "maximum": float(found[2]),
+                "pattern": r"^ *([0-9]{1,15}(\.[0-9]{1,15})?)? *$"}  # fmt: skip
+    if expected == "true or false":
+        return {"enum": [True, False, "true", "false", "True", "False", "TRUE", "FALSE", ""]}
+    if expected in _PORT_LISTS:
+        return {"type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": "^[0-9*, -]*$"}
+    if expected in _TEXTS:
+        return {"type": "string", "pattern": _LINE}
+    if expected in _PATTERNS:
+        return {"type": "string", "pattern": _PATTERNS[expected]}
+    if found := _CHOICE.fullmatch(expected):
+        return _of_words(found[1].split(", "))
+    raise TypeError(f"a kind of value without a schema: {expected!r}: say in scripts/helm/keys.py what it may be")
+
+
+def _of_words(words: list[str]) -> Json:
+    """Give the words as they may be written: the proxy takes any case, Pulsar's own files have capitals."""
+    spelt = list(dict.fromkeys(f(word) for f in (str, str.upper, str.capitalize) for word in words))
+    numbers = [int(word) for word in words if word.isdecimal()]
+    if not numbers:
+        return {"enum": [*spelt, ""]}
+    # Helm's validator takes the number 1 and the text "1" for equal, so they cannot be in one enum.
+    return {"type": ["integer", "string"], "minimum": min(numbers), "maximum": max(numbers),
+            "pattern": f"^ *({'|'.join(spelt)})? *$"}  # fmt: skip

@@ -1,0 +1,79 @@
+"""Render a chart of this repository, offline.
+
+Rule: what Helm's own code gives, with nothing added; NOTES.txt is text, not a manifest, and comes apart.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from helm_python import Chart
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+GATEWAY: Final = ROOT / "helm/pulsar-proxy-sidecar"
+LIBRARY: Final = ROOT / "helm/pulsar-proxy-sidecar-lib"
+EXAMPLE: Final = ROOT / "helm/examples/orders"
+
+_AS_THEY_STAND: Final = ("/prometheusrule.yaml", "/dashboards.yaml")
+
+Values = dict[str, Any]
+Document = dict[str, Any]
+
+
+class LoadedChart:
+    """A chart read once: loading costs more than rendering."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._chart = Chart.load(path)
+
+    @property
+    def metadata(self) -> Values:
+        """Give what Chart.yaml says."""
+        return self._chart.metadata
+
+    def render(self, values: Mapping[str, Any], *, release: str = "pulsar-proxy") -> "Render":
+        """Render it; raises helm_python's HelmError with the text that Helm shows."""
+        return Render(self._chart.render(dict(values), name=release, namespace="pulsar"))
+
+    def ci_values(self) -> list[Path]:
+        """Give its files of values for CI, in order."""
+        return sorted(self.path.glob("ci/*-values.yaml"))
+
+
+class Render:
+    """What came out: texts by the path of their template."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.notes = "".join(text for path, text in texts.items() if path.endswith("NOTES.txt"))
+        self.texts = {
+            path: text.strip() + "\n"
+            for path, text in sorted(texts.items())
+            if not path.endswith(("NOTES.txt", ".tpl")) and text.strip()
+        }
+
+    def documents(self) -> Iterator[Document]:
+        """Yield each manifest."""
+        for text in self.texts.values():
+            yield from (document for document in yaml.safe_load_all(text) if document)
+
+    def of_kind(self, kind: str) -> list[Document]:
+        """Give the manifests of a kind."""
+        return [document for document in self.documents() if document["kind"] == kind]
+
+    def one(self, kind: str) -> Document:
+        """Give the only manifest of a kind."""
+        (document,) = self.of_kind(kind)
+        return document
+
+    def all_text(self) -> str:
+        """Give everything as one stream, but rules and dashboards: those are files of the chart as they stand."""
+        kept = {path: text for path, text in self.texts.items() if not path.endswith(_AS_THEY_STAND)}
+        return "".join(f"---\n# Source: {path}\n{text}" for path, text in kept.items())
+
+
+def read_values(path: Path) -> Values:
+    """Read a values file."""
+    values: Values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    return values

@@ -1,0 +1,105 @@
+"""values.schema.json of a chart, out of its values.yaml: the types of defaults, and a few that a default cannot show.
+
+Rule: a map with entries is closed, so that a misspelt value ends the render; an empty one (`{}`) is the operator's, and
+so are the entries of lists.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from scripts.helm import keys
+
+Json = dict[str, Any]
+
+_QUANTITY: Final[Json] = {"type": ["string", "integer"], "pattern": "^$|^[0-9]+([kMG]|[KMG]i)?$", "minimum": 0}
+_PORT: Final[Json] = {"type": "integer", "minimum": 1, "maximum": 65535}
+_PERCENT_OR_NUMBER: Final[Json] = {"type": ["integer", "string"], "pattern": "^([0-9]+%)?$", "minimum": 0}
+_NODE_PORT: Final[Json] = {"type": ["integer", "string"], "pattern": "^[0-9]*$"}
+_DURATION: Final[Json] = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))*$"}
+_CPU: Final[Json] = {"type": ["string", "number"]}
+
+# By the path of a value: what its default does not say.
+_KNOWN: Final[dict[str, Json]] = {
+    "affinity": {
+        "type": "object",
+        "properties": {name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")},
+        "additionalProperties": False,
+    },
+    "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "restartPodsOnConfigMapChange": {"enum": ["static", "always", "never", True, False]},
+    "replicaCount": {"type": "integer", "minimum": 0},
+    "autoscaling.minReplicas": {"type": "integer", "minimum": 1},
+    "autoscaling.maxReplicas": {"type": "integer", "minimum": 1},
+    "autoscaling.cpu.averageUtilization": {"type": "integer", "minimum": 1},
+    "memory.limit": _QUANTITY,
+    "memory.extra": _QUANTITY,
+    "resources.requests.cpu": _CPU,
+    "resources.limits.cpu": _CPU,
+    "pdb.maxUnavailable": _PERCENT_OR_NUMBER,
+    "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
+    "service.externalTrafficPolicy": {"enum": ["", "Local", "Cluster"]},
+    "certificate.privateKey.algorithm": {"enum": ["ECDSA", "RSA", "Ed25519"]},
+    "pipeline.mode": {"enum": ["kubernetes", "sparkOperator"]},
+    "auth.token.key": {"enum": ["secret", "public"]},
+    "mode": {"enum": ["native", "plain"]},
+    "eventLog.sizeLimit": _QUANTITY,
+}
+_BY_PATH: Final[tuple[tuple[re.Pattern[str], Json], ...]] = (
+    (re.compile(r"service\.nodePorts\.\w+"), _NODE_PORT),
+    (re.compile(r"ports\.(containerPorts\.)?(http|https|pulsar|pulsarssl)|port|webPort"), _PORT),
+    (re.compile(r"\w+Monitor\.(interval|scrapeTimeout)|certificate\.(duration|renewBefore)"), _DURATION),
+)
+# Of Kubernetes' own form: passed on as they are.
+_PASSED_ON: Final = frozenset({
+    "autoscaling.behavior", "dashboards.labels", "pipeline.ingest.resources", "pipeline.report.resources",
+    "pipeline.sparkOperator.sparkConf", "podSecurityContext", "resources", "securityContext", "updateStrategy",
+})  # fmt: skip
+
+
+def values_schema(title: str, defaults: Mapping[str, Any], dependencies: Iterable[str]) -> str:
+    """Give the schema of a chart with such default values, beside those of its dependencies."""
+    of_keys, definitions = keys.schema()
+    properties = {name: of_keys if name == "configData" else _of(name, value) for name, value in defaults.items()}
+    document = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": title,
+        "description": "Written by scripts/generate_helm.py from values.yaml and the table of keys; do not edit here.",
+        "type": "object",
+        "properties": {**properties, **{name: {"type": "object"} for name in ("global", *dependencies)}},
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _of(path: str, value: object) -> Json:
+    if path in _KNOWN:
+        return _KNOWN[path]
+    for pattern, known in _BY_PATH:
+        if pattern.fullmatch(path):
+            return known
+    match value:
+        case bool():
+            return {"type": "boolean"}
+        case int():
+            return {"type": "integer", "minimum": 0}
+        case float():
+            return {"type": "number"}
+        case str():
+            return {"type": "string"}
+        case list():
+            return {"type": "array"}
+        case dict():
+            return _of_map(path, value)
+        case _:
+            raise TypeError(f"values.yaml: {path}: got {value!r}, expected a default that has a type")
+
+
+def _of_map(path: str, value: Mapping[str, object]) -> Json:
+    if not value or path in _PASSED_ON:
+        return {"type": "object"}
+    properties = {name: _of(f"{path}.{name}", inner) for name, inner in value.items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -1,0 +1,158 @@
+"""configData: the schema takes what the proxy takes, and what comes out is what was meant."""
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from proxy.budget import worst_case_bytes
+from proxy.config import Config
+from proxy.config_key import BadValue, Key
+from scripts.helm.render import GATEWAY, read_values
+from tests.helm.charts import BROKERS, conf_of, config_of, gateway, proxy_container
+
+SCHEMA = json.loads((GATEWAY / "values.schema.json").read_text())
+KEYS = {key.name: key for key in Config.keys()}  # noqa: SIM118
+DEFAULTS = read_values(GATEWAY / "values.yaml")["configData"]
+TRIED: list[Any] = [
+    "", "0", "1", "7", "-1", "65536", "99999999999", "1.5", "x", "true", "TRUE", "no", "none", "fifo", "FIFO",
+    "pulsar://b:6650", "pulsar+ssl://b:6651", "http://b:8080", "https://b:8443", "10.0.0.0/8", "*", "{}", "a b", "ä",
+    "a\nb", 0, 1, 7, -1, 65536, 99999999999, True, False,
+]  # fmt: skip
+
+
+def takes(key: Key[Any], value: Any) -> bool:
+    """Tell whether the proxy takes a value, as text of proxy.conf."""
+    text = json.dumps(value) if isinstance(value, bool | int) else value
+    try:
+        key.parse(text)
+    except BadValue:
+        return False
+    return "\n" not in text and text.isascii()
+
+
+def of_schema(key: Key[Any]) -> jsonschema.Draft202012Validator:
+    reference = SCHEMA["properties"]["configData"]["properties"][key.name]["$ref"]
+    return jsonschema.Draft202012Validator(SCHEMA["$defs"][reference.removeprefix("#/$defs/")])
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_the_schema_refuses_no_text_that_the_proxy_takes(key: Key[Any]) -> None:
+    for value in TRIED:
+        # Every list of the proxy takes *, though it is no address of anything.
+        if isinstance(value, str) and takes(key, value) and not (value == "*" and "http" in key.kind.expected):
+            assert of_schema(key).is_valid(value), f"{value!r}"
+
+
+NUMERIC = [key for key in KEYS.values() if "number" in key.kind.expected]
+
+
+@pytest.mark.parametrize("key", NUMERIC, ids=lambda key: key.name)
+def test_the_schema_takes_the_numbers_that_the_proxy_takes_and_no_others(key: Key[Any]) -> None:
+    for value in TRIED:
+        if isinstance(value, int) and not isinstance(value, bool):
+            assert of_schema(key).is_valid(value) == takes(key, value), f"{value!r}"
+
+
+def test_every_key_may_be_written_bare_or_with_the_prefix() -> None:
+    properties = SCHEMA["properties"]["configData"]["properties"]
+    for name in KEYS:
+        assert properties[name]["$ref"] == properties[f"PULSAR_PREFIX_{name}"]["$ref"]
+
+
+def test_the_prefix_wins_over_the_bare_name() -> None:
+    config = config_of(gateway({"configData": {"clusterName": "bare", "PULSAR_PREFIX_clusterName": "prefixed"}}))
+    assert config.cluster_name == "prefixed"
+
+
+def test_what_the_chart_sets_gives_way_to_configdata() -> None:
+    config = config_of(gateway({"configData": {"servicePort": 16650, "webServicePort": "18080"}}))
+    assert (config.service_port, config.web_service_port) == (16650, 18080)
+
+
+def test_false_and_nothing_win_over_what_the_chart_sets() -> None:
+    token = {"token": {"enabled": True, "keySecretName": "k", "proxySecretName": "p"}}
+    config = config_of(gateway({"auth": token, "configData": {"authenticationEnabled": False, "clusterName": ""}}))
+    assert config.authentication_enabled is False
+
+
+def test_large_numbers_are_written_out() -> None:
+    conf = conf_of(gateway({"configData": {"topicListMaxAnswerBytes": 52428800, "httpRequestsMaxPerSecond": 0.25}}))
+    assert "topicListMaxAnswerBytes=52428800\n" in conf
+    assert "httpRequestsMaxPerSecond=0.25\n" in conf
+
+
+def test_variables_and_otel_go_into_the_environment_and_the_jvm_s_nowhere() -> None:
+    render = gateway({"configData": {"eventLogSalt": "${SALT}", "OTEL_SDK_DISABLED": False, "PULSAR_MEM": "-Xmx1g"}})
+    environ = {each["name"]: each["value"] for each in proxy_container(render)["env"]}
+    assert environ == {"eventLogSalt": "${SALT}", "OTEL_SDK_DISABLED": "false"}
+    assert "SALT" not in conf_of(render)
+    assert "Xmx" not in render.all_text()
+    assert "PULSAR_MEM" in render.notes
+
+
+def checksum(**changes: Any) -> Any:
+    values = {**changes, "configData": {**BROKERS, **changes.get("configData", {})}}
+    metadata = gateway(values).one("Deployment")["spec"]["template"]["metadata"]
+    return metadata["annotations"].get("checksum/config")
+
+
+def test_pods_are_restarted_for_keys_that_need_it_alone() -> None:
+    usual = checksum()
+    assert checksum(configData={"topicListFairness": "tenant"}) == usual, "SIGHUP changes it"
+    assert checksum(configData={"logFormat": "console"}) != usual
+    assert checksum(configData={"eventLogSalt": "${SALT}"}) != usual
+
+
+def test_pods_are_restarted_for_every_change_or_for_none_if_that_is_said() -> None:
+    live = {"configData": {"topicListFairness": "tenant"}}
+    assert checksum(restartPodsOnConfigMapChange=True) != checksum(restartPodsOnConfigMapChange=True, **live)
+    assert checksum(restartPodsOnConfigMapChange=False, **live) is None
+
+
+NUMBERS = {
+    "maxTopicListInFlightHeapMemSizeMB": st.integers(1, 4096),
+    "maxTopicListInFlightDirectMemSizeMB": st.integers(1, 4096),
+    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": st.integers(1, 1_000_000),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": st.integers(1, 1_000_000),
+    "maxConcurrentInboundConnections": st.integers(1, 1_000_000),
+    "maxConcurrentLookupRequests": st.integers(1, 1_000_000),
+    "clientSocketSendBufferBytes": st.integers(1, 1 << 24),
+    "relayBufferBytes": st.integers(65_536, 1 << 24),
+    "brokerConnectionsTotal": st.integers(2, 65_536),
+    "brokerSocketReceiveBufferBytes": st.integers(1, 1 << 24),
+    "maxHttpServerConnections": st.integers(1, 100_000),
+    "maxConcurrentHttpRequests": st.integers(1, 100_000),
+    "httpOutputBufferSize": st.integers(1024, 1 << 24),
+    "httpMaxRequestHeaderSize": st.integers(1024, 1 << 20),
+    "topicListMaxAnswerBytes": st.one_of(st.just(""), st.integers(1024, 1 << 20)),
+    "eventLogBufferMB": st.integers(1, 1024),
+    "proxyLogLevel": st.sampled_from([0, "1", 2]),
+    "topicListFairness": st.sampled_from(["fifo", "FIFO", "tenant"]),
+    "authenticationEnabled": st.booleans(),
+    "authenticationProviders": st.just("tls"),
+    "forwardAuthorizationCredentials": st.sampled_from([True, False, "TRUE", "false"]),
+    "servicePortTls": st.sampled_from(["", 6651]),
+    "webServicePortTls": st.sampled_from(["", "8443"]),
+    "tlsEnabledWithBroker": st.booleans(),
+    "brokerWebServiceURL": st.sampled_from(["", "http://b:8080"]),
+    "brokerWebServiceURLTLS": st.sampled_from(["", "https://b:8443"]),
+    "functionWorkerWebServiceURL": st.sampled_from(["", "http://f:8080"]),
+    "eventLogDirectory": st.sampled_from(["", "/pulsar/events"]),
+    "eventLogTopic": st.sampled_from(["", "persistent://a/b/c"]),
+}
+
+
+# Each render compiles the schemas of both charts anew: shrinking would take minutes.
+@settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(st.fixed_dictionaries({}, optional=NUMBERS))
+def test_the_chart_and_the_proxy_add_up_the_same_memory(given_values: dict[str, Any]) -> None:
+    given_values |= {"brokerServiceURLTLS": "pulsar+ssl://b:6651"}
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value)
+             for name, value in {**DEFAULTS, **BROKERS, **given_values}.items()}  # fmt: skip
+    expected_mib = -(-worst_case_bytes(Config.load(overrides=texts)) // (1 << 20))
+    render = gateway({"configData": given_values, "memory": {"extra": 0}})
+    assert proxy_container(render)["resources"]["limits"]["memory"] == f"{expected_mib}Mi"

@@ -1,0 +1,184 @@
+"""What single values of the gateway chart bring, and what they leave alone."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_python import HelmError, dependency_list, lint, package
+
+from proxy.version import VERSION
+from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, LoadedChart, Render, read_values
+from tests.helm.charts import BROKERS, chart, config_of, gateway, proxy_container
+
+RULES = """\
+groups:
+  - name: fixture
+    rules:
+      - record: job:fixture:sum
+        expr: sum by (job) (up)
+      - alert: FixtureDown
+        expr: up == 0
+        for: 5m
+        labels:
+          severity: critical
+        annotations:
+          summary: '{{ $labels.pod }} is down, {{ $value | humanize }}'
+      - alert: FixtureOther
+        expr: up > 1
+      - alert: FixtureThird
+        expr: up > 2
+        labels:
+          severity: warning
+"""
+DASHBOARD = '{"title": "Fixture", "panels": [{"legendFormat": "{{pod}}", "expr": "up{job=\\"proxy\\"}"}]}\n'
+
+
+@pytest.fixture
+def with_files(tmp_path: Path) -> LoadedChart:
+    """A copy of the chart with rules and a dashboard of its own."""
+    copy = tmp_path / "pulsar-proxy-sidecar"
+    shutil.copytree(GATEWAY, copy, ignore=shutil.ignore_patterns("rules", "dashboards"))
+    for name, text in (("rules/fixture.yaml", RULES), ("dashboards/a_fixture.json", DASHBOARD)):
+        (copy / name).parent.mkdir()
+        (copy / name).write_text(text)
+    return LoadedChart(copy)
+
+
+def monitored(copied: LoadedChart, **more: Any) -> Render:
+    enabled = {"enabled": True}
+    return copied.render({"configData": BROKERS, "dashboards": enabled, "prometheusRule": enabled, **more})
+
+
+def test_every_rule_file_is_in_the_prometheus_rule_with_its_templates_untouched(with_files: LoadedChart) -> None:
+    rule = monitored(with_files).one("PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(RULES)
+
+
+def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
+    given = {"enabled": True, "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
+             "groups": [{"name": "own", "rules": []}]}  # fmt: skip
+    rule = monitored(with_files, prometheusRule=given).one("PrometheusRule")
+    fixture, own = rule["spec"]["groups"]
+    assert own["name"] == "own"
+    recording, down, third = fixture["rules"]
+    assert "labels" not in recording
+    assert down["labels"] == {"severity": "critical", "team": "m"}
+    assert third["labels"] == {"severity": "warning", "team": "m"}
+    assert rule["metadata"]["labels"]["release"] == "p"
+
+
+def test_a_rule_file_that_is_none_is_refused_by_name(with_files: LoadedChart) -> None:
+    (with_files.path / "rules/broken.yaml").write_text("groups: [\n")
+    with pytest.raises(HelmError, match=r"rules/broken\.yaml: got no groups"):
+        monitored(LoadedChart(with_files.path))
+
+
+def test_every_dashboard_is_in_a_config_map_as_it_stands(with_files: LoadedChart) -> None:
+    (found,) = (each for each in monitored(with_files).of_kind("ConfigMap") if "dashboard" in each["metadata"]["name"])
+    assert found["metadata"]["name"] == "pulsar-proxy-dashboard-a-fixture"
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert found["data"] == {"a_fixture.json": DASHBOARD}
+
+
+def test_no_rules_and_no_dashboards_are_nothing(tmp_path: Path) -> None:
+    copy = tmp_path / "pulsar-proxy-sidecar"
+    shutil.copytree(GATEWAY, copy, ignore=shutil.ignore_patterns("rules", "dashboards"))
+    render = monitored(LoadedChart(copy))
+    assert render.of_kind("PrometheusRule") == []
+    assert len(render.of_kind("ConfigMap")) == 1
+
+
+def test_alerts_and_dashboards_come_without_a_gateway_too(with_files: LoadedChart) -> None:
+    kinds = [each["kind"] for each in monitored(with_files, gateway={"enabled": False}).documents()]
+    assert sorted(kinds) == ["ConfigMap", "PrometheusRule"]
+
+
+def test_rules_and_dashboards_of_this_repository_are_all_in_it() -> None:
+    render = gateway({"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}})
+    groups = [group for path in sorted(GATEWAY.glob("rules/*.yaml")) for group in read_values(path)["groups"]]
+    rendered = [group for rule in render.of_kind("PrometheusRule") for group in rule["spec"]["groups"]]
+    assert rendered == groups
+    files = {path.name: path.read_text() for path in GATEWAY.glob("dashboards/*.json")}
+    maps = [each["data"] for each in render.of_kind("ConfigMap") if "dashboard" in each["metadata"]["name"]]
+    assert {name: text for data in maps for name, text in data.items()} == files
+    for text in files.values():
+        json.loads(text)
+
+
+def test_pulsar_s_release_names_brokers_secrets_and_the_service() -> None:
+    render = gateway({"pulsar": {"release": "prod"}, "auth": {"token": {"enabled": True}}, "tls": {"enabled": True},
+                      "configData": {}})  # fmt: skip
+    volumes = render.one("Deployment")["spec"]["template"]["spec"]["volumes"]
+    secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
+    assert secrets == {"prod-token-symmetric-key", "prod-token-proxy-admin", "prod-tls-proxy"}
+    assert render.one("Service")["metadata"]["name"] == "prod-pulsar-proxy"
+
+
+def test_brokers_follow_from_pulsar_s_release() -> None:
+    plain = config_of(chart(GATEWAY).render({"pulsar": {"release": "prod"}}))
+    assert plain.broker_service_url == "pulsar://prod-pulsar-broker:6650"
+    tls = config_of(chart(GATEWAY).render({"pulsar": {"release": "pulsar"}, "tls": {"broker": {"enabled": True}}}))
+    assert tls.broker_service_url_tls == "pulsar+ssl://pulsar-broker:6651"
+    assert tls.broker_web_service_url_tls == ("https://pulsar-broker:8443",)
+
+
+def test_the_service_has_the_ports_of_pulsar_s_own() -> None:
+    def ports(**values: Any) -> dict[str, int]:
+        return {port["name"]: port["port"] for port in gateway(values).one("Service")["spec"]["ports"]}
+
+    assert ports() == {"http": 80, "pulsar": 6650}
+    assert ports(tls={"enabled": True, "secretName": "s"}) == {"https": 443, "pulsarssl": 6651}
+
+
+def test_two_releases_in_one_namespace_share_no_name() -> None:
+    values = {"configData": BROKERS}
+    one, two = (
+        chart(GATEWAY).render(values, release=name).one("Service")["metadata"]["name"] for name in ("a", "pulsar")
+    )
+    assert one != two
+
+
+def test_names_stay_within_what_kubernetes_takes() -> None:
+    values = {
+        "configData": BROKERS,
+        "pipeline": {"enabled": True, "source": "pulsar://b:6650/a/b/c", "adminUrl": "http://b:80"},
+    }
+    for document in chart(GATEWAY).render(values, release="r" * 53).documents():
+        assert len(document["metadata"]["name"]) <= (52 if document["kind"] == "CronJob" else 63)
+
+
+def test_the_number_of_pods_is_left_to_the_autoscaler() -> None:
+    spec = gateway({"autoscaling": {"enabled": True}}).one("Deployment")["spec"]
+    assert "replicas" not in spec
+
+
+def test_a_digest_goes_before_a_tag() -> None:
+    digest = "sha256:" + "0" * 64
+    image = proxy_container(gateway({"image": {"tag": "1", "digest": digest}}))["image"]
+    assert image == f"pulsar-proxy@{digest}"
+
+
+@pytest.mark.parametrize("path", [GATEWAY, LIBRARY, EXAMPLE], ids=lambda path: path.name)
+def test_helm_s_own_lint_finds_nothing(path: Path) -> None:
+    values = {"configData": BROKERS} if path == GATEWAY else {}
+    report = lint(path, values, strict=True, kube_version="v1.31.0")
+    assert report["errors"] == []
+    assert [each for each in report["messages"] if each["severity"] > 1 and "icon" not in each["error"]] == []
+    assert {each["status"] for each in dependency_list(path)} <= {"ok", "unpacked"}
+
+
+@pytest.mark.parametrize("path", [GATEWAY, EXAMPLE], ids=lambda path: path.name)
+def test_a_packed_chart_has_its_library_inside(path: Path, tmp_path: Path) -> None:
+    packed = LoadedChart(Path(package(path, destination=tmp_path)))
+    values = {"configData": BROKERS} if path == GATEWAY else {}
+    assert packed.render(values).texts == chart(path).render(values).texts
+
+
+@pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)
+def test_charts_and_proxy_have_one_version(path: Path) -> None:
+    about = read_values(path / "Chart.yaml")
+    assert about["version"] == about["appVersion"] == VERSION
+    assert all(each["version"] == VERSION for each in about.get("dependencies", ()))

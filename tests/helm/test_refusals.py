@@ -1,0 +1,108 @@
+"""Values that make no sense end the render, with words that say what to change."""
+
+from typing import Any
+
+import pytest
+from helm_python import HelmError
+
+from scripts.helm.render import GATEWAY
+from tests.helm.charts import BROKERS, chart, example, gateway
+
+TLS = {"enabled": True, "secretName": "certificate"}
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("a key that nobody knows", {"configData": {"maxTopicListInFlightHeapMemSizeMb": 1}},
+     "additional properties 'maxTopicListInFlightHeapMemSizeMb' not allowed"),
+    ("a text for a number", {"configData": {"relayBufferBytes": "64Ki"}},
+     "/configData/relayBufferBytes': '64Ki' does not match"),
+    ("a boolean for a number", {"configData": {"relayBufferBytes": True}}, "got boolean, want integer or string"),
+    ("a number beyond its range", {"configData": {"servicePort": 70000}}, "maximum: got 70,000, want 65,535"),
+    ("a number as text beyond its range", {"configData": {"relayBufferBytes": "17"}},
+     "configData.relayBufferBytes: got \"17\", expected a whole number from 65536 to 16777216"),
+    ("the same with a prefix", {"configData": {"PULSAR_PREFIX_relayBufferBytes": "17"}},
+     "configData.relayBufferBytes: got \"17\""),
+    ("a word that is none of a few", {"configData": {"topicListFairness": "broker"}},
+     "value must be one of 'fifo', 'connection'"),
+    ("a plain address in the key for TLS", {"configData": {"brokerServiceURLTLS": "pulsar://b:6650"}},
+     "/configData/brokerServiceURLTLS': 'pulsar://b:6650' does not match"),
+    ("a text of two lines", {"configData": {"clusterName": "a\nb"}},
+     "/configData/clusterName': 'a\\nb' does not match"),
+    ("a letter that a file cannot have", {"configData": {"clusterName": "Zürich"}}, "/configData/clusterName'"),
+    ("a key of the Java proxy that must not be passed over", {"configData": {"tlsEnabledWithKeyStore": True}},
+     "/configData/tlsEnabledWithKeyStore': value must be one of"),
+    ("no brokers", {"configData": {"brokerServiceURL": ""}},
+     "configData.brokerServiceURL: got nothing, expected the brokers"),
+    ("no brokers for TLS", {"tls": {"broker": {"enabled": True}}}, "configData.brokerServiceURLTLS: got nothing"),
+    ("a misspelt value", {"replicas": 3}, "additional properties 'replicas' not allowed"),
+    ("a misspelt value inside", {"podMonitor": {"enable": True}},
+     "/podMonitor': additional properties 'enable' not allowed"),
+    ("a text for a boolean", {"podMonitor": {"enabled": "yes"}}, "/podMonitor/enabled': got string, want boolean"),
+    ("a service of no type", {"service": {"type": "Headless"}}, "/service/type': value must be one of 'ClusterIP'"),
+    ("memory among the resources", {"resources": {"limits": {"memory": "2Gi"}}},
+     "resources.limits.memory: got 2Gi, expected it in memory.limit"),
+    ("less memory than the limits add up to", {"memory": {"limit": "512Mi"}},
+     "memory.limit: got 512Mi, expected at least 1037Mi"),
+    ("memory that is no quantity", {"memory": {"limit": "1.5 GB"}}, "/memory/limit'"),
+    ("no limit of connections", {"configData": {"maxConcurrentInboundConnections": 0}},
+     "configData.maxConcurrentInboundConnections: got 0 (no limit), expected a limit, or memory.limit"),
+    ("a limit out of a variable", {"configData": {"brokerConnectionsTotal": "${CONNECTIONS}"}},
+     "/configData/brokerConnectionsTotal'"),
+    ("a limit in the environment", {"extraEnvs": [{"name": "PULSAR_PREFIX_relayBufferBytes", "value": "1048576"}]},
+     "extraEnvs: got PULSAR_PREFIX_relayBufferBytes, expected it in configData"),
+    ("a sidecar as a gateway", {"configData": {"proxyRole": "sidecar"}},
+     "configData.proxyRole: got sidecar, expected gateway"),
+    ("no web port", {"configData": {"webServicePort": ""}}, "configData.webServicePort: got nothing, expected a port"),
+    ("a port that nobody knows", {"configData": {"servicePort": 0}}, "configData.servicePort: got 0, expected a port"),
+    ("TLS without a certificate", {"tls": {"enabled": True}},
+     "tls.secretName: got nothing, expected the name of a secret"),
+    ("a certificate that nobody uses", {"certificate": {"enabled": True, "issuerRef": {"name": "ca"}}},
+     "certificate.enabled: got true without tls.enabled"),
+    ("a certificate of nobody", {"tls": TLS, "certificate": {"enabled": True}},
+     "certificate.issuerRef.name: got nothing"),
+    ("tokens without a key", {"auth": {"token": {"enabled": True}}}, "auth.token.keySecretName: got nothing"),
+    ("a scrape of a port that is not shown", {"tls": TLS, "serviceMonitor": {"enabled": True}},
+     "serviceMonitor.enabled: got true with tls.enabled, expected podMonitor.enabled"),
+    ("more pods at least than at most", {"autoscaling": {"enabled": True, "minReplicas": 9}},
+     "autoscaling.minReplicas: got 9, expected at most autoscaling.maxReplicas (6)"),
+    ("scaling by nothing", {"autoscaling": {"enabled": True, "cpu": {"enabled": False}}}, "autoscaling: got no metric"),
+    ("event files without end in an emptyDir",
+     {"configData": {"eventLogDirectory": "/pulsar/events", "eventLogFilesMaxTotalMB": 0}},
+     "configData.eventLogFilesMaxTotalMB: got 0 (nobody deletes files)"),
+    ("affinity in the words of Pulsar's chart", {"affinity": {"anti_affinity": True}},
+     "/affinity': additional properties 'anti_affinity' not allowed"),
+    ("a pipeline of no topic", {"pipeline": {"enabled": True}}, "pipeline.source: got nothing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_what_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        gateway(values)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"kubeVersion": "1.27.16"}, "mode: got native with Kubernetes 1.27.16, expected plain"),
+    ({"configData": {"bindAddress": "0.0.0.0"}}, "configData.bindAddress: got a value, expected `exposed`"),
+    ({"configData": {"PULSAR_PREFIX_proxyRole": "gateway"}}, "configData.proxyRole: got a value, expected none"),
+    ({"configData": {"brokerServiceURL": ""}}, "configData.brokerServiceURL: got nothing"),
+    ({"configData": {"unheardOf": 1}}, "additional properties 'unheardOf' not allowed"),
+    ({"mode": "sidecar"}, "/mode': value must be one of 'native', 'plain'"),
+    ({"resources": {"requests": {"memory": "1Gi"}}}, "resources.requests.memory: got 1Gi, expected it in memory.limit"),
+    ({"memory": {"limit": "64Mi"}}, "memory.limit: got 64Mi, expected at least 275Mi"),
+])  # fmt: skip
+def test_a_sidecar_that_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        example(values)
+    assert message in str(refused.value)
+
+
+def test_a_cluster_that_is_too_old_for_the_chart_is_told_so() -> None:
+    assert chart(GATEWAY).metadata["kubeVersion"] == ">=1.25.0-0"
+
+
+def test_less_memory_than_the_sum_is_taken_from_who_insists() -> None:
+    render = gateway({"memory": {"limit": "512Mi", "allowLess": True}, "configData": BROKERS})
+    (deployment,) = render.of_kind("Deployment")
+    resources = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources["requests"]["memory"] == resources["limits"]["memory"] == "512Mi"

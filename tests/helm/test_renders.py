@@ -1,0 +1,175 @@
+"""Every values file in ci/: what comes out, held against Kubernetes, the proxy's code and the last render."""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes_validate.utils import SchemaNotFoundError
+
+from proxy.budget import worst_case_bytes
+from proxy.config import Config
+from proxy.shutdown import Role, ShutdownPlan
+from scripts.generate_helm_renders import golden_path
+from scripts.helm.render import EXAMPLE, GATEWAY, read_values
+from tests.helm.charts import chart, ci_files, conf_of, config_of, pods, proxy_container, rendered, wrong_for_kubernetes
+
+GATEWAY_FILES = ci_files(of=GATEWAY)
+EXAMPLE_FILES = ci_files(of=EXAMPLE)
+WITH_PROXY = [path for path in (*GATEWAY_FILES, *EXAMPLE_FILES) if "spark-operator" not in path.name]
+VERSIONS = ("1.27.0", "1.32.0", "1.37.0")
+# Kinds of others, which Kubernetes' schemas do not have.
+OF_OPERATORS = {
+    "Certificate", "PodMonitor", "PrometheusRule", "ScheduledSparkApplication", "ServiceMonitor", "SparkApplication",
+}  # fmt: skip
+MIB = 1024 * 1024
+
+
+def name(path: Path) -> str:
+    return f"{path.parents[1].name}/{path.name.removesuffix('-values.yaml')}"
+
+
+gateway_files = pytest.mark.parametrize("path", GATEWAY_FILES, ids=name)
+all_files = pytest.mark.parametrize("path", [*GATEWAY_FILES, *EXAMPLE_FILES], ids=name)
+with_proxy = pytest.mark.parametrize("path", WITH_PROXY, ids=name)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@all_files
+def test_kubernetes_takes_what_is_rendered(path: Path, version: str) -> None:
+    for document in rendered(path).documents():
+        try:
+            wrong = wrong_for_kubernetes(document, version)
+        except SchemaNotFoundError:
+            assert document["kind"] in OF_OPERATORS
+            continue
+        if path.name == "native-values.yaml" and version == "1.27.0":
+            assert "restartPolicy" in wrong or not wrong, "1.27 has no init containers that restart"
+            continue
+        assert wrong == ""
+
+
+def test_the_native_form_is_what_1_27_does_not_know() -> None:
+    deployment = rendered(EXAMPLE / "ci/native-values.yaml").one("Deployment")
+    assert "restartPolicy" in wrong_for_kubernetes(deployment, "1.27.0")
+    assert wrong_for_kubernetes(deployment, "1.29.0") == ""
+
+
+@with_proxy
+def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
+    warnings = [str(warning) for warning in config_of(rendered(path)).warnings]
+    if path.name == "drop-in-values.yaml":
+        (warning,) = warnings
+        assert "httpNumThreads" in warning, "threads of the Java proxy: told, not lost"
+    else:
+        assert warnings == []
+
+
+@with_proxy
+def test_memory_is_what_the_proxy_itself_adds_up(path: Path) -> None:
+    render = rendered(path)
+    extra_mib = {"all": 256}.get(path.name.removesuffix("-values.yaml"), 16 if path.is_relative_to(EXAMPLE) else 64)
+    expected_mib = -(-(worst_case_bytes(config_of(render)) + extra_mib * MIB) // MIB)
+    resources = proxy_container(render)["resources"]
+    assert resources["requests"]["memory"] == resources["limits"]["memory"] == f"{expected_mib}Mi"
+
+
+@with_proxy
+def test_the_grace_period_is_what_the_proxy_takes_and_five_seconds(path: Path) -> None:
+    render = rendered(path)
+    config = config_of(render)
+    longest = plan_of(config).longest_seconds
+    (given,) = (pod["terminationGracePeriodSeconds"] for pod in pods(render) if has_proxy(pod))
+    application = 20 if path.is_relative_to(EXAMPLE) else 0
+    native = path.name == "native-values.yaml"
+    own = -(-longest // 1) + 5
+    assert given == (application + own if native else max(application, own))
+
+
+def plan_of(config: Config) -> ShutdownPlan:
+    before, drain = config.shutdown_pre_drain_millis / 1000, config.shutdown_drain_millis / 1000
+    return ShutdownPlan(Role(config.proxy_role), before, drain)
+
+
+def has_proxy(pod: dict[str, Any]) -> bool:
+    containers = (*pod.get("initContainers", ()), *pod["containers"])
+    return any(container.get("command") == ["pulsar-proxy"] for container in containers)
+
+
+@with_proxy
+def test_the_proxy_has_no_rights_and_a_root_that_nobody_writes_to(path: Path) -> None:
+    render = rendered(path)
+    (pod,) = filter(has_proxy, pods(render))
+    assert pod["automountServiceAccountToken"] is False
+    security = {**pod.get("securityContext", {}), **proxy_container(render)["securityContext"]}
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] == security["runAsGroup"] == 10001
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+@with_proxy
+def test_every_path_of_the_configuration_is_mounted(path: Path) -> None:
+    render = rendered(path)
+    container = proxy_container(render)
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert container["args"] == ["serve", "--config", "/pulsar/conf/proxy.conf"]
+    assert mounts["/pulsar/conf"]["readOnly"] is True
+    (pod,) = filter(has_proxy, pods(render))
+    assert {mount["name"] for mount in mounts.values()} <= {volume["name"] for volume in pod["volumes"]}
+    for line in conf_of(render).splitlines():
+        key, _, value = line.partition("=")
+        file = value.removeprefix("file://")
+        if file.startswith("/pulsar/"):
+            assert any(file == mount or file.startswith(f"{mount}/") for mount in mounts), key
+
+
+@gateway_files
+def test_services_selectors_and_monitors_find_the_pods(path: Path) -> None:
+    render = rendered(path)
+    gateways = [each for each in render.of_kind("Deployment") if has_proxy(each["spec"]["template"]["spec"])]
+    if not gateways:
+        assert render.of_kind("Service") == []
+        return
+    (deployment,) = gateways
+    template = deployment["spec"]["template"]
+    ports = {port["name"] for port in proxy_container(render)["ports"]}
+    service = render.one("Service")
+    selectors = [service["spec"]["selector"]]
+    for kind in ("PodDisruptionBudget", "PodMonitor"):
+        selectors += [each["spec"]["selector"]["matchLabels"] for each in render.of_kind(kind)]
+    selectors += [each["spec"]["podSelector"]["matchLabels"] for each in render.of_kind("NetworkPolicy")]
+    for selector in selectors:
+        assert selector.items() <= template["metadata"]["labels"].items()
+    for monitor in render.of_kind("ServiceMonitor"):
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    assert all(len(port) <= 15 for port in ports), "Kubernetes takes no longer names of ports"
+
+
+@gateway_files
+def test_ports_of_the_container_are_those_of_the_configuration(path: Path) -> None:
+    render = rendered(path)
+    if path not in WITH_PROXY:
+        return
+    config = config_of(render)
+    configured = {config.service_port, config.service_port_tls, config.web_service_port, config.web_service_port_tls}
+    expected = {port for port in configured if port is not None} | set(config.http_lookup_ports)
+    assert {port["containerPort"] for port in proxy_container(render)["ports"]} == expected
+
+
+@all_files
+def test_the_render_is_the_last_one(path: Path) -> None:
+    golden = golden_path(path)
+    expected, got = golden.read_text().splitlines(), rendered(path).all_text().splitlines()
+    difference = "\n".join(difflib.unified_diff(expected, got, str(golden.name), "rendered now", lineterm="", n=2))
+    assert not difference, f"python -m scripts.generate_helm_renders writes it anew:\n{difference}"
+
+
+@gateway_files
+def test_the_values_are_those_of_the_schema(path: Path) -> None:
+    defaults = read_values(GATEWAY / "values.yaml")
+    assert read_values(path).keys() <= defaults.keys()
+    assert chart(GATEWAY).render(read_values(path)).texts == rendered(path).texts, "a render depends on nothing else"

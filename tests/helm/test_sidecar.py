@@ -1,0 +1,81 @@
+"""The library chart, through the application that shows how it is used."""
+
+from typing import Any
+
+from scripts.helm.render import EXAMPLE
+from tests.helm.charts import chart, config_of, example, proxy_container
+
+
+def pod(**values: Any) -> dict[str, Any]:
+    found: dict[str, Any] = example(values).one("Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def test_the_native_form_is_an_init_container_that_restarts() -> None:
+    spec = pod(mode="native")
+    (proxy,) = spec["initContainers"]
+    assert proxy["restartPolicy"] == "Always"
+    assert [container["name"] for container in spec["containers"]] == ["orders"]
+    assert "startupProbe" in proxy, "it holds the application back until the proxy serves"
+
+
+def test_the_plain_form_is_a_container_beside_the_application() -> None:
+    spec = pod(mode="plain")
+    assert "initContainers" not in spec
+    application, proxy = spec["containers"]
+    assert (application["name"], proxy["name"]) == ("orders", "pulsar-proxy")
+    assert "restartPolicy" not in proxy
+    assert "startupProbe" not in proxy, "it would hold nobody back"
+
+
+def test_both_forms_are_the_same_container_otherwise() -> None:
+    (native,), (_, plain) = pod(mode="native")["initContainers"], pod(mode="plain")["containers"]
+    assert {name: value for name, value in native.items() if name not in ("restartPolicy", "startupProbe")} == plain
+
+
+def test_a_native_sidecar_ends_after_the_application_a_plain_one_beside_it() -> None:
+    drain = {"configData": {"shutdownDrainMillis": 30_000}}
+    assert pod(mode="native", **drain)["terminationGracePeriodSeconds"] == 20 + 30 + 5
+    assert pod(mode="plain", **drain)["terminationGracePeriodSeconds"] == 30 + 5
+
+
+def test_a_sidecar_stays_until_its_application_has_gone() -> None:
+    config = config_of(example({}))
+    assert config.proxy_role == "sidecar"
+    assert config.bind_address == "127.0.0.1"
+
+
+def test_on_loopback_a_command_asks_how_it_is_and_nobody_can_scrape() -> None:
+    proxy = proxy_container(example({}))
+    assert "ports" not in proxy
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert proxy[probe]["exec"]["command"][:2] == ["pulsar-proxy", "health"]
+
+
+def test_exposed_it_is_asked_over_http() -> None:
+    render = example({"exposed": True})
+    assert config_of(render).bind_address == "0.0.0.0"
+    assert proxy_container(render)["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    annotations = render.one("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == "8080"
+
+
+def test_the_application_speaks_to_the_port_of_the_proxy() -> None:
+    render = example({"port": 16650})
+    assert config_of(render).service_port == 16650
+    (url,) = render.one("Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert url["value"] == "pulsar://127.0.0.1:16650"
+
+
+def test_a_change_that_needs_a_restart_restarts_the_pod() -> None:
+    def annotation(**config: Any) -> Any:
+        metadata = example({"configData": config}).one("Deployment")["spec"]["template"]["metadata"]
+        return metadata["annotations"]["checksum/pulsar-proxy"]
+
+    assert annotation(logFormat="console") != annotation()
+    assert annotation(logLevel="debug") == annotation(), "SIGHUP changes it"
+
+
+def test_two_applications_of_one_release_share_no_config_map() -> None:
+    name = chart(EXAMPLE).render({}, release="shop").one("ConfigMap")["metadata"]["name"]
+    assert name == "shop-orders-pulsar-proxy"
