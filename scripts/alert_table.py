@@ -61,14 +61,14 @@ PIP_442: Final = (
     Alert(
         "PulsarProxyHeapTimeouts", "pip-442", "critical",
         f"rate({LIST}heap_timeout_total[5m]) > 1", "1m",
-        "{{ $value | humanize }} topic lists a second get no heap memory in time from {{ $labels.instance }}",
+        "{{ $value | printf \"%.2f\" }} topic lists a second get no heap memory in time from {{ $labels.instance }}",
         "Raise maxTopicListInFlightDirectMemSizeMB if direct memory is full, else "
         "maxTopicListInFlightHeapMemSizeMB (both live); if neither has room in the container, add pods.",
     ),
     Alert(
         "PulsarProxyHeapWaitsLong", "pip-442", "warning",
         f'{LIST}heap_wait_time_ms{{quantile="0.99"}} > 10000', "5m",
-        "a topic list in a hundred waits {{ $value | humanize }} ms or longer for heap memory of "
+        "a topic list in a hundred waits {{ $value | printf \"%.0f\" }} ms or longer for heap memory of "
         "{{ $labels.instance }}",
         "Nobody is refused yet. See what drains too slowly, brokers, clients or this proxy, before waits reach "
         "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis.",
@@ -79,7 +79,7 @@ CLIENTS: Final = (
     Alert(
         "PulsarProxyListsRefused", "clients", "warning",
         f"sum without (outcome) (rate({REFUSED}[5m])) > 0", "2m",
-        "{{ $value | humanize }} topic lists a second are refused or time out at {{ $labels.instance }}",
+        "{{ $value | printf \"%.2f\" }} topic lists a second are refused or time out at {{ $labels.instance }}",
         "Read the last refusals in pulsar-proxy top: each names what it waited for and the key to change.",
     ),
     Alert(
@@ -95,7 +95,7 @@ CLIENTS: Final = (
         " + rate(pulsar_proxy_rejected_partitions_metadata_requests_total[5m])"
         " + rate(pulsar_proxy_rejected_get_topics_of_namespace_requests_total[5m])"
         " + rate(pulsar_proxy_http_lists_refused_total[5m]) > 0", "2m",
-        "{{ $labels.instance }} turns away {{ $value | humanize }} connections and requests a second, for their number",
+        "{{ $labels.instance }} turns away {{ $value | printf \"%.2f\" }} connections and requests a second, for their number",
         "See which of the counters grows: connections ask for maxConcurrentInboundConnections, lookups for "
         "maxConcurrentLookupRequests (both live).",
     ),
@@ -148,7 +148,7 @@ PROCESS: Final = (
     Alert(
         "PulsarProxyEventsDropped", "process", "warning",
         "increase(pulsar_proxy_event_log_dropped_total[10m]) > 0", "1m",
-        "the event log of {{ $labels.instance }} lost {{ $value | humanize }} events for {{ $labels.sink }} in "
+        "the event log of {{ $labels.instance }} lost {{ $value | printf \"%.0f\" }} events for {{ $labels.sink }} in "
         "10 minutes",
         "Clients notice nothing. See why the sink takes no more: a full disk, or brokers that take no events.",
     ),
