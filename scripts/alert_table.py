@@ -138,6 +138,21 @@ PROCESS: Final = (
         "wait. Then give the container more memory.",
     ),
     Alert(
+        "PulsarProxyEventLoopLag", "process", "warning",
+        'pulsar_proxy_event_loop_lag_seconds{quantile="0.99"} > 0.25', "5m",
+        "the event loop of {{ $labels.instance }} is {{ $value | printf \"%.2f\" }} s late, one time in a hundred",
+        "See whether the process has the CPU that it wants: a quota that throttles it looks like this. If so, give it "
+        "a whole core or add pods.",
+    ),
+    Alert(
+        "PulsarProxyControllerStale", "process", "critical",
+        "pulsar_proxy_controller_age_seconds > 30", "1m",
+        "{{ $labels.controller }} of {{ $labels.instance }} has not come to its end for "
+        "{{ $value | humanizeDuration }}",
+        "Keep the log, then restart this proxy once its clients have somewhere to go: slow readers are no longer "
+        "closed, timeouts no longer looked at.",
+    ),
+    Alert(
         "PulsarProxyInternalErrors", "process", "warning",
         # A `where` that happens for the first time is a new series: it has no increase yet.
         "sum without (where) (increase(pulsar_proxy_internal_errors_total[15m])) > 0 or sum without (where)"

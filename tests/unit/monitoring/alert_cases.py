@@ -109,6 +109,14 @@ def _starts(times: str, build_info: bool = True) -> Series:
     return found | {'pulsar_proxy_build_info{S,version="1"}': steady(1)} if build_info else found
 
 
+def _lag(quantile: str, seconds: float) -> Series:
+    return {f'pulsar_proxy_event_loop_lag_seconds{{S,quantile="{quantile}"}}': steady(seconds)}
+
+
+def _age(seconds: float) -> Series:
+    return {'pulsar_proxy_controller_age_seconds{S,controller="clock"}': steady(seconds)}
+
+
 BUILD = 'pulsar_proxy_build_info{S,version="1"}'
 OTHER = 'pulsar_proxy_build_info{cluster="blue",job="proxy",instance="10.0.0.8:8080",version="1"}'
 
@@ -199,6 +207,18 @@ CASES = (
         "PulsarProxyMemoryNearLimit", "critical", _memory(51, 40, 100),
         "10.0.0.7:8080 uses 91% of its container's memory",
         (_memory(50, 40, 100), _memory(500, 400, None)),
+    ),
+    Case(
+        "PulsarProxyEventLoopLag", "warning", _lag("0.99", 0.26),
+        "the event loop of 10.0.0.7:8080 is 0.26 s late, one time in a hundred",
+        (_lag("0.99", 0.25), _lag("1.0", 2)),
+        labels={"quantile": "0.99"},
+    ),
+    Case(
+        "PulsarProxyControllerStale", "critical", _age(31),
+        "clock of 10.0.0.7:8080 has not come to its end for 31s",
+        (_age(30),),
+        labels={"controller": "clock"},
     ),
     Case(
         "PulsarProxyInternalErrors", "warning", {'pulsar_proxy_internal_errors_total{S,where="relay"}': once()},

@@ -15,6 +15,7 @@ COMMON_LABELS = {"cluster", "job", "instance"}
 METRIC = re.compile(r"\b(?:pulsar|process)_\w+|\bup\b")
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
 LABEL = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
+VARIABLE = re.compile(r"\$\w+")
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 
 
@@ -28,6 +29,13 @@ class Row(Protocol):
     @property
     def labels(self) -> tuple[str, ...]:
         """Its own labels."""
+
+
+def substituted(query: str) -> str:
+    """Put values in place of Grafana's variables."""
+    for name in ("__rate_interval", "__interval", "__range"):
+        query = query.replace(f"${name}", "5m")
+    return VARIABLE.sub(".*", query)
 
 
 def metrics(query: str) -> set[str]:
