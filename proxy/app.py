@@ -11,7 +11,7 @@ from protocol.proxy_header import ProxyHeader
 from proxy import limits, services
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_side import BrokerSide
-from proxy.budget import worst_case_bytes
+from proxy.budget import worst_case_bytes, worst_case_parts
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
 from proxy.control import ControlSocket, open_control
@@ -25,7 +25,6 @@ from proxy.live import Live
 from proxy.log import Logger
 from proxy.log_level import LogLevel
 from proxy.memory import ListMemory
-from proxy.metrics import MetricSources, ProxyMetrics
 from proxy.process_memory import container_limit_bytes
 from proxy.refusals import RefusalLog
 from proxy.relay_log import RelayLog
@@ -33,6 +32,10 @@ from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
 from proxy.tasks import TaskScope
+from proxy.telemetry.instrument import MetricSources
+from proxy.telemetry.lag import LoopLag
+from proxy.telemetry.prometheus import ProxyMetrics
+from proxy.telemetry.tenants import TenantBook
 from proxy.tls.streams import TlsStreams
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
@@ -69,7 +72,8 @@ class Proxy:
         self.loop = loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.identities = make_identities(config, loop, counters, log, role_finder)
-        self.usage = UsageBook(loop, names=self.identities.names)
+        self.tenants = TenantBook()
+        self.usage = UsageBook(loop, names=self.identities.names, tenants=self.tenants)
         self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
         self.log_level = LogLevel(log, loop, config.log_level)
@@ -93,9 +97,11 @@ class Proxy:
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.web: WebPort | None = None
         self._control: ControlSocket | None = None
-        counters.budget_bytes = worst_case_bytes(config)
-        counters.config_applied_at = time.time()
-        self._started_at = self._collected_at = loop.time()
+        self._lag = LoopLag(loop)
+        counters.budget_bytes, counters.budget_parts = worst_case_bytes(config), worst_case_parts(config)
+        counters.config_applied_at = self._created = time.time()
+        self._started_at = self._collected_at = self._ticked_at = loop.time()
+        counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
 
     @property
     def port(self) -> int:
@@ -123,6 +129,7 @@ class Proxy:
         self.doors.open()
         self.sockets.tls_files.start()
         self._scope.start(self._tick())
+        self._lag.start()
         self.identities.start()
         self.event_log.start()
         self.broker_side.brokers.start()
@@ -182,6 +189,7 @@ class Proxy:
         await self.broker_side.close()
         await self.identities.close()
         self.close_control()
+        self._lag.stop()
         await self.sockets.tls_files.close()
         await self.doors.end()
         self._scope.cancel()
@@ -220,6 +228,8 @@ class Proxy:
             self.refusals.flush()
             self.relay_log.tick(now)
             self._rates.tick(now, self.counters.list_outcomes)
+            self.tenants.turn(now)
+            self._ticked_at = now
 
     def _collect_cycles(self, now: float) -> None:
         """Have the garbage collector look at everything now and then, if it can be when no list is under way."""
@@ -234,7 +244,16 @@ class Proxy:
         """Give what metrics are read from."""
         memory = self.memory
         heap = HeapBooks(self.questions.heap_statistics)
-        return MetricSources(self.counters, heap, memory.limiter.direct, memory.heap_waits, memory.direct_waits)
+        return MetricSources(
+            self.counters,
+            heap,
+            memory.limiter.direct,
+            memory.heap_waits,
+            memory.direct_waits,
+            self._lag.durations,
+            self.tenants,
+            created=self._created,
+        )
 
     def shown(self) -> Mapping[str, object]:
         """Give what `pulsar-proxy top` shows."""

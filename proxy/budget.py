@@ -146,8 +146,13 @@ def _requests(config: Config) -> Iterator[BudgetLine]:
         yield BudgetLine("keys that owe", "topicListFairness", debtors * DEBTOR_BYTES)
 
 
+def worst_case_parts(config: Config) -> dict[str, int]:
+    """Give the limit of each owner, bytes."""
+    return {line.owner: line.limit_bytes for line in worst_case(config)}
+
+
 def worst_case_bytes(config: Config) -> int:
     """Sum all budgets. A connection is a lookup connection or a relay, so only the larger of the two terms counts."""
-    lines = {line.owner: line.limit_bytes for line in worst_case(config)}
+    lines = worst_case_parts(config)
     kernel, relays = lines.pop("kernel send buffers"), lines.pop("relays, both directions stalled")
     return sum(lines.values()) + max(kernel, relays)

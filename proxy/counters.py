@@ -1,4 +1,4 @@
-"""The numbers that hot paths count: plain integers, read by `proxy.metrics` when somebody scrapes.
+"""The numbers that hot paths count: plain integers, read by `proxy.telemetry` when somebody scrapes.
 
 Rule: counting costs one attribute, no call and no lock; everything runs on one event loop. Only labelled
 counts go through a method. This module knows no metrics library.
@@ -9,10 +9,11 @@ from enum import StrEnum
 from time import monotonic
 from typing import NamedTuple
 
-from proxy.quantiles import SlidingQuantiles
+from proxy.telemetry.durations import Durations
 
 RELOAD_RESULTS = ("applied", "refused", "ignored")
 KEY_FILE_RESULTS = ("applied", "refused")
+EXPORT_RESULTS = ("sent", "failed", "skipped")
 
 
 class WatchOvershoot(StrEnum):
@@ -173,9 +174,12 @@ class Counters:
         "broker_names",
         "broker_open_failures",
         "budget_bytes",
+        "budget_parts",
         "client_send_buffer_bytes",
+        "config_accepted",
         "config_applied_at",
         "config_reloads",
+        "controllers",
         "disconnects",
         "event_log",
         "evicted_bytes",
@@ -183,6 +187,7 @@ class Counters:
         "get_schema_requests",
         "get_topics_of_namespace_requests",
         "internal_errors",
+        "list_groups",
         "list_name_bytes",
         "list_outcomes",
         "list_questions",
@@ -190,6 +195,7 @@ class Counters:
         "lists_joined",
         "lookup_requests",
         "new_connections",
+        "otlp_exports",
         "partitions_metadata_requests",
         "refused_requests",
         "rejected_connections",
@@ -230,6 +236,7 @@ class Counters:
         self.disconnects: dict[str, int] = dict.fromkeys(map(str, causes), 0)
         self.internal_errors: dict[str, int] = {}
         self.list_outcomes: dict[str, int] = dict.fromkeys(map(str, outcomes), 0)
+        self.list_groups = 0
         self.list_name_bytes = 0
         self.list_questions = 0
         self.lists_joined = 0
@@ -248,6 +255,7 @@ class Counters:
         self.refused_requests: dict[str, int] = {}
         self.accept_pauses = 0
         self.budget_bytes = 0
+        self.budget_parts: Mapping[str, int] = {}
         self.watch = WatchCounters()
         self.web = WebCounters()
         self.event_log = EventLogCounters()
@@ -259,7 +267,11 @@ class Counters:
         self.stalled_readers = 0
         self.evicted_bytes = 0
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
+        self.config_accepted = True
         self.config_applied_at = 0.0
+        # By name: seconds since that last did its work.
+        self.controllers: dict[str, Callable[[], float]] = {}
+        self.otlp_exports: dict[str, int] = dict.fromkeys(EXPORT_RESULTS, 0)
 
     def disconnected(self, cause: str) -> None:
         """Count the end of a connection, client's or broker's."""
@@ -298,7 +310,7 @@ class LimiterMetrics:
     __slots__ = ("served_waiters", "wait_millis")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self.wait_millis = SlidingQuantiles(clock)
+        self.wait_millis = Durations(clock)
         self.served_waiters = 0
 
     def granted(self, wait_seconds: float) -> None:

@@ -27,12 +27,7 @@ JAVA_METRICS: Final[tuple[Parity, ...]] = (
     Parity("jvm_*", "not supported", _NO_JVM),
     Parity("jvm_memory_direct_bytes_used", "not supported", _NO_JVM),
     Parity("jvm_memory_direct_bytes_max", "not supported", _NO_JVM),
-    Parity(
-        "process_*",
-        "not supported",
-        "memory is in `pulsar_proxy_memory_resident_bytes` and `pulsar_proxy_memory_peak_bytes`; CPU time and file "
-        "descriptors are left to the container's own metrics",
-    ),
+    Parity("process_*", "same", "the six that there are on Linux, above"),
     Parity(
         "jetty_*",
         "not supported",

@@ -195,11 +195,13 @@ class Reloader:
                 self._proxy.counters.internal_error(error, "reload")
         else:
             reloads["applied"] += 1
+            self._proxy.counters.config_accepted = True
             for warning in newer.warnings:
                 self._log.warning("configuration", detail=str(warning))
             self._log.info("configuration reloaded", keys=list(self._proxy.pending))
             return "applied"
         reloads["refused"] += 1
+        self._proxy.counters.config_accepted = False
         return "refused"
 
     def _refuse(self, error: ConfigError) -> None:

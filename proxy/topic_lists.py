@@ -103,6 +103,7 @@ class TopicListService:
         """Answer one request that came at `arrived` (loop time) with exactly one frame, or find the client gone."""
         try:
             check_get_topics(request)
+            self._usage.asked(request.namespace)
             failure = await self._serve(client, broker, request, arrived, record)
             if failure is None:
                 self._counters.list_ended("answered")
@@ -172,6 +173,7 @@ class TopicListService:
         if new:
             story = group.story
             group.cancel = self._scope.start(self._work(group), None if story is None else story.work_over)
+            self._counters.list_groups += 1
         else:
             self._counters.lists_joined += 1
         return group, member

@@ -8,7 +8,7 @@ and nobody is shown with more than was used. Old use counts for half after each 
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 from zlib import crc32
 
 from limiter.clock import Clock
@@ -117,30 +117,62 @@ class _Kind:
         return sorted(rows, key=lambda row: (row.byte_seconds, row.sent_bytes, row.refused), reverse=True)
 
 
-class UsageBook:
-    """Charge topic lists to their namespace and principal; `top` gives the heaviest of the last minutes."""
+class TenantCounter(Protocol):
+    """Who counts the same by tenant, since the start (`proxy.telemetry.tenants`)."""
 
-    def __init__(self, clock: Clock, max_entries: int = MAX_ENTRIES, names: Callable[[object], str] = str) -> None:
+    def asked(self, namespace: str) -> None:
+        """Count a request."""
+
+    def sent(self, namespace: str, size: int) -> None:
+        """Count bytes that were sent."""
+
+    def refused(self, namespace: str) -> None:
+        """Count a refusal."""
+
+
+class UsageBook:
+    """Charge topic lists to their namespace and principal; `top` gives the heaviest of the last minutes.
+
+    `tenants` hears of all of it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        max_entries: int = MAX_ENTRIES,
+        names: Callable[[object], str] = str,
+        tenants: TenantCounter | None = None,
+    ) -> None:
         self._names = names
+        self._tenants = tenants
         self._clock = clock
         self._since = clock.time()
         self._namespaces = _Kind(max_entries)
         self._principals = _Kind(max_entries)
+
+    def asked(self, namespace: str) -> None:
+        """Count one request."""
+        if self._tenants is not None:
+            self._tenants.asked(namespace)
 
     def charge(self, namespace: str, principal: object, *, byte_seconds: float, sent_bytes: int) -> None:
         """Count what one answer cost: permit size times the seconds it was held, and the bytes its client took.
 
         `principal` is shown to the operator as `names` writes it; None stands for nobody.
         """
+        if self._tenants is not None and sent_bytes:
+            self._tenants.sent(namespace, sent_bytes)
         scale = self._scale()
-        for kind, name in ((self._namespaces, _label(namespace)), (self._principals, self._principal(principal))):
+        for kind, name in ((self._namespaces, label(namespace)), (self._principals, self._principal(principal))):
             kind.byte_seconds.add(name, byte_seconds * scale)
             kind.sent_bytes.add(name, sent_bytes * scale)
 
     def refused(self, namespace: str, principal: object) -> None:
         """Count one refusal."""
+        if self._tenants is not None:
+            self._tenants.refused(namespace)
         scale = self._scale()
-        self._namespaces.refused.add(_label(namespace), scale)
+        self._namespaces.refused.add(label(namespace), scale)
         self._principals.refused.add(self._principal(principal), scale)
 
     def top(self, count: int) -> TopUsage:
@@ -149,7 +181,7 @@ class UsageBook:
         return TopUsage(self._namespaces.top(count, scale), self._principals.top(count, scale))
 
     def _principal(self, principal: object) -> str:
-        return NO_PRINCIPAL if principal is None else _label(self._names(principal))
+        return NO_PRINCIPAL if principal is None else label(self._names(principal))
 
     def _scale(self) -> float:
         """Give what a weight of 1 counts for now, in the units of the sketches."""
@@ -162,7 +194,8 @@ class UsageBook:
         return float(2.0**half_lives)
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
+    """Cut a name that somebody else chose to a bounded length."""
     if len(text) <= LONGEST_NAME:
         return text
     # Long names with the same beginning stay apart.

@@ -61,6 +61,7 @@ class TopicListDoor:
     async def admitted(self, client: WebClient, namespace: str, window_bytes: int) -> AsyncIterator[ListUnderWay]:
         """Hold direct memory for one list; raises HttpRefused with 429 if there is none in time."""
         record = self._record(client, namespace, window_bytes)
+        self._usage.asked(namespace)
         try:
             permit = await self._direct.acquire(window_bytes, key=self._charging.key(client, namespace))
         except asyncio.CancelledError:

@@ -17,9 +17,9 @@ from proxy.counters import WatchCounters, WatchOvershoot
 from proxy.demo.session import message_frame
 from proxy.demo.topics import ListedTopics
 from proxy.errors import DisconnectCause
-from proxy.metrics import ProxyMetrics
 from proxy.process_memory import resident_bytes
 from proxy.relay import Relay
+from proxy.telemetry.prometheus import ProxyMetrics
 from proxy.watch_relay import WatchedRelay
 from tests.support.async_client import PING, AsyncClient
 from tests.support.frames import watch_success, watch_update

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.config import Config
 from proxy.java_keys import JAVA_ONLY_KEYS
-from proxy.metrics import INSTRUMENTS
+from proxy.telemetry.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]

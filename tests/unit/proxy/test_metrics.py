@@ -8,7 +8,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.observer import LimiterObserver, LimiterStatistics
-from proxy.metrics import INSTRUMENTS, Counters, LimiterMetrics, MetricSources, ProxyMetrics
+from proxy.counters import Counters, LimiterMetrics
+from proxy.telemetry.instrument import MetricSources
+from proxy.telemetry.prometheus import ProxyMetrics
+from proxy.telemetry.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC_LIST = "pulsar_proxy_topic_list_"
@@ -203,7 +206,8 @@ def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
     names = [instrument.exposed_name for instrument in INSTRUMENTS]
     assert len(names) == len(set(names))
     for instrument in INSTRUMENTS:
-        assert instrument.exposed_name.startswith("pulsar_" if instrument.origin == "pulsar" else "pulsar_proxy_")
+        prefix = {"pulsar": "pulsar_", "convention": "process_"}.get(instrument.origin, "pulsar_proxy_")
+        assert instrument.exposed_name.startswith(prefix)
         assert not instrument.name.endswith("_total")
         assert instrument.help.endswith(".")
 
@@ -236,6 +240,6 @@ def test_the_reference_page_is_that_of_the_table() -> None:
 
 
 def test_importing_the_table_does_not_load_prometheus() -> None:
-    program = "import sys, proxy.metrics; print('prometheus_client' in sys.modules)"
+    program = "import sys, proxy.telemetry.prometheus; print('prometheus_client' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "False\n"
