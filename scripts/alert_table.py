@@ -95,7 +95,8 @@ CLIENTS: Final = (
         " + rate(pulsar_proxy_rejected_partitions_metadata_requests_total[5m])"
         " + rate(pulsar_proxy_rejected_get_topics_of_namespace_requests_total[5m])"
         " + rate(pulsar_proxy_http_lists_refused_total[5m]) > 0", "2m",
-        "{{ $labels.instance }} turns away {{ $value | printf \"%.2f\" }} connections and requests a second, for their number",
+        "{{ $labels.instance }} turns away {{ $value | printf \"%.2f\" }} connections and requests a second, for their "
+        "number",
         "See which of the counters grows: connections ask for maxConcurrentInboundConnections, lookups for "
         "maxConcurrentLookupRequests (both live).",
     ),
@@ -103,7 +104,8 @@ CLIENTS: Final = (
         "PulsarProxyStalledReaders", "clients", "warning",
         "pulsar_proxy_client_stalled_readers > 0.5 * pulsar_proxy_client_writers"
         f" and {LIST}direct_memory_used_bytes / {LIST}direct_memory_limit_bytes > 0.8", "2m",
-        "{{ $value }} clients of {{ $labels.instance }} take nothing of their answers, and direct memory is nearly full",
+        "{{ $value }} clients of {{ $labels.instance }} take nothing of their answers, and direct memory is nearly "
+        "full",
         "Lower topicListWriteStallTimeoutMillis to 5000 (live): clients that take nothing are then closed sooner. "
         "Put it back afterwards.",
     ),

@@ -17,7 +17,7 @@ Series = dict[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """What fires an alert: `begins_seconds` is when its expression holds first, `told_seconds` when its text is compared.
+    """What fires an alert: its expression holds first at `begins_seconds`, and its text is compared at `told_seconds`.
 
     None of `silent` fires it. `labels` are those that the alert has besides the proxy's; an empty one it has not.
     """

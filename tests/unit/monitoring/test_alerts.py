@@ -1,4 +1,4 @@
-"""The alert rules, asked as Prometheus asks them: promtool runs each over series that fire it and series that do not."""
+"""The alert rules, evaluated by promtool over series that fire them and series that do not."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from proxy.config import Config
-from proxy.metrics import INSTRUMENTS
+from proxy.telemetry.table import INSTRUMENTS
 from scripts.alert_table import ALERTS, PIP_442, Alert, names
 from scripts.generate_alerts import RULES
 from tests.support.tools import tool

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import _parser
-from proxy.metrics import INSTRUMENTS
+from proxy.telemetry.table import INSTRUMENTS
 from scripts.alert_table import names
 from tests.support.tools import tool
 from tests.unit.monitoring.promql import unknown_names
