@@ -161,7 +161,8 @@ MEMORY: Final = Row("Is memory the reason?", (
 ))  # fmt: skip
 
 RELAY: Final = Row("Does the relay flow?", (
-    Panel("Bytes relayed", "Producers and consumers, both directions.", "Bps",
+    Panel("Bytes relayed", "Producers and consumers, both directions. A relay is counted every few seconds, so few of "
+          "them look like steps.", "Bps",
           (Query(rate("pulsar_proxy_relay_bytes_total", by="direction"), "{{direction}}"),)),
     Panel("Lists for watchers", "success: a watcher began; update: topics came or went. Pauses: not read for want of "
           "direct memory; overshoots: passed without it.", "ops",

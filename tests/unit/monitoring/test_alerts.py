@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from scripts.alert_table import ALERTS, PIP_442, Alert, names
 from scripts.generate_alerts import RULES
 from tests.support.tools import tool
 from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
-from tests.unit.monitoring.promql import unknown_names
+from tests.support.promql import unknown_names
 
 ROOT = Path(__file__).resolve().parents[3]
 STEP_SECONDS = 30
@@ -62,13 +63,18 @@ def at(case: Case, series: Series, *moments: tuple[int, Sequence[Mapping[str, An
 
 def rule_of(case: Case, *, told: bool) -> dict[str, Any]:
     """Give a rule file with the rule of `case` alone: its sister of another severity would answer as well."""
+    [rule] = [
+        rule
+        for group in loaded_rules()["groups"]
+        for rule in group["rules"]
+        if (rule["alert"], rule["labels"]["severity"]) == (case.alert, case.severity)
+    ]
+    return {"groups": [{"name": "one", "rules": [rule | ({} if told else {"annotations": {}})]}]}
+
+
+@cache
+def loaded_rules() -> dict[str, Any]:
     rules: dict[str, Any] = yaml.safe_load(RULES.read_text())
-    for group in rules["groups"]:
-        group["rules"] = [
-            rule | ({} if told else {"annotations": {}})
-            for rule in group["rules"]
-            if (rule["alert"], rule["labels"]["severity"]) == (case.alert, case.severity)
-        ]
     return rules
 
 

@@ -15,7 +15,7 @@ from proxy.cli import _parser
 from proxy.telemetry.table import INSTRUMENTS
 from scripts.alert_table import names
 from tests.support.tools import tool
-from tests.unit.monitoring.promql import unknown_names
+from tests.support.promql import unknown_names
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
