@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripts.alert_table import ALERTS
 from scripts.dashboard_table import ROWS, VARIABLES
 from tests.integration.test_watch_limits import watch
+from tests.support.promql import COMMON_LABELS, FOREIGN_METRICS, labels, metrics
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.tls import PemFiles
 from tests.support.web_pages import get
-from tests.support.promql import COMMON_LABELS, FOREIGN_METRICS, labels, metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 # Trouble that this test does not make: without it there is no sample, only the family.
@@ -39,9 +39,7 @@ Page = dict[str, set[str]]
 def asked_for() -> dict[str, str]:
     """Give every query of alerts, dashboard and runbooks with where it stands."""
     queries = {alert.expression: alert.name for alert in ALERTS}
-    queries |= {
-        query.expression: panel.title for row in ROWS for panel in row.panels for query in panel.queries
-    }  # fmt: skip
+    queries |= {query.expression: panel.title for row in ROWS for panel in row.panels for query in panel.queries}
     for page in (ROOT / "docs/runbooks").glob("*.md"):
         for block in re.findall(r"```promql\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             queries |= dict.fromkeys(block.splitlines(), page.name)

@@ -16,9 +16,9 @@ from proxy.config import Config
 from proxy.telemetry.table import INSTRUMENTS
 from scripts.alert_table import ALERTS, PIP_442, Alert, names
 from scripts.generate_alerts import RULES
+from tests.support.promql import unknown_names
 from tests.support.tools import tool
 from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
-from tests.support.promql import unknown_names
 
 ROOT = Path(__file__).resolve().parents[3]
 STEP_SECONDS = 30

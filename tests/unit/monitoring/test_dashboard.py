@@ -13,8 +13,8 @@ import pytest
 from proxy.telemetry.table import INSTRUMENTS
 from scripts.dashboard_table import COLUMNS, ROWS, VARIABLES, Panel
 from scripts.generate_dashboard import FILE
-from tests.support.tools import tool
 from tests.support.promql import FOREIGN_METRICS, substituted, unknown_names
+from tests.support.tools import tool
 
 BOARD: dict[str, Any] = json.loads(FILE.read_text())
 PANELS: list[dict[str, Any]] = BOARD["panels"]

@@ -14,8 +14,8 @@ import pytest
 from proxy.cli import _parser
 from proxy.telemetry.table import INSTRUMENTS
 from scripts.alert_table import names
-from tests.support.tools import tool
 from tests.support.promql import unknown_names
+from tests.support.tools import tool
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
