@@ -120,7 +120,8 @@ CLIENTS: Final = (
 PROCESS: Final = (
     Alert(
         "PulsarProxyDown", "process", "critical",
-        "up == 0 and on (job) group by (job) (last_over_time(pulsar_proxy_build_info[1d]))", "2m",
+        # A target that never came up is known by its neighbours: same job and, in Kubernetes, same namespace.
+        "up == 0 and on (job, namespace) group by (job, namespace) (last_over_time(pulsar_proxy_build_info[1d]))", "2m",
         "{{ $labels.instance }} of the job {{ $labels.job }} cannot be scraped",
         "See whether the process runs and whether the other proxies carry its clients; read the last lines of its log "
         "before it is restarted.",

@@ -10,7 +10,7 @@ from typing import Protocol
 SUFFIXES = ("_count", "_sum", "_created")
 # Prometheus' own, and those that every sample of this proxy or of its target has.
 FOREIGN_METRICS = {"up"}
-COMMON_LABELS = {"cluster", "job", "instance"}
+COMMON_LABELS = {"cluster", "job", "instance", "namespace", "pod"}
 
 METRIC = re.compile(r"\b(?:pulsar|process)_\w+|\bup\b")
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")

@@ -184,6 +184,7 @@ CASES = (
             # A pod that was scaled away is no target any more.
             {'up{job="proxy",instance="10.0.0.7:8080"}': "1x9 stale", BUILD: "1x9 stale"},
             {'up{job="broker",instance="10.0.0.9:8080"}': "1x9 0x110", BUILD: steady(1)},
+            {'up{job="proxy",namespace="other",instance="10.0.0.9:8080"}': "1x9 0x110", BUILD: steady(1)},
         ),
         begins_seconds=300,
         labels={"cluster": ""},
