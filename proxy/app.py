@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -32,6 +33,7 @@ from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
 from proxy.tasks import TaskScope
+from proxy.telemetry.export import OtlpExport, open_export
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.lag import LoopLag
 from proxy.telemetry.prometheus import ProxyMetrics
@@ -97,6 +99,7 @@ class Proxy:
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.web: WebPort | None = None
         self._control: ControlSocket | None = None
+        self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         counters.budget_bytes, counters.budget_parts = worst_case_bytes(config), worst_case_parts(config)
         counters.config_applied_at = self._created = time.time()
@@ -146,6 +149,9 @@ class Proxy:
         if config.has_web_port:
             await self._start_web()
         self.note_budget()
+        self._export = open_export(os.environ, config.cluster_name, self.metric_sources, self.log)
+        if self._export is not None:
+            self._export.start()
 
     def _tell_ports(self) -> None:
         host = self.config.bind_address
@@ -188,6 +194,9 @@ class Proxy:
         await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
+        if self._export is not None:
+            # Behind all that is counted.
+            await self._export.close()
         self.close_control()
         self._lag.stop()
         await self.sockets.tls_files.close()

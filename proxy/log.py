@@ -44,6 +44,7 @@ FIELDS = {
     "error": "name of the error sent to the client",
     "evictions": "clients that were closed for not reading, all of which this line stands for",
     "expected": "what should have been there",
+    "exports": "exports of metrics that this line stands for",
     "file": "path of a file",
     "got": "what was there",
     "held": "bytes that a limiter has given out",

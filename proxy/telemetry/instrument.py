@@ -16,7 +16,7 @@ from proxy.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.tenants import TenantBook
 
-__all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterBooks", "MetricSources", "Reading", "take"]
+__all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterBooks", "MetricSources", "Reading", "Readings", "take"]
 
 # The label text is part of PIP-442's contract: "1.0", not "1".
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99, "1.0": 1.0}

@@ -2,10 +2,16 @@
 
 from typing import Final
 
-from proxy.telemetry.instrument import Instrument
+from proxy.telemetry.instrument import Instrument, MetricSources, Readings
 from proxy.telemetry.rows import counted, gauge, labelled, per_limiter, per_sink, per_tenant
 
 __all__ = ["TRAFFIC_ROWS"]
+
+
+def _topic_keeps(sources: MetricSources) -> Readings:
+    keeps = sources.counters.event_log.topic_keeps
+    return {} if keeps is None else {(): int(keeps)}
+
 
 TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     labelled("authentication_file_reloads", "result",
@@ -135,7 +141,7 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
              lambda c: c.event_log.files()),
     Instrument("pulsar_proxy_event_log_topic_keeps", "gauge",
                "1: the topic keeps events that nobody has read; 0: it loses them; absent: not known.",
-               lambda s: {} if s.counters.event_log.topic_keeps is None else {(): s.counters.event_log.topic_keeps}),
+               _topic_keeps),
     per_tenant("lists", "Topic lists asked for, by tenant; a bounded number of tenants, the rest is (others).",
                lambda n: n.lists),
     per_tenant("list_bytes", "Bytes of the answers that were sent, by tenant.", lambda n: n.sent_bytes, "bytes"),

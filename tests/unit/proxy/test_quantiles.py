@@ -1,6 +1,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ class Clock:
 
 
 def exact(samples: list[float], fraction: float) -> float:
-    return sorted(samples)[max(1, math.ceil(fraction * len(samples))) - 1]
+    return float(np.quantile(samples, fraction, method="inverted_cdf"))
 
 
 def sketch_of(samples: list[float]) -> QuantileSketch:
@@ -79,6 +80,21 @@ def test_samples_leave_with_their_slice() -> None:
     clock.now = 1000 + 720
     assert math.isnan(sliding.quantiles(1.0)[0])
     assert (sliding.count, sliding.total) == (2, 101.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 200), durations), min_size=1, max_size=60))
+def test_the_window_has_the_quantiles_of_the_samples_in_it(steps: list[tuple[float, float]]) -> None:
+    clock, slice_seconds = Clock(), 120.0
+    sliding = SlidingQuantiles(clock, window_seconds=5 * slice_seconds, slices=5)
+    taken: list[tuple[int, float]] = []
+    for seconds, value in steps:
+        clock.now += seconds
+        sliding.add(value)
+        taken.append((int((clock.now - 1000.0) // slice_seconds), value))
+    window = [value for number, value in taken if number > taken[-1][0] - 5]
+    for fraction, found in zip(FRACTIONS, sliding.quantiles(*FRACTIONS), strict=True):
+        assert found == pytest.approx(exact(window, fraction), rel=RELATIVE_ERROR * 1.0001, abs=1e-3)
+    assert sliding.count == len(steps)
 
 
 def test_a_long_silence_empties_the_window_and_time_goes_on() -> None:

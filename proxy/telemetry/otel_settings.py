@@ -1,0 +1,92 @@
+"""Read the environment variables that say whether and how metrics go to an OpenTelemetry collector (ADR 18).
+
+Rule: pure, and without the library. Off unless `OTEL_SDK_DISABLED=false` says otherwise, as in upstream's proxy. What
+cannot be done is a note for the log, never an end of the start. Everything about the connection itself
+(`OTEL_EXPORTER_OTLP_*`: endpoint, headers, certificates, compression, timeout) is the exporter's own business.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, Literal
+
+Temporality = Literal["cumulative", "delta", "lowmemory"]
+
+# As the specification has them.
+INTERVAL_SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 30.0
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_LIBRARY: Final = "opentelemetry.exporter.otlp.proto.http"
+
+
+@dataclass(frozen=True, slots=True)
+class OtelSettings:
+    """How often to export, how long one export may take, and whether counts are since the start or since the last."""
+
+    interval_seconds: float = INTERVAL_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
+    temporality: Temporality = "cumulative"
+
+
+def otel_settings(environ: Mapping[str, str]) -> tuple[OtelSettings | None, list[str]]:
+    """Give the settings, None if nothing is to be exported, and what an operator should know."""
+    notes: list[str] = []
+    if not _wanted(environ, notes):
+        return None, notes
+    if _library_missing():
+        return None, [*notes, "OTEL_SDK_DISABLED: got false, expected true, or the extra `otel` to be installed"]
+    interval = _seconds(environ, "OTEL_METRIC_EXPORT_INTERVAL", INTERVAL_SECONDS, notes)
+    timeout = _seconds(environ, "OTEL_METRIC_EXPORT_TIMEOUT", TIMEOUT_SECONDS, notes)
+    return OtelSettings(interval, timeout, _temporality(environ, notes)), notes
+
+
+def _wanted(environ: Mapping[str, str], notes: list[str]) -> bool:
+    disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower()
+    if disabled != "false":
+        endpoint = next((name for name in _ENDPOINTS if environ.get(name, "").strip()), None)
+        if endpoint is not None and not disabled:
+            notes.append(f"{endpoint} is set, but no metrics are exported: that takes OTEL_SDK_DISABLED=false")
+        return False
+    exporters = {name.strip() for name in environ.get("OTEL_METRICS_EXPORTER", "otlp").split(",")} - {""}
+    if exporters - {"otlp", "none"}:
+        notes.append(f"OTEL_METRICS_EXPORTER: got {', '.join(sorted(exporters))}, expected otlp or none")
+    protocol = next(((name, value) for name in _PROTOCOLS if (value := environ.get(name, "").strip())), None)
+    if protocol is not None and protocol[1] != "http/protobuf":
+        notes.append(f"{protocol[0]}: got {protocol[1]}, expected http/protobuf: no metrics are exported")
+        return False
+    return not exporters or "otlp" in exporters
+
+
+def _library_missing() -> bool:
+    try:
+        return find_spec(_LIBRARY) is None
+    except ModuleNotFoundError:  # not even the packages around it
+        return True
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float, notes: list[str]) -> float:
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        millis = float(text)
+    except ValueError:
+        millis = math.nan
+    # Below a tenth of a second the export itself would be the load.
+    if not 100 <= millis <= 86_400_000:
+        notes.append(f"{name}: got {text[:40]!r}, expected 100 to 86400000 milliseconds: it is {default:g} s")
+        return default
+    return millis / 1000
+
+
+def _temporality(environ: Mapping[str, str], notes: list[str]) -> Temporality:
+    text = environ.get(_TEMPORALITY, "").strip().lower() or "cumulative"
+    known: dict[str, Temporality] = {"cumulative": "cumulative", "delta": "delta", "lowmemory": "lowmemory"}
+    if text in known:
+        return known[text]
+    notes.append(f"{_TEMPORALITY}: got {text[:40]!r}, expected cumulative, delta or lowmemory: it is cumulative")
+    return "cumulative"

@@ -1,0 +1,86 @@
+from importlib.util import find_spec
+
+import pytest
+
+from proxy.telemetry import otel_settings as module
+from proxy.telemetry.otel_settings import OtelSettings, otel_settings
+
+ON = {"OTEL_SDK_DISABLED": "false"}
+
+
+@pytest.mark.parametrize("environ", [{}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_SDK_DISABLED": "TRUE", "X": "y"}])
+def test_nothing_is_exported_unless_somebody_says_so(environ: dict[str, str]) -> None:
+    assert otel_settings(environ) == (None, [])
+
+
+@pytest.mark.parametrize("value", ["false", " False "])
+def test_the_sdk_that_is_not_disabled_exports_with_the_defaults_of_the_specification(value: str) -> None:
+    assert otel_settings({"OTEL_SDK_DISABLED": value}) == (OtelSettings(60.0, 30.0, "cumulative"), [])
+
+
+def test_an_endpoint_alone_exports_nothing_and_says_what_is_missing() -> None:
+    settings, (note,) = otel_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"})
+    assert settings is None
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in note
+    assert "OTEL_SDK_DISABLED=false" in note
+
+
+def test_who_disables_it_hears_nothing_of_an_endpoint() -> None:
+    environ = {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}
+    assert otel_settings(environ) == (None, [])
+
+
+def test_times_and_temporality_are_read() -> None:
+    environ = {
+        "OTEL_METRIC_EXPORT_INTERVAL": "15000",
+        "OTEL_METRIC_EXPORT_TIMEOUT": "2500",
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "DELTA",
+    }
+    assert otel_settings(ON | environ) == (OtelSettings(15.0, 2.5, "delta"), [])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_METRIC_EXPORT_INTERVAL", "1m"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "nan"),
+        ("OTEL_METRIC_EXPORT_TIMEOUT", "inf"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "sometimes"),
+    ],
+)
+def test_a_value_that_cannot_be_taken_is_named_and_the_default_stands(name: str, value: str) -> None:
+    settings, (note,) = otel_settings(ON | {name: value})
+    assert settings == OtelSettings()
+    assert note.startswith(f"{name}: got {value!r}, expected ")
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"])
+def test_a_protocol_that_is_not_spoken_is_said_instead_of_spoken_wrongly(name: str) -> None:
+    settings, (note,) = otel_settings(ON | {name: "grpc"})
+    assert settings is None
+    assert note.startswith(f"{name}: got grpc, expected http/protobuf")
+    assert otel_settings(ON | {name: "http/protobuf"}) == (OtelSettings(), [])
+
+
+def test_the_protocol_of_metrics_is_asked_before_that_of_everything() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf"}
+    assert otel_settings(ON | environ) == (OtelSettings(), [])
+
+
+def test_metrics_may_have_no_exporter() -> None:
+    assert otel_settings(ON | {"OTEL_METRICS_EXPORTER": "none"}) == (None, [])
+    settings, (note,) = otel_settings(ON | {"OTEL_METRICS_EXPORTER": "console"})
+    assert settings is None
+    assert note == "OTEL_METRICS_EXPORTER: got console, expected otlp or none"
+
+
+def test_a_library_that_is_missing_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    settings, (note,) = otel_settings(ON)
+    assert settings is None
+    assert "extra `otel`" in note
+
+
+def test_the_library_is_looked_for_where_it_is() -> None:
+    assert find_spec(module._LIBRARY) is not None
