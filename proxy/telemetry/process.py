@@ -6,6 +6,7 @@ Rule: a file that is absent or strange gives None. Read at scrape time; memory i
 import os
 import resource
 import time
+from functools import cache
 from pathlib import Path
 
 from proxy.process_memory import PAGE_BYTES, MemoryPaths
@@ -25,8 +26,13 @@ def start_time_seconds(paths: MemoryPaths) -> float | None:
     fields = (_read(paths.process / "stat") or "").rpartition(")")[2].split()
     if len(fields) <= _START_TIME or not fields[_START_TIME].isdecimal():
         return None
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_START_TIME]) / _TICKS_PER_SECOND
-    return time.time() - age
+    return _booted_at() + int(fields[_START_TIME]) / _TICKS_PER_SECOND
+
+
+@cache
+def _booted_at() -> float:
+    """Give when the machine was booted, Unix time, the same at each call: a start that moves looks like a restart."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def virtual_bytes(paths: MemoryPaths) -> int | None:

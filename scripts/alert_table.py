@@ -1,0 +1,209 @@
+"""Every alert of the proxy, one row each: what is asked of Prometheus, how long it must hold, and what to do first.
+
+Rule: an alert is declared in `ALERTS` and nowhere else; the rule file of the chart, the table in docs/operations.md and
+the head of each runbook are written from it. `critical` wakes somebody, `warning` waits for the morning.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = ["ALERTS", "Alert", "names"]
+
+Severity = Literal["warning", "critical"]
+Group = Literal["pip-442", "clients", "process", "configuration"]
+
+LIST: Final = "pulsar_proxy_topic_list_"
+WEEK_SECONDS: Final = 7 * 86_400
+DAY_SECONDS: Final = 86_400
+# Every answer that a client takes for a failure: C++ and Python clients raise at once.
+REFUSED: Final = 'pulsar_proxy_lists_answers_total{outcome=~"refused_.*|timed_out"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alerting rule.
+
+    `holds` is Prometheus' `for`. `summary` may name labels and the value that the rule leaves (Prometheus templates);
+    `first` is a plain sentence: what to do before anything else is understood. Two rows may share a name, one for each
+    severity, and then share a runbook.
+    """
+
+    name: str
+    group: Group
+    severity: Severity
+    expression: str
+    holds: str
+    summary: str
+    first: str
+
+    @property
+    def runbook(self) -> str:
+        """The page to open, from the root of the repository."""
+        return f"docs/runbooks/{self.name}.md"
+
+
+# The four of PIP-442 are its own expressions with the names of its metrics written out.
+PIP_442: Final = (
+    Alert(
+        "PulsarProxyHeapMemoryHigh", "pip-442", "warning",
+        f"{LIST}heap_memory_used_bytes / {LIST}heap_memory_limit_bytes > 0.8", "5m",
+        "topic lists hold {{ $value | humanizePercentage }} of the heap limit of {{ $labels.instance }}",
+        "Look whether direct memory is full as well: then slow readers hold up the heap. Otherwise raise "
+        "maxTopicListInFlightHeapMemSizeMB if the container has room; it is live.",
+    ),
+    Alert(
+        "PulsarProxyHeapQueueNearFull", "pip-442", "critical",
+        f"{LIST}heap_queue_size / {LIST}heap_queue_max_size > 0.9", "1m",
+        "the queue for heap memory of {{ $labels.instance }} is {{ $value | humanizePercentage }} full",
+        "Double maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize now (live): a full queue refuses clients at "
+        "once, waiting costs them nothing. Then look for what drains it too slowly.",
+    ),
+    Alert(
+        "PulsarProxyHeapTimeouts", "pip-442", "critical",
+        f"rate({LIST}heap_timeout_total[5m]) > 1", "1m",
+        "{{ $value | printf \"%.2f\" }} topic lists a second get no heap memory in time from {{ $labels.instance }}",
+        "Raise maxTopicListInFlightDirectMemSizeMB if direct memory is full, else "
+        "maxTopicListInFlightHeapMemSizeMB (both live); if neither has room in the container, add pods.",
+    ),
+    Alert(
+        "PulsarProxyHeapWaitsLong", "pip-442", "warning",
+        f'{LIST}heap_wait_time_ms{{quantile="0.99"}} > 10000', "5m",
+        "a topic list in a hundred waits {{ $value | printf \"%.0f\" }} ms or longer for heap memory of "
+        "{{ $labels.instance }}",
+        "Nobody is refused yet. See what drains too slowly, brokers, clients or this proxy, before waits reach "
+        "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis.",
+    ),
+)  # fmt: skip
+
+CLIENTS: Final = (
+    Alert(
+        "PulsarProxyListsRefused", "clients", "warning",
+        f"sum without (outcome) (rate({REFUSED}[5m])) > 0", "2m",
+        "{{ $value | printf \"%.2f\" }} topic lists a second are refused or time out at {{ $labels.instance }}",
+        "Read the last refusals in pulsar-proxy top: each names what it waited for and the key to change.",
+    ),
+    Alert(
+        "PulsarProxyListsRefused", "clients", "critical",
+        f"sum without (outcome) (rate({REFUSED}[5m])) > 0.05 * sum without (outcome) "
+        "(rate(pulsar_proxy_lists_answers_total[5m]))", "5m",
+        "more than 5 % of the topic lists are refused or time out at {{ $labels.instance }}",
+        "Read the last refusals in pulsar-proxy top: each names what it waited for and the key to change.",
+    ),
+    Alert(
+        "PulsarProxyClientsRejected", "clients", "warning",
+        "rate(pulsar_proxy_rejected_connections_total[5m]) + rate(pulsar_proxy_rejected_lookup_requests_total[5m])"
+        " + rate(pulsar_proxy_rejected_partitions_metadata_requests_total[5m])"
+        " + rate(pulsar_proxy_rejected_get_topics_of_namespace_requests_total[5m])"
+        " + rate(pulsar_proxy_http_lists_refused_total[5m]) > 0", "2m",
+        "{{ $labels.instance }} turns away {{ $value | printf \"%.2f\" }} connections and requests a second, for their "
+        "number",
+        "See which of the counters grows: connections ask for maxConcurrentInboundConnections, lookups for "
+        "maxConcurrentLookupRequests (both live).",
+    ),
+    Alert(
+        "PulsarProxyStalledReaders", "clients", "warning",
+        "pulsar_proxy_client_stalled_readers > 0.5 * pulsar_proxy_client_writers"
+        f" and {LIST}direct_memory_used_bytes / {LIST}direct_memory_limit_bytes > 0.8", "2m",
+        "{{ $value }} clients of {{ $labels.instance }} take nothing of their answers, and direct memory is nearly "
+        "full",
+        "Lower topicListWriteStallTimeoutMillis to 5000 (live): clients that take nothing are then closed sooner. "
+        "Put it back afterwards.",
+    ),
+    Alert(
+        "PulsarProxyNoBroker", "clients", "critical",
+        'pulsar_proxy_brokers{state="up"} == 0', "1m",
+        "{{ $labels.instance }} can reach no broker",
+        "Ask the brokers, not the proxy: pulsar-proxy top names each with the error of the last attempt.",
+    ),
+)  # fmt: skip
+
+PROCESS: Final = (
+    Alert(
+        "PulsarProxyDown", "process", "critical",
+        # A target that never came up is known by its neighbours: same job and, in Kubernetes, same namespace.
+        "up == 0 and on (job, namespace) group by (job, namespace) (last_over_time(pulsar_proxy_build_info[1d]))", "2m",
+        "{{ $labels.instance }} of the job {{ $labels.job }} cannot be scraped",
+        "See whether the process runs and whether the other proxies carry its clients; read the last lines of its log "
+        "before it is restarted.",
+    ),
+    Alert(
+        "PulsarProxyRestarting", "process", "critical",
+        "changes(process_start_time_seconds[15m]) > 2 and on (job, instance) pulsar_proxy_build_info", "1m",
+        "{{ $labels.instance }} was started {{ $value }} times in 15 minutes",
+        "Find out who ends it: the kernel (out of memory), a probe, the watchdog, or its own configuration.",
+    ),
+    Alert(
+        "PulsarProxyMemoryNearLimit", "process", "critical",
+        "(pulsar_proxy_memory_resident_bytes + pulsar_proxy_client_writers_kernel_bytes)"
+        " / pulsar_proxy_memory_container_limit_bytes > 0.9", "2m",
+        "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its container's memory",
+        "Lower maxTopicListInFlightDirectMemSizeMB and clientSocketSendBufferBytes (live): nobody is cut, newcomers "
+        "wait. Then give the container more memory.",
+    ),
+    Alert(
+        "PulsarProxyEventLoopLag", "process", "warning",
+        'pulsar_proxy_event_loop_lag_seconds{quantile="0.99"} > 0.25', "5m",
+        "the event loop of {{ $labels.instance }} is {{ $value | printf \"%.2f\" }} s late, one time in a hundred",
+        "See whether the process has the CPU that it wants: a quota that throttles it looks like this. If so, give it "
+        "a whole core or add pods.",
+    ),
+    Alert(
+        "PulsarProxyControllerStale", "process", "critical",
+        "pulsar_proxy_controller_age_seconds > 30", "1m",
+        "{{ $labels.controller }} of {{ $labels.instance }} has not come to its end for "
+        "{{ $value | humanizeDuration }}",
+        "Keep the log, then restart this proxy once its clients have somewhere to go: slow readers are no longer "
+        "closed, timeouts no longer looked at.",
+    ),
+    Alert(
+        "PulsarProxyInternalErrors", "process", "warning",
+        # A `where` that happens for the first time is a new series: it has no increase yet.
+        "sum without (where) (increase(pulsar_proxy_internal_errors_total[15m])) > 0 or sum without (where)"
+        " (pulsar_proxy_internal_errors_total unless pulsar_proxy_internal_errors_total offset 15m) > 0", "1m",
+        "{{ $labels.instance }} met an exception that nobody expected",
+        "Keep the log, with its traceback, and report it: this is a bug of the proxy.",
+    ),
+    Alert(
+        "PulsarProxyEventsDropped", "process", "warning",
+        "increase(pulsar_proxy_event_log_dropped_total[10m]) > 0", "1m",
+        "the event log of {{ $labels.instance }} lost {{ $value | printf \"%.0f\" }} events for {{ $labels.sink }} in "
+        "10 minutes",
+        "Clients notice nothing. See why the sink takes no more: a full disk, or brokers that take no events.",
+    ),
+)  # fmt: skip
+
+CONFIGURATION: Final = (
+    Alert(
+        "PulsarProxyBudgetDoesNotFit", "configuration", "warning",
+        "pulsar_proxy_memory_budget_bytes > pulsar_proxy_memory_container_limit_bytes", "5m",
+        "the limits of {{ $labels.instance }} add up to {{ $value | humanize1024 }}B, more than its container has",
+        "Give the container that much memory, or lower the limits until they fit; until then a storm can end the "
+        "process.",
+    ),
+    Alert(
+        "PulsarProxyConfigReloadFailed", "configuration", "warning",
+        "pulsar_proxy_config_reload_success == 0", "1m",
+        "the last reload of the configuration of {{ $labels.instance }} was refused",
+        "Run pulsar-proxy check-config on the file: it lists every fault with its line. The old configuration is in "
+        "force, wholly.",
+    ),
+    Alert(
+        "PulsarProxyCertificateExpires", "configuration", "warning",
+        f"pulsar_proxy_tls_cert_expiry_seconds < {WEEK_SECONDS}", "15m",
+        "the certificate {{ $labels.cert }} of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}",
+        "Renew the certificate; the proxy takes new files by itself, without a restart.",
+    ),
+    Alert(
+        "PulsarProxyCertificateExpires", "configuration", "critical",
+        f"pulsar_proxy_tls_cert_expiry_seconds < {DAY_SECONDS}", "5m",
+        "the certificate {{ $labels.cert }} of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}",
+        "Renew the certificate; the proxy takes new files by itself, without a restart.",
+    ),
+)  # fmt: skip
+
+ALERTS: Final[tuple[Alert, ...]] = (*PIP_442, *CLIENTS, *PROCESS, *CONFIGURATION)
+
+
+def names() -> list[str]:
+    """Give the names of all alerts, each once, in the order of the table."""
+    return list(dict.fromkeys(alert.name for alert in ALERTS))

@@ -1,0 +1,82 @@
+"""Write what repeats the table of alerts: the chart's rule file, the table in docs/operations.md, the runbooks' heads.
+
+`--check` writes nothing and fails if a file differs. The prose of a runbook is written by hand, between generated lines
+nothing is.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts.alert_table import ALERTS, Alert, names  # noqa: E402
+from scripts.generated import write_or_check  # noqa: E402
+
+RULES = ROOT / "helm/pulsar-proxy-sidecar/rules/pulsar-proxy.yaml"
+OPERATIONS = ROOT / "docs/operations.md"
+BEGIN = "<!-- alerts: written by scripts/generate_alerts.py from scripts/alert_table.py, do not edit -->"
+END = "<!-- alerts: end -->"
+HEAD = "# Written by scripts/generate_alerts.py from scripts/alert_table.py; do not edit here.\n"
+
+
+def rule(alert: Alert) -> dict[str, object]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        "for": alert.holds,
+        "labels": {"severity": alert.severity},
+        "annotations": {"summary": alert.summary, "description": alert.first, "runbook_url": alert.runbook},
+    }
+
+
+def rules() -> str:
+    groups = [
+        {"name": f"pulsar-proxy-{group}", "rules": [rule(alert) for alert in members]}
+        for group, members in groupby(ALERTS, key=lambda alert: alert.group)
+    ]
+    # One line for each text: a folded one is another after Helm has read and written it.
+    return HEAD + yaml.safe_dump({"groups": groups}, sort_keys=False, width=10_000)
+
+
+def table() -> Iterator[str]:
+    yield from ("| alert | severity | holds for | first |", "|---|---|---|---|")
+    for alert in ALERTS:
+        link = f"[{alert.name}]({alert.runbook.removeprefix('docs/')})"
+        yield f"| {link} | {alert.severity} | {alert.holds} | {alert.first} |"
+
+
+def head(name: str) -> Iterator[str]:
+    """Give the generated lines of a runbook: one row for each severity."""
+    yield from ("| severity | holds for | expression |", "|---|---|---|")
+    for alert in ALERTS:
+        if alert.name == name:
+            expression = alert.expression.replace("|", "\\|")
+            yield f"| {alert.severity} | {alert.holds} | `{expression}` |"
+
+
+def between_marks(page: Path, lines: Iterator[str]) -> str:
+    """Give the page with its generated part anew; raises ValueError if it has no place for it."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page.relative_to(ROOT)}: got no generated part, expected {BEGIN!r} and {END!r}")
+    return "\n".join((f"{before}{BEGIN}", *lines, f"{END}{after}"))
+
+
+def files() -> Mapping[Path, str]:
+    pages = {ROOT / "docs/runbooks" / f"{name}.md": head(name) for name in names()}
+    pages[OPERATIONS] = table()
+    return {RULES: rules(), **{page: between_marks(page, lines) for page, lines in pages.items()}}
+
+
+def main() -> int:
+    return write_or_check("scripts.generate_alerts", files)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

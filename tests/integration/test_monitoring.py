@@ -1,0 +1,110 @@
+"""What alerts, runbooks and the dashboard ask for, held against the metrics page of a proxy that has worked.
+
+Rule: a family must be on the page whatever happened; a label must be on one of its samples, unless its kind of trouble
+was not made here: then the table of instruments answers for it (tests/unit/monitoring).
+"""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from scripts.alert_table import ALERTS
+from scripts.dashboard_table import ROWS, VARIABLES
+from tests.integration.test_watch_limits import watch
+from tests.support.promql import COMMON_LABELS, FOREIGN_METRICS, labels, metrics
+from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
+from tests.support.tls import PemFiles
+from tests.support.web_pages import get
+
+ROOT = Path(__file__).resolve().parents[2]
+# Trouble that this test does not make: without it there is no sample, only the family.
+TROUBLE = {
+    "pulsar_proxy_broker_open_failures_total",
+    "pulsar_proxy_failed_requests_total",
+    "pulsar_proxy_internal_errors_total",
+    "pulsar_proxy_refused_requests_total",
+    "pulsar_authentication_failures_total",
+}
+# Only where the container has a limit.
+OF_A_CONTAINER = {"pulsar_proxy_memory_container_limit_bytes"}
+# Only with a topic for events.
+OF_A_TOPIC = {"pulsar_proxy_event_log_topic_keeps"}
+
+Page = dict[str, set[str]]
+
+
+def asked_for() -> dict[str, str]:
+    """Give every query of alerts, dashboard and runbooks with where it stands."""
+    queries = {alert.expression: alert.name for alert in ALERTS}
+    queries |= {query.expression: panel.title for row in ROWS for panel in row.panels for query in panel.queries}
+    for page in (ROOT / "docs/runbooks").glob("*.md"):
+        for block in re.findall(r"```promql\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            queries |= dict.fromkeys(block.splitlines(), page.name)
+    return queries
+
+
+async def worked(stage: Stage) -> Page:
+    """Let the proxy do a little of everything, and read its page: labels by name of sample; families have no label."""
+    client = await stage.connected()
+    await client.topics(namespace(0))
+    await client.lookup(TOPIC)
+    relayed = await stage.relayed()
+    await watch(relayed, 1, namespace(0), ".*")
+    page = await get(stage.proxy.web_port, "/metrics")
+    found: Page = defaultdict(set)
+    for family in text_string_to_metric_families(page.text):
+        found[f"{family.name}_total" if family.type == "counter" else family.name] |= set()
+        for sample in family.samples:
+            found[sample.name] |= sample.labels.keys()
+    return found
+
+
+async def test_what_is_asked_for_is_on_the_page_of_a_proxy_that_has_worked(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"eventLogDirectory": tmp_path / "events", **PemFiles.write(tmp_path / "tls").server_keys}
+    async with staged(**keys) as stage:
+        page = await worked(stage)
+    without_sample = TROUBLE | OF_A_CONTAINER | OF_A_TOPIC
+    for query, where in asked_for().items():
+        named = metrics(query) - FOREIGN_METRICS
+        assert named <= page.keys(), where
+        assert {name for name in named if not page[name]} <= without_sample, where
+        outer = COMMON_LABELS | set(VARIABLES)
+        for metric, label in labels(query):
+            seen = page[metric] if metric else set().union(*(page[name] for name in named))
+            in_trouble = bool(({metric} if metric else named) & TROUBLE)
+            assert label in seen | outer or in_trouble, f"{where}: {metric}{{{label}}}"
+
+
+async def test_labels_have_the_values_that_queries_ask_for(tmp_path: Path) -> None:
+    async with staged(eventLogDirectory=tmp_path) as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        page = await get(stage.proxy.web_port, "/metrics")
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for family in text_string_to_metric_families(page.text):
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                values[sample.name, label].add(value)
+    for query, where in asked_for().items():
+        for metric, selector in re.findall(r"(\w+)\{([^}]*)\}", query):
+            for label, how, wanted in re.findall(r'(\w+)(=~|!~|!=|=)"([^"$]*)"', selector):
+                there = values.get((metric, label), set())
+                words = wanted.split("|") if how in ("=~", "!~") else [re.escape(wanted)]
+                lost = [word for word in words if there and not any(re.fullmatch(word, value) for value in there)]
+                assert not lost, f"{where}: {metric}{{{label}}} has none of {lost}, but {sorted(there)}"
+
+
+async def test_a_proxy_that_is_well_says_so(tmp_path: Path) -> None:
+    async with staged(eventLogDirectory=tmp_path) as stage:
+        page = await get(stage.proxy.web_port, "/metrics")
+    numbers = {
+        (sample.name, *(text for name, text in sample.labels.items() if name != "cluster")): sample.value
+        for family in text_string_to_metric_families(page.text)
+        for sample in family.samples
+    }
+    assert numbers["pulsar_proxy_config_reload_success",] == 1
+    assert numbers["pulsar_proxy_brokers", "up"] == 1
+    assert numbers["pulsar_proxy_event_log_dropped_total", "files"] == 0

@@ -1,0 +1,274 @@
+"""Series for which each alert fires, and neighbours of them for which it must not.
+
+Rule: values stand close to the threshold on both sides, so that a rule with another one fails. `S` in a series is the
+place of the labels that every sample of one proxy has.
+"""
+
+from dataclasses import dataclass, field
+
+LABELS = {"cluster": "blue", "job": "proxy", "instance": "10.0.0.7:8080"}
+LIST = "pulsar_proxy_topic_list_"
+ANSWERS = "pulsar_proxy_lists_answers_total"
+MIB = 1024 * 1024
+DAY = 86_400
+
+Series = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What fires an alert: its expression holds first at `begins_seconds`, and its text is compared at `told_seconds`.
+
+    None of `silent` fires it. `labels` are those that the alert has besides the proxy's; an empty one it has not.
+    """
+
+    alert: str
+    severity: str
+    fires: Series
+    summary: str
+    silent: tuple[Series, ...]
+    begins_seconds: int = 0
+    told_seconds: int = 1800
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.alert}-{self.severity}"
+
+
+def steady(number: float) -> str:
+    """A gauge that stands still for an hour."""
+    return f"{number}x120"
+
+
+def growing(per_minute: float) -> str:
+    """A counter that grows for an hour, sampled twice a minute."""
+    return f"0+{per_minute / 2}x120"
+
+
+def once(before: int = 10) -> str:
+    """A counter that grows by one, once, and stands still."""
+    return f"0x{before} 1x{120 - before}"
+
+
+def _use(used: float, limit: float, memory: str = "heap") -> Series:
+    return {f"{LIST}{memory}_memory_used_bytes": steady(used), f"{LIST}{memory}_memory_limit_bytes": steady(limit)}
+
+
+def _queue(size: int, most: int) -> Series:
+    return {f"{LIST}heap_queue_size": steady(size), f"{LIST}heap_queue_max_size": steady(most)}
+
+
+def _wait(quantile: str, millis: float) -> Series:
+    return {f'{LIST}heap_wait_time_ms{{S,quantile="{quantile}"}}': steady(millis)}
+
+
+def _answers(**per_minute: float) -> Series:
+    return {f'{ANSWERS}{{S,outcome="{outcome}"}}': growing(rate) for outcome, rate in per_minute.items()}
+
+
+REJECTED = (
+    "pulsar_proxy_rejected_connections_total",
+    "pulsar_proxy_rejected_lookup_requests_total",
+    "pulsar_proxy_rejected_partitions_metadata_requests_total",
+    "pulsar_proxy_rejected_get_topics_of_namespace_requests_total",
+    "pulsar_proxy_http_lists_refused_total",
+)
+
+
+def _rejected(growth: str = "0x120", which: str = REJECTED[0]) -> Series:
+    return {name: growth if name == which else "0x120" for name in REJECTED}
+
+
+def _readers(stalled: int, writers: int, direct_used: int) -> Series:
+    readers = {
+        "pulsar_proxy_client_stalled_readers": steady(stalled),
+        "pulsar_proxy_client_writers": steady(writers),
+    }
+    return readers | _use(direct_used, 100, "direct")
+
+
+def _memory(resident: int, kernel: int, limit: int | None) -> Series:
+    found = {
+        "pulsar_proxy_memory_resident_bytes": steady(resident),
+        "pulsar_proxy_client_writers_kernel_bytes": steady(kernel),
+    }
+    return found if limit is None else found | {"pulsar_proxy_memory_container_limit_bytes": steady(limit)}
+
+
+def _budget(budget: int, limit: int | None) -> Series:
+    found = {"pulsar_proxy_memory_budget_bytes": steady(budget)}
+    return found if limit is None else found | {"pulsar_proxy_memory_container_limit_bytes": steady(limit)}
+
+
+def _expiry(seconds: float) -> Series:
+    return {'pulsar_proxy_tls_cert_expiry_seconds{S,cert="server"}': steady(seconds)}
+
+
+def _starts(times: str, build_info: bool = True) -> Series:
+    found = {"process_start_time_seconds": times}
+    return found | {'pulsar_proxy_build_info{S,version="1"}': steady(1)} if build_info else found
+
+
+def _lag(quantile: str, seconds: float) -> Series:
+    return {f'pulsar_proxy_event_loop_lag_seconds{{S,quantile="{quantile}"}}': steady(seconds)}
+
+
+def _age(seconds: float) -> Series:
+    return {'pulsar_proxy_controller_age_seconds{S,controller="clock"}': steady(seconds)}
+
+
+BUILD = 'pulsar_proxy_build_info{S,version="1"}'
+OTHER = 'pulsar_proxy_build_info{cluster="blue",job="proxy",instance="10.0.0.8:8080",version="1"}'
+
+CASES = (
+    Case(
+        "PulsarProxyHeapMemoryHigh", "warning", _use(81, 100),
+        "topic lists hold 81% of the heap limit of 10.0.0.7:8080",
+        (_use(80, 100), _use(99, 100, "direct"), _use(0, 0)),
+    ),
+    Case(
+        "PulsarProxyHeapQueueNearFull", "critical", _queue(91, 100),
+        "the queue for heap memory of 10.0.0.7:8080 is 91% full",
+        (_queue(90, 100), _queue(0, 0)),
+    ),
+    Case(
+        "PulsarProxyHeapTimeouts", "critical", {f"{LIST}heap_timeout_total": growing(66)},
+        "1.10 topic lists a second get no heap memory in time from 10.0.0.7:8080",
+        ({f"{LIST}heap_timeout_total": growing(60)}, {f"{LIST}direct_timeout_total": growing(600)}),
+        begins_seconds=300,
+    ),
+    Case(
+        "PulsarProxyHeapWaitsLong", "warning", _wait("0.99", 10_001),
+        "a topic list in a hundred waits 10001 ms or longer for heap memory of 10.0.0.7:8080",
+        (_wait("0.99", 10_000), _wait("1.0", 25_000)),
+        labels={"quantile": "0.99"},
+    ),
+    Case(
+        "PulsarProxyListsRefused", "warning", _answers(answered=1000, refused_direct=6, timed_out=6, failed=0),
+        "0.20 topic lists a second are refused or time out at 10.0.0.7:8080",
+        (_answers(answered=1000, refused_heap=0, failed=60, cancelled=60),),
+        begins_seconds=30,
+    ),
+    Case(
+        "PulsarProxyListsRefused", "critical", _answers(answered=940, refused_heap=60),
+        "more than 5 % of the topic lists are refused or time out at 10.0.0.7:8080",
+        (_answers(answered=0, refused_heap=0),),
+        begins_seconds=30,
+    ),
+    *(
+        Case(
+            "PulsarProxyClientsRejected", "warning", _rejected(growing(6), which),
+            "10.0.0.7:8080 turns away 0.10 connections and requests a second, for their number",
+            (_rejected(),),
+            begins_seconds=30,
+        )
+        for which in REJECTED
+    ),
+    Case(
+        "PulsarProxyStalledReaders", "warning", _readers(6, 10, 81),
+        "6 clients of 10.0.0.7:8080 take nothing of their answers, and direct memory is nearly full",
+        (_readers(5, 10, 81), _readers(6, 10, 80), _readers(0, 0, 99)),
+    ),
+    Case(
+        "PulsarProxyNoBroker", "critical", {'pulsar_proxy_brokers{S,state="up"}': steady(0)},
+        "10.0.0.7:8080 can reach no broker",
+        ({'pulsar_proxy_brokers{S,state="up"}': steady(1), 'pulsar_proxy_brokers{S,state="down"}': steady(3)},),
+        labels={"state": "up"},
+    ),
+    Case(
+        "PulsarProxyDown", "critical",
+        {'up{job="proxy",instance="10.0.0.7:8080"}': "1x9 0x110", BUILD: "1x9 stale"},
+        "10.0.0.7:8080 of the job proxy cannot be scraped",
+        (
+            {'up{job="proxy",instance="10.0.0.7:8080"}': steady(1), BUILD: steady(1)},
+            # A pod that was scaled away is no target any more.
+            {'up{job="proxy",instance="10.0.0.7:8080"}': "1x9 stale", BUILD: "1x9 stale"},
+            {'up{job="broker",instance="10.0.0.9:8080"}': "1x9 0x110", BUILD: steady(1)},
+            {'up{job="proxy",namespace="other",instance="10.0.0.9:8080"}': "1x9 0x110", BUILD: steady(1)},
+        ),
+        begins_seconds=300,
+        labels={"cluster": ""},
+    ),
+    Case(
+        # It never came up: only its neighbours tell that it is a proxy.
+        "PulsarProxyDown", "critical",
+        {'up{job="proxy",instance="10.0.0.7:8080"}': "0x120", OTHER: steady(1)},
+        "10.0.0.7:8080 of the job proxy cannot be scraped",
+        ({'up{job="proxy",instance="10.0.0.7:8080"}': "0x120"},),
+        labels={"cluster": ""},
+    ),
+    Case(
+        "PulsarProxyRestarting", "critical", _starts("1 2 3 4x117"),
+        "10.0.0.7:8080 was started 3 times in 15 minutes",
+        (_starts("1 2 3x117"), _starts("1 2 3 4x117", build_info=False), _starts("1x29 2x29 3x29 4x29")),
+        begins_seconds=90,
+        told_seconds=600,
+    ),
+    Case(
+        "PulsarProxyMemoryNearLimit", "critical", _memory(51, 40, 100),
+        "10.0.0.7:8080 uses 91% of its container's memory",
+        (_memory(50, 40, 100), _memory(500, 400, None)),
+    ),
+    Case(
+        "PulsarProxyEventLoopLag", "warning", _lag("0.99", 0.26),
+        "the event loop of 10.0.0.7:8080 is 0.26 s late, one time in a hundred",
+        (_lag("0.99", 0.25), _lag("1.0", 2)),
+        labels={"quantile": "0.99"},
+    ),
+    Case(
+        "PulsarProxyControllerStale", "critical", _age(31),
+        "clock of 10.0.0.7:8080 has not come to its end for 31s",
+        (_age(30),),
+        labels={"controller": "clock"},
+    ),
+    Case(
+        "PulsarProxyInternalErrors", "warning", {'pulsar_proxy_internal_errors_total{S,where="relay"}': once()},
+        "10.0.0.7:8080 met an exception that nobody expected",
+        ({'pulsar_proxy_internal_errors_total{S,where="relay"}': steady(3)},),
+        begins_seconds=330,
+        told_seconds=600,
+    ),
+    Case(
+        # The first of its kind: there is no increase yet.
+        "PulsarProxyInternalErrors", "warning", {'pulsar_proxy_internal_errors_total{S,where="relay"}': "_x9 1x20"},
+        "10.0.0.7:8080 met an exception that nobody expected",
+        (),
+        begins_seconds=270,
+        told_seconds=600,
+    ),
+    Case(
+        "PulsarProxyEventsDropped", "warning", {'pulsar_proxy_event_log_dropped_total{S,sink="topic"}': growing(6)},
+        "the event log of 10.0.0.7:8080 lost 60 events for topic in 10 minutes",
+        ({'pulsar_proxy_event_log_dropped_total{S,sink="topic"}': steady(7)},),
+        begins_seconds=30,
+        labels={"sink": "topic"},
+    ),
+    Case(
+        "PulsarProxyBudgetDoesNotFit", "warning", _budget(2048 * MIB + 1, 2048 * MIB),
+        "the limits of 10.0.0.7:8080 add up to 2GiB, more than its container has",
+        (_budget(2048 * MIB, 2048 * MIB), _budget(2048 * MIB, None)),
+    ),
+    Case(
+        "PulsarProxyConfigReloadFailed", "warning", {"pulsar_proxy_config_reload_success": steady(0)},
+        "the last reload of the configuration of 10.0.0.7:8080 was refused",
+        ({"pulsar_proxy_config_reload_success": steady(1)},),
+    ),
+    Case(
+        "PulsarProxyCertificateExpires", "warning", _expiry(7 * DAY - 1),
+        "the certificate server of 10.0.0.7:8080 expires in 6d 23h 59m 59s",
+        (_expiry(7 * DAY), _expiry(365 * DAY)),
+        labels={"cert": "server"},
+    ),
+    Case(
+        "PulsarProxyCertificateExpires", "critical", _expiry(DAY - 1),
+        "the certificate server of 10.0.0.7:8080 expires in 23h 59m 59s",
+        (),
+        labels={"cert": "server"},
+    ),
+    Case(
+        "PulsarProxyCertificateExpires", "critical", _expiry(-60),
+        "the certificate server of 10.0.0.7:8080 expires in -1m 0s",
+        (_expiry(DAY),),
+        labels={"cert": "server"},
+    ),
+)  # fmt: skip

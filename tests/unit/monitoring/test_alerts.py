@@ -1,0 +1,167 @@
+"""The alert rules, evaluated by promtool over series that fire them and series that do not."""
+
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proxy.config import Config
+from proxy.telemetry.table import INSTRUMENTS
+from scripts.alert_table import ALERTS, PIP_442, Alert, names
+from scripts.generate_alerts import RULES
+from tests.support.promql import unknown_names
+from tests.support.tools import tool
+from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
+
+ROOT = Path(__file__).resolve().parents[3]
+STEP_SECONDS = 30
+TABLE = {(alert.name, alert.severity): alert for alert in ALERTS}
+HOLDS = re.compile(r"(\d+)m")
+WORD = re.compile(r"\b(?:max|topicList|client)[A-Z]\w+")
+
+
+def alert_of(case: Case) -> Alert:
+    return TABLE[case.alert, case.severity]
+
+
+def holds_seconds(alert: Alert) -> int:
+    found = HOLDS.fullmatch(alert.holds)
+    assert found, alert.holds
+    return 60 * int(found[1])
+
+
+def input_series(series: Series) -> list[dict[str, str]]:
+    labels = ",".join(f'{name}="{value}"' for name, value in LABELS.items())
+    filled = ((name.replace("{S", f"{{{labels}") if "{" in name else f"{name}{{{labels}}}") for name in series)
+    return [{"series": name, "values": values} for name, values in zip(filled, series.values(), strict=True)]
+
+
+def firing(case: Case, *, told: bool) -> dict[str, Any]:
+    alert = alert_of(case)
+    labels = {name: value for name, value in (LABELS | case.labels).items() if value} | {"severity": case.severity}
+    text = {"summary": case.summary, "description": alert.first, "runbook_url": alert.runbook}
+    return {"exp_labels": labels, "exp_annotations": text if told else {}}
+
+
+def at(case: Case, series: Series, *moments: tuple[int, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    return {
+        "interval": f"{STEP_SECONDS}s",
+        "input_series": input_series(series),
+        "alert_rule_test": [
+            {"eval_time": f"{seconds}s", "alertname": case.alert, "exp_alerts": list(expected)}
+            for seconds, expected in moments
+        ],
+    }
+
+
+def rule_of(case: Case, *, told: bool) -> dict[str, Any]:
+    """Give a rule file with the rule of `case` alone: its sister of another severity would answer as well."""
+    [rule] = [
+        rule
+        for group in loaded_rules()["groups"]
+        for rule in group["rules"]
+        if (rule["alert"], rule["labels"]["severity"]) == (case.alert, case.severity)
+    ]
+    return {"groups": [{"name": "one", "rules": [rule | ({} if told else {"annotations": {}})]}]}
+
+
+@cache
+def loaded_rules() -> dict[str, Any]:
+    rules: dict[str, Any] = yaml.safe_load(RULES.read_text())
+    return rules
+
+
+def questions() -> Iterator[tuple[str, Case, bool, list[dict[str, Any]]]]:
+    """Yield what promtool is asked: a name, whose rule, whether texts count, and the tests in its format."""
+    for number, case in enumerate(CASES):
+        seconds = case.begins_seconds + holds_seconds(alert_of(case))
+        moments = ((seconds - STEP_SECONDS, ()), (seconds, [firing(case, told=False)]))
+        yield f"fires-{number}", case, False, [at(case, case.fires, *moments)]
+        yield f"told-{number}", case, True, [at(case, case.fires, (case.told_seconds, [firing(case, told=True)]))]
+        yield f"silent-{number}", case, False, [at(case, series, (3000, ())) for series in case.silent]
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Have promtool answer all questions in one run, a quarter of a second each otherwise; gives its words by name."""
+    directory = tmp_path_factory.mktemp("rules")
+    names = []
+    for name, case, told, tests in questions():
+        given = {"rule_files": [f"rules-{name}.yaml"], "evaluation_interval": f"{STEP_SECONDS}s", "tests": tests}
+        (directory / f"rules-{name}.yaml").write_text(json.dumps(rule_of(case, told=told)))
+        (directory / f"{name}.yaml").write_text(json.dumps(given))
+        names.append(name)
+    run = subprocess.run(
+        [tool("promtool"), "test", "rules", *(f"{name}.yaml" for name in names)],
+        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+    )  # fmt: skip
+    said = {}
+    for part in run.stdout.split("Unit Testing:")[1:]:
+        file, _, verdict = part.strip().partition("\n")
+        said[file.strip().removesuffix(".yaml")] = verdict.strip()
+    assert said.keys() == set(names), run.stdout
+    return said
+
+
+numbered = pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: str(CASES[number]))
+
+
+@numbered
+def test_it_fires_once_it_has_held_and_not_before(number: int, verdicts: Mapping[str, str]) -> None:
+    assert verdicts[f"fires-{number}"] == "SUCCESS"
+
+
+@numbered
+def test_its_text_has_the_values(number: int, verdicts: Mapping[str, str]) -> None:
+    assert verdicts[f"told-{number}"] == "SUCCESS"
+
+
+@numbered
+def test_it_is_silent_beside_the_threshold(number: int, verdicts: Mapping[str, str]) -> None:
+    assert verdicts[f"silent-{number}"] == "SUCCESS"
+
+
+def test_each_alert_has_series_that_fire_it_and_series_that_do_not() -> None:
+    assert {(case.alert, case.severity) for case in CASES} == set(TABLE)
+    assert {(case.alert, case.severity) for case in CASES if case.silent} == set(TABLE)
+
+
+def test_the_rule_file_is_one_that_prometheus_loads() -> None:
+    run = subprocess.run([tool("promtool"), "check", "rules", str(RULES)], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"{len(ALERTS)} rules found" in run.stdout
+
+
+def test_the_four_of_pip_442_are_its_own_expressions() -> None:
+    own = {alert.expression.replace("pulsar_proxy_topic_list_", "") for alert in PIP_442}
+    assert own == {
+        "heap_memory_used_bytes / heap_memory_limit_bytes > 0.8",
+        "heap_queue_size / heap_queue_max_size > 0.9",
+        "rate(heap_timeout_total[5m]) > 1",
+        'heap_wait_time_ms{quantile="0.99"} > 10000',
+    }
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: f"{alert.name}-{alert.severity}")
+def test_its_metrics_labels_and_keys_exist(alert: Alert) -> None:
+    assert unknown_names(alert.expression, INSTRUMENTS) == set()
+    assert set(WORD.findall(alert.first)) <= {key.name for key in Config.keys()}  # noqa: SIM118
+    assert alert.first.endswith(".")
+    assert not alert.summary.endswith(".")
+
+
+def test_an_alert_has_one_row_for_each_severity() -> None:
+    assert set(Counter((alert.name, alert.severity) for alert in ALERTS).values()) == {1}
+    assert all(name.startswith("PulsarProxy") for name in names())
+
+
+def test_a_runbook_without_an_alert_is_found() -> None:
+    pages = {page.stem for page in (ROOT / "docs/runbooks").glob("*.md")}
+    assert pages == {*names(), "README"}

@@ -1,0 +1,119 @@
+"""The dashboard: every query is PromQL, every name in it exists, and Grafana finds what it needs in the file."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.telemetry.table import INSTRUMENTS
+from scripts.dashboard_table import COLUMNS, ROWS, VARIABLES, Panel
+from scripts.generate_dashboard import FILE
+from tests.support.promql import FOREIGN_METRICS, substituted, unknown_names
+from tests.support.tools import tool
+
+BOARD: dict[str, Any] = json.loads(FILE.read_text())
+PANELS: list[dict[str, Any]] = BOARD["panels"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
+ALL = [panel for row in ROWS for panel in row.panels]
+panel_by_panel = pytest.mark.parametrize("panel", ALL, ids=lambda panel: panel.title)
+
+
+def strings(tree: Any) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from strings(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from strings(value)
+
+
+def test_every_query_is_one_that_prometheus_can_read(tmp_path: Path) -> None:
+    expressions = [*QUERIES, *(annotation["expr"] for annotation in BOARD["annotations"]["list"])]
+    rules = [{"record": f"query:{number}", "expr": substituted(text)} for number, text in enumerate(expressions)]
+    # JSON is YAML.
+    (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    run = subprocess.run(
+        [tool("promtool"), "check", "rules", "rules.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"{len(expressions)} rules found" in run.stdout
+
+
+@panel_by_panel
+def test_its_metrics_and_labels_exist(panel: Panel) -> None:
+    for query in panel.queries:
+        assert unknown_names(query.expression, INSTRUMENTS, VARIABLES) == set()
+
+
+@panel_by_panel
+def test_each_label_of_a_legend_is_one_that_the_query_leaves(panel: Panel) -> None:
+    for query in panel.queries:
+        kept = {
+            label.strip() for group in re.findall(r"by \(([^)]*)\)", query.expression) for label in group.split(",")
+        }
+        assert set(re.findall(r"{{(\w+)}}", query.legend)) <= kept, query
+
+
+@panel_by_panel
+def test_it_says_what_is_normal_or_what_it_shows(panel: Panel) -> None:
+    assert panel.description.endswith(".")
+    assert len({query.legend for query in panel.queries}) == len(panel.queries)
+
+
+def test_rows_are_questions_and_the_five_of_them() -> None:
+    titles = [panel["title"] for panel in PANELS if panel["type"] == "row"]
+    assert [title for title in titles if title.endswith("?")] == [row.question for row in ROWS]
+    assert len(titles) == 5
+
+
+def test_panels_have_numbers_of_their_own_and_lie_side_by_side() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    places = [panel["gridPos"] for panel in PANELS]
+    assert all(place["x"] >= 0 and place["x"] + place["w"] <= COLUMNS for place in places)
+    assert not [(a, b) for a, b in combinations(places, 2) if overlap(a, b)]
+
+
+def overlap(a: dict[str, int], b: dict[str, int]) -> bool:
+    beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+    above = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+    return not beside and not above
+
+
+def test_every_variable_is_declared_and_no_data_source_is_fixed() -> None:
+    declared = {variable["name"] for variable in BOARD["templating"]["list"]}
+    used = set(re.findall(r"\$(?!__)\{?(\w+)", "\n".join(strings(BOARD))))
+    assert used == declared
+    sources = [tree["datasource"] for tree in (*PANELS, *BOARD["annotations"]["list"]) if "datasource" in tree]
+    assert {source["uid"] for source in sources} == {"${datasource}"}
+
+
+def test_every_metric_of_a_query_is_of_the_proxies_that_are_chosen() -> None:
+    for query in QUERIES:
+        selectors = re.findall(r"\b(?:pulsar|process)_\w+(\{[^}]*\})?", query)
+        assert all(all(f'{name}=~"${name}"' in selector for name in VARIABLES) for selector in selectors), query
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "rate(pulsar_proxy_binary_op_total[5m])",
+        'pulsar_proxy_disconnects_total{reason="x"}',
+        "sum by (outcome) (pulsar_proxy_disconnects_total)",
+        "pulsar_proxy_active_connections_total",
+    ],
+)
+def test_a_name_that_does_not_exist_is_found(query: str) -> None:
+    assert unknown_names(query, INSTRUMENTS)
+
+
+def test_names_that_exist_pass() -> None:
+    query = 'sum by (cause) (rate(pulsar_proxy_disconnects_total{cause=~"up|pulsar_x"}[5m])) > 0 and up == 1'
+    assert unknown_names(query, INSTRUMENTS) == set()
+    assert "up" in FOREIGN_METRICS

@@ -1,0 +1,71 @@
+"""The runbooks: what they tell people to ask can be asked, and what they tell people to run can be run.
+
+Keys and metrics in their prose are held against the tables by tests/unit/test_docs.py, as on every page.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import _parser
+from proxy.telemetry.table import INSTRUMENTS
+from scripts.alert_table import names
+from tests.support.promql import unknown_names
+from tests.support.tools import tool
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
+ALL_PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+SECTIONS = ["What it means", "How to see it", "Causes, and what to change", "When to wake somebody"]
+
+of_an_alert = pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem
+)
+
+
+def block(page: Path, language: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return [line for text in found for line in text.splitlines()]
+
+
+@of_an_alert
+def test_it_says_what_it_means_how_to_see_it_what_to_change_and_when_to_wake_somebody(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# {page.stem}\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    assert block(page, "promql")
+    assert block(page, "console")
+
+
+def test_every_query_is_one_that_prometheus_can_read(tmp_path: Path) -> None:
+    queries = [line for page in PAGES for line in block(page, "promql")]
+    rules = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(queries)]
+    (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "runbooks", "rules": rules}]}))
+    run = subprocess.run(
+        [tool("promtool"), "check", "rules", "rules.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@of_an_alert
+def test_metrics_and_labels_of_its_queries_exist(page: Path) -> None:
+    assert {name for line in block(page, "promql") for name in unknown_names(line, INSTRUMENTS)} == set()
+
+
+@of_an_alert
+def test_each_command_of_the_proxy_is_one_that_it_takes(page: Path) -> None:
+    for line in block(page, "console"):
+        assert line.startswith("$ "), line
+        command = line.removeprefix("$ ").partition(" | ")[0]
+        if command.startswith("pulsar-proxy "):
+            _parser(with_demo=False).parse_args(shlex.split(command)[1:])
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_alert_that_is_spoken_of_exists(page: Path) -> None:
+    spoken = set(re.findall(r"\bPulsarProxy[A-Z]\w+", page.read_text(encoding="utf-8")))
+    assert spoken <= set(names())
