@@ -94,7 +94,12 @@ async def on_call(
 async def at_first(section: str, directory: Path, broker: EmbeddedBroker, **more: object) -> AsyncIterator[Walk]:
     """Run a shell on a machine without a proxy."""
     port, web_port = free_ports(2)
-    variables = {"BROKER": broker.service_url, "CLUSTER": "test", "PORT": port, "WEB_PORT": web_port, **more}
+    variables = {
+        **{"BROKER": broker.service_url, "CLUSTER": "test", "PORT": port, "WEB_PORT": web_port},
+        # The page's proxy is for everybody; a test's is not.
+        "PULSAR_PREFIX_bindAddress": LOOPBACK,
+        **more,
+    }
     async with walking(section, directory, environment(directory, **variables)) as walk:
         await walk.setting_out()
         yield walk
@@ -193,7 +198,7 @@ async def test_a_reload_reports_what_waits_for_a_restart_and_no_client_notices(t
         await walk.step()
         await client.ping()
         assert proxy.child.running
-        assert b"pulsar_proxy_config_reload_success 1.0" in await proxy.get("/metrics")
+        assert sample(await proxy.get("/metrics"), "pulsar_proxy_config_reload_success") == 1
 
 
 # --- certificates -------------------------------------------------------------------------------------
@@ -244,8 +249,8 @@ async def test_a_new_certificate_is_for_new_connections_and_old_ones_stay(tmp_pa
 
 
 def sample(page: bytes, name: str) -> float:
-    """Give the value of a metric without labels."""
-    (value,) = re.findall(rf"^{name} (\S+)$", page.decode(), re.MULTILINE)
+    """Give the value of a metric that has no labels of its own."""
+    (value,) = re.findall(rf'^{name}{{cluster="test"}} (\S+)$', page.decode(), re.MULTILINE)
     return float(value)
 
 

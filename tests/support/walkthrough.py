@@ -21,7 +21,7 @@ PAGE: Final = ROOT / "docs/operations.md"
 BEFORE: Final = "Before you begin"
 BLOCK_SECONDS: Final = 90.0
 
-_FENCE: Final = re.compile(r"^```(.*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _END: Final = "the block has ended with"
 # `set -E`: functions too; what stands in a condition is no failure.
 _PROLOGUE: Final = f"""set -E
@@ -152,6 +152,7 @@ async def walking(section: str, directory: Path, environment: Mapping[str, objec
         yield Walk(process, section, directory)
     finally:
         with suppress(ProcessLookupError):
-            # The session is its own: proxies in the background have the same group, as bash has no job control here.
+            # Proxies in the background are of the same group: this bash has no job control.
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        async with asyncio.timeout(BLOCK_SECONDS):
+            await process.communicate()

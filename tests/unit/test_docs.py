@@ -12,12 +12,13 @@ from proxy.telemetry.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-# Keys of brokers and of Kubernetes, fields of /proxy-stats and of HTTP lookups.
+# Keys of brokers and of Kubernetes, words of certificates, fields of /proxy-stats and of HTTP lookups.
 ELSEWHERE = {
     *("proxyRoles", "authenticateOriginalAuthData"),
     *("readOnlyRootFilesystem", "restartPolicy", "terminationGracePeriodSeconds"),
     *("brokerUrl", "nativeUrl"),
     *("requestRate", "byteRate", "clientAddress", "brokerAddress"),
+    *("notAfter", "subjectAltName"),
     *("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"),
 }
 SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
