@@ -15,9 +15,11 @@ demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clien
 	$(BIN)/python -m proxy demo $(ARGS)
 
 test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
+	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory unit integration spark pulsar
+	@$(BIN)/python -m tests.support.tools --report
 
 check: lint types generated ## Lint, types, generated files
 

@@ -6,6 +6,7 @@ Rule: the proxy's own `check-config` accepts it, and a test lets it do so. Pure;
 from dataclasses import dataclass
 from typing import Final
 
+from pipeline.calibration import Judged
 from pipeline.choice import Point, Target
 from pipeline.replay.model import MIB, Limits
 
@@ -46,7 +47,7 @@ class Advice:
     headroom: float
     recorded: Limits
     largest: tuple[int, int]
-    calibration_error: float
+    calibration: Judged
     imputed_share: float
 
 
@@ -72,8 +73,9 @@ def _reasons(advice: Advice) -> list[str]:
         f"Smallest that held it in the replay: heap {_mib(held.limits.heap_bytes)} MiB, direct"
         f" {_mib(held.limits.direct_bytes)} MiB; with {100 * advice.headroom:g} % of headroom, replayed again:"
         f" {final.refused} of {final.requests} refused, 99 % waited at most {final.wait_p99_us / 1000:.0f} ms.",
-        f"Error of the replay of the recorded limits: {advice.calibration_error:.3f};"
-        f" sizes or times imputed: {100 * advice.imputed_share:.1f} % of the requests.",
+        f"Error of the replay of the recorded limits: {advice.calibration.error:.3f}; of the p99 of waits"
+        f" {advice.calibration.wait_error:.3f} ({advice.calibration.waits}).",
+        f"Sizes or times imputed: {100 * advice.imputed_share:.1f} % of the requests.",
     ]
 
 

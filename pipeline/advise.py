@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark.sql import Row, SparkSession
 
 from pipeline.advice_text import FIRST_WORDS, Advice, fragment
+from pipeline.calibration import ALL, judge
 from pipeline.choice import (
     Point,
     Target,
@@ -28,7 +29,6 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.progress import watched
 from pipeline.replay.buckets import quantile
-from pipeline.replay.calibrate import ALL
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, survey
@@ -126,8 +126,8 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     """Choose limits and write the table `advice`; raises PipelineError if nothing holds or the replay is off."""
     common, target = settings.common, settings.target
     _withdraw(spark, settings)
-    row = read_table(spark, common, CALIBRATION).where(f"proxy_id = '{ALL}'").first()
-    error = settings.trust.error_of(None if row is None else row.asDict())
+    rows = [row.asDict() for row in read_table(spark, common, CALIBRATION).collect()]
+    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL))
     tried = read_table(spark, common, WHATIF).where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
@@ -152,7 +152,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         settings.headroom,
         prepared.usual_limits,
         prepared.largest,
-        error,
+        judged,
         prepared.imputed_share,
     )
     conf = fragment(advice)
@@ -256,6 +256,7 @@ def _write(
                 "scenario": number,
                 **limit_values(point.limits),
                 "load": target.load,
+                "promised_wait_us": float(target.p99_wait_us),
                 "fleet": point.fleet,
                 "requests": point.requests,
                 "refused": point.refused,

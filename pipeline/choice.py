@@ -6,11 +6,11 @@ never below the largest single list: a larger answer passes alone or not at all.
 holds, and the sum is rounded up to whole MiB.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pipeline.calibration import refuse_promise
 from pipeline.errors import PipelineError
 from pipeline.replay.grid import rounded_up
 from pipeline.replay.model import MIB, Limits
@@ -44,8 +44,7 @@ class Target:
         """Refuse a target that cannot be meant."""
         if not 0 <= self.max_refused <= 1:
             raise PipelineError(f"--max-refused: got {self.max_refused}, expected a share from 0 to 1")
-        if not 0 <= self.p99_wait_us < math.inf:
-            raise PipelineError(f"--p99-wait-ms: got {self.p99_wait_us / 1000}, expected 0 or more")
+        refuse_promise(self.p99_wait_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,17 @@
-"""The options that all jobs share, and what they mean: where tables are, in which format, on which cluster."""
+"""The options that all jobs share, and what they mean: where tables are, in which format, on which cluster.
+
+And the one that all jobs share that speak of a target: the wait that is promised.
+"""
 
 import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pipeline.calibration import PROMISED_MS
 from pipeline.errors import PipelineError
 
-__all__ = ["FORMATS", "CommonSettings", "TableFormat", "add_common", "common_settings", "key_values"]
+__all__ = ["FORMATS", "CommonSettings", "TableFormat", "add_common", "add_promise", "common_settings", "key_values"]
 
 TableFormat = Literal["parquet", "delta"]
 FORMATS: Final[tuple[TableFormat, ...]] = ("parquet", "delta")
@@ -35,6 +39,18 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", metavar="M", help="of Spark; default: what spark-submit says, else local[*]")
     parser.add_argument(
         "--conf", action="append", default=[], metavar="K=V", help="setting of Spark; may be given several times"
+    )
+
+
+def add_promise(parser: argparse.ArgumentParser, *, of_advice: bool = False) -> None:
+    """Declare `--p99-wait-ms`; with `of_advice` it is None where it is not given, and the advice says it."""
+    default = f"that of the advice, else {PROMISED_MS:g}" if of_advice else f"{PROMISED_MS:g}"
+    parser.add_argument(
+        "--p99-wait-ms",
+        type=float,
+        default=None if of_advice else PROMISED_MS,
+        metavar="MS",
+        help=f"longest wait of 99 %% that is promised; errors of waits are weighed by it (default: {default})",
     )
 
 

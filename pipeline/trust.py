@@ -4,10 +4,9 @@ Rule: a small error out of nothing is no reason to trust. Pure.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from pipeline.calibration import Judged
 from pipeline.errors import ExitCode, PipelineError
 
 __all__ = ["Trust"]
@@ -33,16 +32,18 @@ class Trust:
         if self.min_requests < 1:
             raise PipelineError(f"--min-requests: got {self.min_requests}, expected 1 or more")
 
-    def error_of(self, row: Mapping[str, Any] | None) -> float:
-        """Give the error of the row of all proxies; raises PipelineError, exit code 3, if it cannot be trusted."""
-        if why := self._doubt(row):
+    def in_all(self, judged: Judged | None) -> Judged:
+        """Give what is said of all proxies as it is; raises PipelineError, exit code 3, if it cannot be trusted."""
+        if judged is None:
+            why = "the replay was not held against what was recorded, expected it to be: run the job whatif"
+        else:
+            why = self._doubt(judged)
+        if judged is None or why:
             raise PipelineError(f"no advice: {why}; see the table calibration", ExitCode.CALIBRATION)
-        assert row is not None
-        return float(row["error"])
+        return judged
 
-    def _doubt(self, row: Mapping[str, Any] | None) -> str:
-        if row is None:
-            return "the replay was not held against what was recorded, expected it to be: run the job whatif"
+    def _doubt(self, judged: Judged) -> str:
+        row = judged.row
         if row["requests"] < self.min_requests:
             return (
                 f"{row['requests']} requests could be compared with what was recorded, expected at least"
@@ -54,9 +55,10 @@ class Trust:
                 f" {100 * self.max_imputed:g} % (--max-imputed); raise the limits and record again"
             )
         # Turned round, so that what is no number is not trusted either.
-        if not row["error"] <= self.max_error:
+        if not judged.error <= self.max_error:
             return (
-                f"the replay of the recorded limits has an error of {row['error']:.3f}, expected at most"
-                f" {self.max_error} (--max-error)"
+                f"the replay of the recorded limits has an error of {judged.error:.3f}, expected at most"
+                f" {self.max_error} (--max-error): outcomes differ by {judged.outcome_error:.3f}, the p99 of waits by"
+                f" {judged.wait_error:.3f} ({judged.waits}), single proxies by {judged.mean_error:.3f} on average"
             )
         return ""

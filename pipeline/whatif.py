@@ -11,10 +11,11 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.calibration import ALL, PROMISED_MS, Judged, judge, refuse_promise
 from pipeline.options import CommonSettings
 from pipeline.progress import watched
 from pipeline.replay.buckets import quantile
-from pipeline.replay.calibrate import Calibration, calibrate
+from pipeline.replay.calibrate import calibrate
 from pipeline.replay.grid import Grid
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import WAITS, Limits
@@ -47,10 +48,18 @@ LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes")
 
 @dataclass(frozen=True, slots=True)
 class WhatifSettings:
-    """Where the tables are, and which scenarios to try."""
+    """Where the tables are, which scenarios to try, and the wait that errors of waits are weighed by.
+
+    Raises PipelineError for what cannot be meant.
+    """
 
     common: CommonSettings
     grid: Grid
+    promised_us: float = PROMISED_MS * 1000
+
+    def __post_init__(self) -> None:
+        """Refuse a promise that cannot be meant."""
+        refuse_promise(self.promised_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ class WhatifSummary:
     """What was replayed: the trace, how far to trust it, and the number of scenarios."""
 
     prepared: Prepared
-    calibration: Calibration
+    calibration: Judged
     scenarios: int
 
 
@@ -71,8 +80,10 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
     with watched(spark, "calibration"):
         calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
-    write_rows(spark, common, CALIBRATION, [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated])
-    for each in calibrated:
+    rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
+    write_rows(spark, common, CALIBRATION, rows)
+    judged = judge(rows, settings.promised_us)
+    for each in judged.values():
         say(shown_calibration(each))
     found = survey(spark, prepared)
     places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
@@ -80,7 +91,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     with watched(spark, "replay"):
         totals = replay_grid(spark, prepared, found, places, limits)
     write_rows(spark, common, WHATIF, _rows(prepared, found, limits, totals))
-    return WhatifSummary(prepared, calibrated[0], len(totals))
+    return WhatifSummary(prepared, judged[ALL], len(totals))
 
 
 def _named(events: DataFrame) -> DataFrame:
@@ -99,15 +110,18 @@ def limit_values(limits: Limits) -> dict[str, Any]:
     return {column: getattr(limits, name) for column, name in LIMIT_NAMES.items()}
 
 
-def shown_calibration(found: Calibration) -> str:
+def shown_calibration(found: Judged) -> str:
     """Say in a line how the replay of the recorded limits compares."""
-    row = found.row(0)
+    row = found.row
     sides = [
         f"{side} {row[f'{side}_ok']} ok, {row[f'{side}_refused']} refused, {row[f'{side}_cancelled']} cancelled,"
-        f" p99 wait {float(str(row[f'{side}_p99_us'])) / 1000:.0f} ms"
+        f" p99 wait {row[f'{side}_p99_us'] / 1000:.0f} ms"
         for side in ("recorded", "simulated")
     ]
-    return f"calibration of {found.proxy_id or 'all proxies'}: {'; '.join(sides)}; error {found.error:.3f}"
+    return (
+        f"calibration of {row['proxy_id'] or 'all proxies'}: {'; '.join(sides)}; error {found.error:.3f},"
+        f" of waits {found.wait_error:.3f} ({found.waits})"
+    )
 
 
 def _rows(

@@ -102,7 +102,7 @@ def load(scenario: Scenario, row_name: str, running: Running, stage: Stage, seco
     row = ROWS[row_name]
     if row.relayed or (scenario.relayed and row.server == "java"):
         command += ["--via", f"127.0.0.1:{stage.relay_port()}"]
-    if scenario.kind == "memory":
+    if scenario.kind == "memory" or scenario.cpu:
         command += ["--pid", str(running.child.pid)]
     if scenario.timed and seconds is not None:
         command += ["--seconds", f"{seconds:.2f}".rstrip("0").rstrip(".")]
@@ -181,7 +181,7 @@ RUNNERS: dict[str, Callable[[Scenario, tuple[str, ...], Effort], dict[str, Measu
 
 
 def _brief(scenario: Scenario, report: Report) -> str:
-    shown = ["per_second", "mb_per_second", "p99_ms", "answered", "refused", "lost", "wrong"]
+    shown = ["per_second", "mb_per_second", "cpu_us", "p99_ms", "answered", "refused", "lost", "wrong"]
     shown += ["idle_rss_bytes", "peak_rss_bytes", "bytes_per_connection"]
     shown += [column.quantity for column in scenario.columns] + [bound.quantity for bound in scenario.bounds]
     return ", ".join(f"{name} {report[name]}" for name in dict.fromkeys(shown) if name in report)

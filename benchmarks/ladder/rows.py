@@ -31,6 +31,8 @@ def _limits(heap_mb: int, direct_mb: int) -> tuple[tuple[str, str], ...]:
     )
 
 
+_TOPIC = (("eventLogTopic", "persistent://ladder/events/lists"), ("eventLogTopicServiceURL", "pulsar://{broker}"))
+
 ROWS: dict[str, Row] = {
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
@@ -38,6 +40,8 @@ ROWS: dict[str, Row] = {
     "03": Row("+ decode", "ours", settings=_limits(0, 0)),
     "04": Row("+ limiter, idle", "ours", settings=_limits(100, 100)),
     "04b": Row("+ limiter, idle: the version before", "ours", settings=_limits(100, 100), before=True),
+    "04e": Row("+ event log into files", "ours", settings=(*_limits(100, 100), ("eventLogDirectory", "{events}"))),
+    "04p": Row("+ event log into a topic", "ours", settings=(*_limits(100, 100), *_TOPIC)),
     "04t": Row("+ limiter, shared by tenant", "ours", settings=(*_limits(100, 100), ("topicListFairness", "tenant"))),
     "05": Row("+ limiter, saturated", "ours", settings=_limits(8, 4)),
     "06": Row("Java proxy", "java"),
@@ -90,7 +94,8 @@ class Column:
 class Scenario:
     """A load, the rows it is run on, and what is asked of them.
 
-    `{broker}`, `{second}` and `{web}` in `options` (in `broker`: `{second}`) are addresses known when it runs.
+    `{broker}`, `{second}` and `{web}` in `options` (in `broker`: `{second}`) are addresses known when it runs; in
+    settings `{broker}` is that too, and `{events}` an empty directory.
     """
 
     title: str
@@ -114,4 +119,5 @@ class Scenario:
     optional: tuple[str, ...] = ()  # rows without which a run counts all the same
     # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
     tls: Literal["", "in", "both"] = ""
+    cpu: bool = False  # ask for the CPU time of the row's process (lists)
     not_slower: tuple[str, str] | None = None  # this row, as a multiple of that one, than in results/before

@@ -18,7 +18,11 @@ from benchmarks.ladder.servers import build_loadgen, missing
 RESULTS = LADDER.parent / "results"
 BEFORE_RESULTS = RESULTS / "before"  # results of the release before, replaced by hand when there is a new one
 QUICK_RESULTS = CACHE / "quick"
-GROUPS = {"all": tuple(SCENARIOS), "tls": tuple(name for name, scenario in SCENARIOS.items() if scenario.tls)}
+GROUPS = {
+    "all": tuple(SCENARIOS),
+    "tls": tuple(name for name, scenario in SCENARIOS.items() if scenario.tls),
+    "events": tuple(name for name in SCENARIOS if name.startswith("event-price")),
+}
 QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3, repeat=False)
 
 

@@ -115,6 +115,18 @@ def _price(title: str, options: tuple[str, ...], quantity: str, least: float) ->
     )  # fmt: skip
 
 
+def _event_price(title: str, options: tuple[str, ...], rows: tuple[str, ...], least: float | None,
+                 topics: int = 10_000) -> Scenario:  # fmt: skip
+    return Scenario(
+        f"price of the event log, {title}",
+        "paired", ("04", *rows), "lists", options, repeats=3, topics=topics, cpu=True,
+        ratios=(
+            *(Ratio(row, ("04",), least) for row in rows),
+            *(Ratio(row, ("04",), None, quantity="cpu_us", at_most=True) for row in rows),
+        ),
+    )  # fmt: skip
+
+
 SCENARIOS: dict[str, Scenario] = {
     "lists": Scenario(
         "topic lists of 10,000 names of 100 B, 16 connections, a namespace each",
@@ -144,6 +156,13 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "watch-price-echo": _price("echo of 1 KiB, 50 connections", ECHO, "per_second", 0.97),
     "watch-price-64k": _price("echo of 64 KiB, 4 connections, 16 outstanding each", ECHO_64K, "mb_per_second", 0.90),
+    "event-price": _event_price("lists of 10,000 names", ("--connections", "16"), ("04e", "04p"), 0.97),
+    "event-price-equal": _event_price(
+        "lists of 10,000 names, one namespace", ("--connections", "16", "--one-namespace"), ("04e",), 0.97,
+    ),
+    "event-price-small": _event_price(
+        "lists of 100 names, the worst case", ("--connections", "16"), ("04e",), None, topics=100,
+    ),
     "late-readers": Scenario(
         "4,000 lists of 1 MB outstanding, 4 KiB receive buffers, reading begins 8 s late",
         "memory", ("01", "04", "06"), "late-readers", ("--connections", "1000", "--depth", "4"), timed=False,

@@ -153,6 +153,11 @@ def _write(name: str, lines: list[str]) -> str:
     return str(path)
 
 
+def _empty(directory: Path) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    return directory
+
+
 def _proxy_conf(place: Place) -> list[str]:
     lines = [
         f"brokerServiceURL=pulsar://127.0.0.1:{place.broker.port}",
@@ -169,7 +174,8 @@ def _proxy_conf(place: Place) -> list[str]:
 def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], place: Place) -> Child:
     # Nothing spreads new clients here that would have to hear of the end first.
     lines = [*_proxy_conf(place), "shutdownPreDrainMillis=0"]
-    lines += [f"{key}={value}" for key, value in dict(row.settings + settings).items()]
+    known = {"broker": f"127.0.0.1:{place.broker.port}", "events": str(_empty(RUN / f"{name}-events"))}
+    lines += [f"{key}={value.format_map(known)}" for key, value in dict(row.settings + settings).items()]
     # The code of this checkout, whichever one the console script was installed from.
     checkout = _before() if row.before else CHECKOUT
     command = [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)]

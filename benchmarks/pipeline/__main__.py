@@ -6,6 +6,8 @@ import argparse
 import json
 import sys
 import time
+import traceback
+from typing import Any
 
 from benchmarks.ladder import machine
 from benchmarks.ladder.run import QUICK_RESULTS, RESULTS
@@ -16,7 +18,7 @@ def main() -> int:
     """Measure the parts that are asked for; 1 if one missed what it had to reach."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="a short look; the result goes to .cache/ only")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size; results go to .cache/ only")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"got {', '.join(sorted(unknown))}, expected some of {', '.join(PARTS)}")
@@ -25,14 +27,29 @@ def main() -> int:
     missed = 0
     for name in options.parts or PARTS:
         print(f"pipeline-{name}", flush=True)
-        result = run_part(name, options.quick)
-        result |= {"measured_on": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine.facts()}
+        began = time.monotonic()
+        try:
+            result = run_part(name, options.quick)
+        except Exception:
+            # What the other parts give is worth having.
+            traceback.print_exc()
+            print(f"pipeline-{name}: FAILED after {time.monotonic() - began:,.0f} s", flush=True)
+            missed += 1
+            continue
+        took = round(time.monotonic() - began)
+        result |= {"measured_on": time.strftime("%Y-%m-%d", time.gmtime()), "took_seconds": took}
+        result["machine"] = machine.facts()
         (directory / f"pipeline-{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-        for one in result["checks"]:
-            missed += not one["reached"]
-            bound = "" if one["required"] is None else f" (required {one['required']})"
-            print(f"  {'' if one['reached'] else 'MISSED '}{one['row']}: {one['what']} is {one['got']:.3g}{bound}")
+        missed += sum(not one["reached"] for one in result["checks"])
+        _tell(result)
+        print(f"pipeline-{name}: {took:,} s", flush=True)
     return int(missed > 0)
+
+
+def _tell(result: dict[str, Any]) -> None:
+    for one in result["checks"]:
+        bound = "" if one["required"] is None else f" (required {one['required']})"
+        print(f"  {'' if one['reached'] else 'MISSED '}{one['row']}: {one['what']} is {one['got']:.3g}{bound}")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,14 @@ The worker's side is worker.py; they speak lines: `run` one way, the seconds it 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Final, Self
 
@@ -17,11 +20,20 @@ import psutil
 
 from benchmarks.pipeline.engine import THREADS
 
-__all__ = ["EngineProcess"]
+__all__ = ["EngineProcess", "Run"]
 
 SAMPLE_SECONDS: Final = 0.05
 # As many as Spark's local[2].
 LIMITS: Final[Mapping[str, str]] = {"POLARS_MAX_THREADS": str(THREADS), "PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run took: of the clock, of processors (all processes of the engine), and of the clock by parts."""
+
+    seconds: float
+    cpu_seconds: float
+    parts: dict[str, float]
 
 
 class EngineProcess:
@@ -29,7 +41,9 @@ class EngineProcess:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.peak_rss_bytes = 0
+        self.start_seconds = 0.0
         self._over = Event()
+        self._began = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.pipeline.worker", *arguments],
             stdin=subprocess.PIPE,
@@ -37,11 +51,13 @@ class EngineProcess:
             text=True,
             env=os.environ | LIMITS,
         )
+        self._root = psutil.Process(self._process.pid)
         self._watcher = Thread(target=self._watch, name="rss", daemon=True)
 
     def __enter__(self) -> Self:
         self._watcher.start()
         self._expect("ready")
+        self.start_seconds = round(time.monotonic() - self._began, 2)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,12 +72,14 @@ class EngineProcess:
             self._process.wait()
         self._watcher.join()
 
-    def run(self) -> float:
-        """Have the tables made once; gives the seconds, and raises RuntimeError if the worker died."""
+    def run(self) -> Run:
+        """Have the work done once; raises RuntimeError if the worker died."""
         assert self._process.stdin is not None
+        before = _tree_cpu(self._root)
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
-        return float(self._expect("took").split()[1])
+        _, seconds, parts = self._expect("took").split(maxsplit=2)
+        return Run(float(seconds), round(_tree_cpu(self._root) - before, 2), json.loads(parts))
 
     def _expect(self, word: str) -> str:
         assert self._process.stdout is not None
@@ -71,15 +89,29 @@ class EngineProcess:
         raise RuntimeError(f"the worker {self._process.args!r} ended, expected it to say {word!r}")
 
     def _watch(self) -> None:
-        root = psutil.Process(self._process.pid)
         while not self._over.wait(SAMPLE_SECONDS):
             with suppress(psutil.Error):
-                self.peak_rss_bytes = max(self.peak_rss_bytes, _tree_rss(root))
+                self.peak_rss_bytes = max(self.peak_rss_bytes, _tree_rss(self._root))
+
+
+def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
+    yield root
+    yield from root.children(recursive=True)
 
 
 def _tree_rss(root: psutil.Process) -> int:
     total = 0
-    for one in (root, *root.children(recursive=True)):
+    for one in _tree(root):
         with suppress(psutil.Error):
             total += one.memory_info().rss
+    return total
+
+
+def _tree_cpu(root: psutil.Process) -> float:
+    """Add up what a worker and its children have used, and what children of theirs had that are gone."""
+    total = 0.0
+    for one in _tree(root):
+        with suppress(psutil.Error):
+            used = one.cpu_times()
+            total += used.user + used.system + used.children_user + used.children_system
     return total

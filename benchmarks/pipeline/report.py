@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.ladder.processes import CHECKOUT
@@ -38,15 +39,7 @@ def _part(result: Json) -> list[str]:
     title = f"{result['title'][0].upper()}{result['title'][1:]}"
     known = result["machine"]
     lines = [f"### {title}", "", f"`{result['scenario']}`, {result['measured_on']}", ""]
-    lines += ["| what | seconds, median | least..most | first run | peak RSS |", "|---|--:|--:|--:|--:|"]
-    for name, row in result["rows"].items():
-        found = row["seconds"]
-        what = f"{row['title']}: {name.partition(', ')[2]}"
-        lines.append(
-            f"| {what} | {found['median']:,.2f} | {found['least']:,.2f}..{found['most']:,.2f}"
-            f" | {row['cold_seconds']:,.1f} | {row['peak_rss_bytes'] / MIB:,.0f} MiB |"
-        )
-    lines += ["", "| asked | got | required | |", "|---|--:|--:|---|"]
+    lines += [*_rows(result["rows"]), "", "| asked | got | required | |", "|---|--:|--:|---|"]
     for one in result["checks"]:
         required, reached = "-", ""
         if one["required"] is not None:
@@ -55,6 +48,41 @@ def _part(result: Json) -> list[str]:
         lines.append(f"| {one['row']}: {one['what']} | {one['got']:,.3g} | {required} | {reached} |")
     machine = f"Machine: {known['cpu']}, {known['cores']} cores, {known['memory_mib']:,} MiB; Python {known['python']}."
     return [*lines, "", machine, ""]
+
+
+def _rows(rows: Json) -> list[str]:
+    """Give the table of rows, without the columns that no row of the part has."""
+    columns = {head: cell for head, cell in COLUMNS.items() if any(cell(row) for row in rows.values())}
+    lines = [f"| what | {' | '.join(columns)} |", f"|---|{'--:|' * len(columns)}"]
+    for name, row in rows.items():
+        cells = (cell(row) or "-" for cell in columns.values())
+        lines.append(f"| {row['title']}: {name.rpartition(', ')[2]} | {' | '.join(cells)} |")
+    return lines
+
+
+def _median(row: Json, name: str) -> str:
+    return f"{row[name]['median']:,.2f}" if name in row else ""
+
+
+def _range(row: Json) -> str:
+    return f"{row['seconds']['least']:,.2f}..{row['seconds']['most']:,.2f}" if "seconds" in row else ""
+
+
+def _number(row: Json, name: str, form: str) -> str:
+    return format(row[name], form) if name in row else ""
+
+
+COLUMNS: Final[dict[str, Callable[[Json], str]]] = {
+    "seconds, median": lambda row: _median(row, "seconds"),
+    "least..most": _range,
+    "of processors": lambda row: _median(row, "cpu_seconds"),
+    "events/s": lambda row: _number(row, "events_per_second", ",d"),
+    "simulated requests/s": lambda row: _number(row, "simulated_per_second", ",d"),
+    "requests/s": lambda row: _number(row, "requests_per_second", ",d"),
+    "first run": lambda row: _number(row, "cold_seconds", ",.1f"),
+    "start": lambda row: _number(row, "start_seconds", ",.1f"),
+    "peak RSS": lambda row: f"{row['peak_rss_bytes'] / MIB:,.0f} MiB" if "peak_rss_bytes" in row else "",
+}
 
 
 def load_results() -> list[Json]:

@@ -1,10 +1,11 @@
-"""The process of one engine: `python -m benchmarks.pipeline.worker MODULE EVENTS OUT`.
+"""The process of one engine: `python -m benchmarks.pipeline.worker MODULE SOURCE OUT`.
 
-It says `ready`, then for each line on its standard input it makes the tables and says `took SECONDS`.
+It says `ready`, then for each line on its standard input it makes the tables and says `took SECONDS {PART: SECONDS}`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from importlib import import_module
@@ -13,14 +14,16 @@ from pathlib import Path
 from benchmarks.pipeline.engine import Engine
 
 
-def main(module: str, events: str, out: str) -> None:
-    engine: Engine = import_module(module).Engine(Path(events), Path(out))
+def main(module: str, source: str, out: str) -> None:
+    engine: Engine = import_module(module).Engine(Path(source), Path(out))
     print("ready", flush=True)
     try:
         for _ in sys.stdin:
             began = time.perf_counter()
             engine.run()
-            print(f"took {time.perf_counter() - began:.4f}", flush=True)
+            took = time.perf_counter() - began
+            parts = {name: round(seconds, 4) for name, seconds in engine.seconds.items()}
+            print(f"took {took:.4f} {json.dumps(parts)}", flush=True)
     finally:
         engine.close()
 

@@ -5,7 +5,7 @@ import argparse
 from pipeline.advise import AdviseSettings, advise
 from pipeline.choice import Target
 from pipeline.errors import ExitCode
-from pipeline.options import add_common, common_settings
+from pipeline.options import add_common, add_promise, common_settings
 from pipeline.session import open_session
 
 __all__ = ["add_arguments", "add_target", "run", "settings_of"]
@@ -23,9 +23,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-refused", type=float, default=0.0, metavar="SHARE", help="of all requests (default: %(default)s)"
     )
-    parser.add_argument(
-        "--p99-wait-ms", type=float, default=250.0, metavar="MS", help="longest wait of 99 %% (default: %(default)s)"
-    )
+    add_promise(parser)
     parser.add_argument(
         "--headroom", type=float, default=0.25, metavar="SHARE", help="on top of what holds (default: %(default)s)"
     )

@@ -3,7 +3,7 @@
 import argparse
 
 from pipeline.errors import ExitCode
-from pipeline.options import add_common, common_settings
+from pipeline.options import add_common, add_promise, common_settings
 from pipeline.report.write import ReportSettings, conf_path, report_path, write_report
 from pipeline.session import open_session
 
@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""
     add_common(parser)
     add_page(parser)
+    add_promise(parser, of_advice=True)
     parser.add_argument("--conf-file", metavar="FILE", help="what advise has written (default: advice.conf in --out)")
 
 
@@ -25,7 +26,12 @@ def add_page(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the report and print its path."""
     common = common_settings(options)
-    settings = ReportSettings(common, report_path(common.out, options.to), conf_path(common.out, options.conf_file))
+    settings = ReportSettings(
+        common,
+        report_path(common.out, options.to),
+        conf_path(common.out, options.conf_file),
+        promised_us=None if options.p99_wait_ms is None else options.p99_wait_ms * 1000,
+    )
     spark = open_session("report", common)
     try:
         summary = write_report(spark, settings)

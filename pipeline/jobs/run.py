@@ -65,7 +65,7 @@ class _Steps:
         self.common = common_settings(options)
         self.page = report_path(self.common.out, options.to)
         self._ingest = None if options.source is None else told.ingest_settings(options)
-        self._whatif = WhatifSettings(self.common, grid_of(options))
+        self._whatif = WhatifSettings(self.common, grid_of(options), options.p99_wait_ms * 1000)
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
         if self._advise.conf_path is None:
             raise PipelineError(
@@ -88,7 +88,9 @@ class _Steps:
     def _report(self, spark: SparkSession, so_far: Outcome) -> ReportSummary:
         failed = so_far.failed.get("advise")
         why = "" if failed is None else str(failed)
-        return write_report(spark, ReportSettings(self.common, self.page, self._advise.conf_path, why))
+        promised_us = self._advise.target.p99_wait_us
+        settings = ReportSettings(self.common, self.page, self._advise.conf_path, why, promised_us=promised_us)
+        return write_report(spark, settings)
 
 
 def _target_load(given: int | None, grid: Grid) -> int:

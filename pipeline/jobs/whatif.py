@@ -3,7 +3,7 @@
 import argparse
 
 from pipeline.errors import ExitCode
-from pipeline.options import add_common, common_settings
+from pipeline.options import add_common, add_promise, common_settings
 from pipeline.replay.grid import add_grid, grid_of
 from pipeline.session import open_session
 from pipeline.whatif import WhatifSettings, whatif
@@ -15,11 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_common(parser)
     add_grid(parser)
+    add_promise(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
-    settings = WhatifSettings(common_settings(options), grid_of(options))
+    settings = WhatifSettings(common_settings(options), grid_of(options), options.p99_wait_ms * 1000)
     session = open_session("whatif", settings.common)
     try:
         summary = whatif(session, settings)

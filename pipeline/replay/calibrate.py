@@ -1,14 +1,8 @@
-"""How far to trust the replay: the recorded limits first, what came of it against what was recorded.
+"""The recorded limits replayed: what comes of it beside what was recorded. How far that is off, is said elsewhere.
 
-Rule: a trace is replayed piece by piece, each with the limits that were in force then. Two figures are compared, and
-the larger is the error. Of outcomes: the largest difference between the shares of answered, refused and cancelled
-requests. Of waits: the difference between the 99th percentiles of answered requests, by the recorded one or by
-`FLOOR_US` if that is larger, since nobody chooses limits by milliseconds. The replay is an open loop: clients come when
-they came, whatever becomes of them, and brokers take as long as they took. Requests that their broker failed are
-replayed, not compared.
-
-What one proxy is off by must not make good what another is off by the other way: the error of all together is no less
-than the mean of the proxies' own, each at most 1 and weighed by its requests. So a small proxy alone decides nothing.
+Rule: a trace is replayed piece by piece, each with the limits that were in force then. The replay is an open loop:
+clients come when they came, whatever becomes of them, and brokers take as long as they took. Requests that their broker
+failed are replayed, not compared. The errors are those of `pipeline.calibration`.
 """
 
 from collections.abc import Sequence
@@ -20,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pyspark.sql import Row, SparkSession
 
+from pipeline.calibration import ALL, outcome_error
 from pipeline.replay.buckets import BUCKETS, count_waits, quantile
 from pipeline.replay.kernel import replay
 from pipeline.replay.model import Limits, Outcome, Result
@@ -29,11 +24,8 @@ from pipeline.replay.tally import longest, packed, refused, unpacked
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
-__all__ = ["ALL", "FLOOR_US", "Calibration", "Seen", "calibrate", "compare", "outcome_error", "together", "wait_error"]
+__all__ = ["Calibration", "Seen", "calibrate", "compare", "together"]
 
-FLOOR_US: Final = 100_000
-# The row for all proxies together.
-ALL: Final = ""
 _COLUMNS: Final = "number int, recorded binary, simulated binary, recorded_waits binary, simulated_waits binary"
 Int64s = NDArray[np.int64]
 
@@ -49,36 +41,22 @@ class Seen:
         """Put two parts together."""
         return Seen(self.outcomes + other.outcomes, self.waits + other.waits)
 
-    @property
-    def shares(self) -> tuple[float, float, float]:
-        """Give the shares of answered, refused and cancelled requests."""
-        total = max(1, int(self.outcomes.sum()))
-        ok, left = (int(self.outcomes[outcome]) / total for outcome in (Outcome.OK, Outcome.CANCELLED))
-        return ok, refused(self.outcomes) / total, left
-
 
 NOTHING_SEEN: Final = Seen(np.zeros(len(Outcome), np.int64), np.zeros(BUCKETS, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Both sides of one proxy, or of all; of all, `mean_error` is that of the proxies' own errors."""
+    """Both sides of one proxy, or of all."""
 
     proxy_id: str
     recorded: Seen
     simulated: Seen
-    mean_error: float = 0.0
 
     @property
     def requests(self) -> int:
         """Count the requests that are compared."""
         return int(self.recorded.outcomes.sum())
-
-    @property
-    def error(self) -> float:
-        """Give the largest of the errors."""
-        both = outcome_error(self.recorded, self.simulated), wait_error(self.recorded, self.simulated)
-        return max(*both, self.mean_error)
 
     def row(self, imputed_share: float) -> dict[str, object]:
         """Give the row of the table `calibration`."""
@@ -91,31 +69,7 @@ class Calibration:
                 **{f"{side}_p{share}_us": quantile(seen.waits, share / 100) for share in (50, 95, 99)},
                 f"{side}_max_us": longest(seen.waits),
             }
-        return found | {
-            "outcome_error": outcome_error(self.recorded, self.simulated),
-            "wait_error": wait_error(self.recorded, self.simulated),
-            "error": self.error,
-            "imputed_share": imputed_share,
-        }
-
-
-def outcome_error(recorded: Seen, simulated: Seen) -> float:
-    """Give the largest difference between shares of outcomes."""
-    return max(abs(one - other) for one, other in zip(recorded.shares, simulated.shares, strict=True))
-
-
-def wait_error(recorded: Seen, simulated: Seen) -> float:
-    """Give the difference between the 99th percentiles, by the recorded one or by the floor.
-
-    Both come from buckets: neighbours are the same as far as anybody can tell, and differ by nothing.
-    """
-    if not (recorded.waits.any() and simulated.waits.any()):
-        return 0.0
-    one, other = quantile(recorded.waits, 0.99), quantile(simulated.waits, 0.99)
-    ratio = 2 ** (1.01 / 8)
-    if one and other and 1 / ratio <= other / one <= ratio:
-        return 0.0
-    return abs(other - one) / max(one, FLOOR_US)
+        return found | {"outcome_error": outcome_error(found), "imputed_share": imputed_share}
 
 
 def calibrate(spark: SparkSession, prepared: Prepared, found: Survey) -> list[Calibration]:
@@ -152,8 +106,7 @@ def together(each: Sequence[Calibration]) -> Calibration:
     recorded, simulated = NOTHING_SEEN, NOTHING_SEEN
     for one in each:
         recorded, simulated = recorded + one.recorded, simulated + one.simulated
-    off = sum(one.requests * min(1.0, one.error) for one in each)
-    return Calibration(ALL, recorded, simulated, off / max(1, sum(one.requests for one in each)))
+    return Calibration(ALL, recorded, simulated)
 
 
 def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen]:

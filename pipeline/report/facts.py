@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from pipeline.calibration import PROMISED_MS
 from pipeline.report.clock import Clock
 
 __all__ = ["Facts", "Overview"]
@@ -62,3 +63,4 @@ class Facts:
     advice: pd.DataFrame = field(default_factory=_nothing)
     fragment: str | None = None
     no_advice: str = ""
+    promised_us: float = PROMISED_MS * 1000

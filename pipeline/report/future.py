@@ -3,10 +3,12 @@
 Rule: pure functions from facts to sections. Advice is shown only if there is any: without calibration there is none.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
 
+from pipeline.calibration import ALL, Judged, judge
 from pipeline.report import charts_future
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Fragment, Section, Sheet
@@ -27,6 +29,7 @@ _MOST_LOADS: Final = 4
 _MOST_FLEETS: Final = 3
 _MOST_LIMITS: Final = 7
 _MOST_ROWS: Final = 40
+_MOST_PROXIES: Final = 50
 _MIB: Final = 2**20
 _SECOND: Final = 1_000_000
 
@@ -133,25 +136,31 @@ def calibration(facts: Facts) -> Section:
     if not len(frame):
         why = "The replay was not held against the recorded outcomes yet: run the job whatif."
         return Section(section.name, section.title, missing=why)
-    whole = frame[frame["proxy_id"] == ""] if (frame["proxy_id"] == "").any() else frame
-    row = whole.iloc[0]
+    judged = _judged(facts)
+    whole = judged[ALL]
     sentence = (
-        f"Replayed under the limits that were in force, outcomes differ by at most {share(row['outcome_error'])} of the"
+        f"Replayed under the limits that were in force, outcomes differ by at most {share(whole.outcome_error)} of the"
         " requests from what was recorded, and the p99 of all waits of those answered"
-        f" ({duration(row['recorded_p99_us'])} recorded, {duration(row['simulated_p99_us'])} simulated)"
-        f" by {share(row['wait_error'])}."
+        f" ({duration(whole.recorded_us)} recorded, {duration(whole.simulated_us)} simulated)"
+        f" by {share(whole.wait_error)} ({whole.waits}). The error of all proxies together, by which advice is given or"
+        f" not, is {share(whole.error)}."
     )
     honesty = (
         "The replay is an open loop: clients come when they came, retries are in the record as arrivals, and"
         " brokers take as"
         " long as they took, however much is asked of them."
     )
-    drawn = charts_future.calibration(_sides(row), sentence)
-    sheet = _calibration_sheet(frame)
+    drawn = charts_future.calibration(_sides(whole.row), sentence)
+    sheet = _calibration_sheet(list(judged.values()))
     return Section(section.name, section.title, (sentence, honesty), (drawn,), sheets=(sheet,))
 
 
-def _sides(row: "pd.Series[Any]") -> pd.DataFrame:
+def _judged(facts: Facts) -> dict[str, Judged]:
+    rows = facts.calibration.to_dict("records")
+    return judge(({str(name): value for name, value in row.items()} for row in rows), facts.promised_us)
+
+
+def _sides(row: Mapping[str, Any]) -> pd.DataFrame:
     requests = max(row["requests"], 1)
     waits = [(name, f"{name}_us", _SECOND, "waits") for name in ("p50", "p95", "p99", "max")]
     outcomes = [
@@ -168,20 +177,20 @@ def _sides(row: "pd.Series[Any]") -> pd.DataFrame:
     )
 
 
-def _calibration_sheet(frame: pd.DataFrame) -> Sheet:
-    def pair(row: "pd.Series[Any]", name: str) -> str:
+def _calibration_sheet(judged: Sequence[Judged]) -> Sheet:
+    def pair(row: Mapping[str, Any], name: str) -> str:
         write = duration if name.endswith("_us") else count
         return f"{write(row[f'recorded_{name}'])} / {write(row[f'simulated_{name}'])}"
 
     names = ("ok", "refused", "cancelled", "p50_us", "p95_us", "p99_us", "max_us")
     rows = tuple(
         (
-            shown(row["proxy_id"]) if row["proxy_id"] else "all",
-            *(pair(row, name) for name in names),
-            share(row["error"]),
-            share(row["imputed_share"]),
+            shown(one.row["proxy_id"]) if one.row["proxy_id"] else "all",
+            *(pair(one.row, name) for name in names),
+            share(one.error),
+            share(one.row["imputed_share"]),
         )
-        for _, row in frame.iterrows()
+        for one in judged[:_MOST_PROXIES]
     )
     headers = ("proxy", "answered", "refused", "cancelled", "p50", "p95", "p99", "longest", "error", "imputed")
     return Sheet("Recorded / simulated", headers, rows, frozenset(range(1, 10)))
@@ -224,7 +233,7 @@ def _no_advice(facts: Facts) -> str:
         return "the job advise has not run"
     return (
         "the job advise has not run, or does not trust the calibration"
-        f" (error {share(facts.calibration['error'].max())},"
+        f" (error {share(_judged(facts)[ALL].error)},"
         f" {share(facts.calibration['imputed_share'].max())} imputed)"
     )
 

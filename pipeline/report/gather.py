@@ -11,6 +11,7 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.calibration import PROMISED_MS
 from pipeline.errors import PipelineError
 from pipeline.options import CommonSettings
 from pipeline.report import timeline
@@ -30,7 +31,8 @@ MOST_NAMESPACES: Final = 15
 MOST_REASONS: Final = 7
 MOST_SCENARIOS: Final = 5000
 MOST_POINTS: Final = 1500
-MOST_PROXIES: Final = 50
+# Each has a part in the error of all.
+MOST_PROXIES: Final = 10_000
 MOST_QUARANTINE_REASONS: Final = 30
 OTHER: Final = "other"
 
@@ -49,6 +51,7 @@ def gather(spark: SparkSession, common: CommonSettings) -> Facts:
     if events is None or overview is None:
         raise PipelineError(f"--out {out}: got no events there, expected the table `events`: run the job ingest first")
     clock = overview.clock
+    advice = _first(opened("advice"), "-chosen -best -holds memory_bytes", MOST_POINTS)
     return Facts(
         out=out,
         overview=overview,
@@ -63,7 +66,8 @@ def gather(spark: SparkSession, common: CommonSettings) -> Facts:
         members=_members(opened),
         whatif=_without_buckets(_first(opened("whatif"), "load fleet scenario", MOST_SCENARIOS)),
         calibration=_first(opened("calibration"), "proxy_id", MOST_PROXIES),
-        advice=_first(opened("advice"), "-chosen -best -holds memory_bytes", MOST_POINTS),
+        advice=advice,
+        promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,
     )
 
 

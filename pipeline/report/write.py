@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 from pyspark.sql import SparkSession
 
+from pipeline.calibration import refuse_promise
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.report import future, past
@@ -26,7 +27,8 @@ TITLE = "Topic lists: who costs how much, and which limits to set"
 class ReportSettings:
     """Where the tables are and where the page goes; `conf_path` holds the advice as lines of proxy.conf.
 
-    `no_advice` says why there is none, whatever an earlier run has left in the tables; `made_at` is UTC.
+    `no_advice` says why there is none, whatever an earlier run has left in the tables; `made_at` is UTC. The wait that
+    is promised is by default that of the advice. Raises PipelineError for one that cannot be meant.
     """
 
     common: CommonSettings
@@ -34,6 +36,12 @@ class ReportSettings:
     conf_path: Path | None = None
     no_advice: str = ""
     made_at: datetime | None = None
+    promised_us: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a promise that cannot be meant."""
+        if self.promised_us is not None:
+            refuse_promise(self.promised_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class ReportSummary:
 def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary:
     """Gather, render and write the page; raises PipelineError if there are no events or the file cannot be written."""
     facts = gather(spark, settings.common)
+    if settings.promised_us is not None:
+        facts = replace(facts, promised_us=settings.promised_us)
     if settings.no_advice:
         facts = replace(facts, advice=pd.DataFrame(), no_advice=settings.no_advice)
     else:

@@ -95,7 +95,8 @@ WHATIF: Final = Table(
 
 CALIBRATION: Final = Table(
     "calibration",
-    "The replay under the recorded limits against what was recorded, for each proxy and for all together.",
+    "The replay under the recorded limits against what was recorded, for each proxy and for all together. The error of"
+    " waits is not in it: it goes by the wait that is promised.",
     ("proxy_id",),
     (
         Column("proxy_id", "string", "", "The proxy; the empty text stands for all of them."),
@@ -115,8 +116,6 @@ CALIBRATION: Final = Table(
         Column("recorded_max_us", "double", "us", "Longest of them, as recorded."),
         Column("simulated_max_us", "double", "us", "Longest of them, in the replay."),
         Column("outcome_error", "double", "", "Largest difference between shares of outcomes."),
-        Column("wait_error", "double", "", "Difference of the 99th percentiles by the recorded one, or by 100 ms."),
-        Column("error", "double", "", "The larger of the two; of all, no less than the mean of the proxies' own."),
         Column("imputed_share", "double", "", "Share of requests whose sizes or times are those of others."),
     ),
 )
@@ -130,6 +129,7 @@ ADVICE: Final = Table(
         Column("scenario", "int32", "", "Number of the set of limits within its step."),
         *LIMIT_COLUMNS,
         Column("load", "int32", "", "Load of the target."),
+        Column("promised_wait_us", "double", "us", "The target: 99 % of answered requests wait at most so long."),
         Column("fleet", "int32", "", "Proxies for each recorded one."),
         Column("requests", "int64", "requests", "Requests that were replayed."),
         Column("refused", "int64", "requests", "Timed out, queue full or too large."),

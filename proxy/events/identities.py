@@ -7,7 +7,7 @@ and roles can be guessed. Equal texts of two kinds have two hashes. What is reme
 
 import os
 from collections.abc import Callable, Hashable
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Final
 
@@ -41,14 +41,15 @@ def bounded(text: str, longest: int = LONGEST_NAMESPACE) -> str:
 class Identities:
     """Name principals, clients, patterns and questions for events: 16 hex digits each; `plain`: the first two as is."""
 
-    __slots__ = ("_client", "_key", "_pattern", "_plain", "_principal")
+    __slots__ = ("_asked", "_client", "_digest", "_pattern", "_plain", "_principal")
 
     def __init__(self, key: bytes, *, plain: bool = False) -> None:
-        self._key = key
         self._plain = plain
-        self._principal = self._remembering(b"principal")
-        self._client = self._remembering(b"client")
-        self._pattern = self._remembering(b"pattern")
+        self._principal = self._remembering(key, b"principal")
+        self._client = self._remembering(key, b"client")
+        self._pattern = self._remembering(key, b"pattern")
+        self._digest = partial(_digest, key)
+        self._asked = lru_cache(REMEMBERED)(partial(_digest, key, b"question"))
 
     def principal(self, principal: Hashable) -> str | None:
         """Name who asks; None if nobody is authenticated. Newer credentials of a role change nothing."""
@@ -69,17 +70,23 @@ class Identities:
         """Name what equal requests have in common: who asks, credentials that are forwarded included, and for what."""
         parts = (*_parts_of(principal), question)
         data = b"".join([b"%d:%b" % (len(part), part) for part in parts])
-        return blake2b(data, key=self._key, digest_size=DIGEST_BYTES, person=b"question").hexdigest()
+        # Credentials are no thing to remember.
+        forwarded = isinstance(principal, Principal) and principal.original is not None
+        if forwarded or len(data) > LONGEST_REMEMBERED:
+            return self._digest(b"question", data)
+        return self._asked(data)
 
-    def _remembering(self, person: bytes) -> Callable[[str], str]:
-        key = self._key
-
+    @staticmethod
+    def _remembering(key: bytes, person: bytes) -> Callable[[str], str]:
         def digest(text: str) -> str:
-            data = text.encode(errors="surrogatepass")
-            return blake2b(data, key=key, digest_size=DIGEST_BYTES, person=person).hexdigest()
+            return _digest(key, person, text.encode(errors="surrogatepass"))
 
         remembered = lru_cache(REMEMBERED)(digest)
         return lambda text: remembered(text) if len(text) <= LONGEST_REMEMBERED else digest(text)
+
+
+def _digest(key: bytes, person: bytes, data: bytes) -> str:
+    return blake2b(data, key=key, digest_size=DIGEST_BYTES, person=person).hexdigest()
 
 
 def _parts_of(principal: Hashable) -> tuple[bytes, ...]:

@@ -87,7 +87,8 @@ class Recorder:
         self.now = now
         self.identities = identities
         self.crashed = crashed
-        self._put = sink.put
+        # Takes whole events.
+        self.put = sink.put
         self._limiter = limiter
         self._questions = questions
         self._charging = charging
@@ -144,10 +145,6 @@ class Recorder:
             if not self.open:
                 return
             await asyncio.sleep(0)
-
-    def put(self, event: dict[str, object]) -> None:
-        """Give a whole event away."""
-        self._put(event)
 
     def begun(self, moment: Moment, kind: str, who: Asker | Requester, namespace: str) -> dict[str, object]:
         """Make an event of what was known at the beginning; `namespace` is empty if it is not known."""
@@ -261,7 +258,6 @@ class RequestRecord:
             event["client_wait_us"] = total
             part = Part.CLIENT
         else:
-            event["client_wait_us"] = self._joined_ns // 1000 - moment.at_ns // 1000
             part = self._add_group(event, story, until_ns)
         if outcome != "ok":
             event["outcome_stage"] = STAGE_OF_PART[part] if stage is None else stage
@@ -295,6 +291,6 @@ class RequestRecord:
         event["filtered"] = story.filtered
         event["hash_unchanged"] = story.unchanged
         took, last = parts_between(story, self._joined_ns, until_ns)
-        for part in range(Part.GROUP, Part.WRITE + 1):
-            event[PARTS[part]] = took[part]
+        took[Part.CLIENT] = self._joined_ns // 1000 - self._moment.at_ns // 1000
+        event.update(zip(PARTS, took, strict=True))
         return last

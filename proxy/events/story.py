@@ -78,9 +78,9 @@ class Meter:
     def end(self, now_ns: int) -> None:
         """Note that it was given back; a second call does nothing."""
         if self._began_ns:
-            self.resized(now_ns, 0)
+            self._byte_ns += self._size * (now_ns - self._at_ns)
             self._held_ns += now_ns - self._began_ns
-            self._began_ns = 0
+            self._size = self._began_ns = 0
 
     @property
     def held_us(self) -> int:
@@ -161,21 +161,26 @@ class GroupStory:
 
     def enter(self, part: int) -> None:
         """Note that the group stands in another part from now on."""
+        self._enter(part, self._now())
+
+    def _enter(self, part: int, now_ns: int) -> None:
         if part != self.parts[-1]:
             self.parts.append(part)
-            self.entered_ns.append(self._now())
+            self.entered_ns.append(now_ns)
 
     def announced(self, needed_bytes: int, booked_bytes: int, *, admitted: bool) -> None:
         """Note that the answer has begun: it is read if its memory was `admitted`, else it waits for that."""
+        now_ns = self._now()
         self.heap_actual_bytes = needed_bytes
         if admitted:
-            self.heap.resized(self._now(), booked_bytes)
-        self.enter(Part.READ if admitted else Part.HEAP_UPDATE)
+            self.heap.resized(now_ns, booked_bytes)
+        self._enter(Part.READ if admitted else Part.HEAP_UPDATE, now_ns)
 
     def admitted(self, booked_bytes: int) -> None:
         """Note that the answer's memory has come."""
-        self.heap.resized(self._now(), booked_bytes)
-        self.enter(Part.READ)
+        now_ns = self._now()
+        self.heap.resized(now_ns, booked_bytes)
+        self._enter(Part.READ, now_ns)
 
     def decoded(self, topic_count: int, name_bytes: int, *, filtered: bool, changed: bool) -> None:
         """Note what the whole answer was."""
@@ -210,8 +215,9 @@ class GroupStory:
 
     def direct_held(self, booked_bytes: int) -> None:
         """Note that direct memory is held, for the writing."""
-        self.direct.begin(self._now(), booked_bytes)
-        self.enter(Part.WRITE)
+        now_ns = self._now()
+        self.direct.begin(now_ns, booked_bytes)
+        self._enter(Part.WRITE, now_ns)
 
     def direct_resized(self, booked_bytes: int) -> None:
         """Note another size of it."""

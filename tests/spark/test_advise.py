@@ -6,11 +6,13 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from pipeline.advise import AdviseSettings, AdviseSummary, advise
+from pipeline.calibration import ALL, judge
 from pipeline.choice import Point, Target
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.replay.grid import Grid
 from pipeline.replay.model import MIB, Outcome
+from pipeline.report.gather import gather
 from pipeline.schema import event_schema
 from pipeline.sinks import read_table, write_table
 from pipeline.tables.events import EVENTS
@@ -70,7 +72,7 @@ def test_calibration_has_a_row_for_each_proxy_and_one_for_all(
 
 @pytest.fixture(scope="module")
 def advised(spark: SparkSession, common: CommonSettings, tried: WhatifSummary) -> AdviseSummary:
-    return advise(spark, AdviseSettings(common, REACHABLE, headroom=0.5, max_error=1.0), lambda _: None)
+    return advise(spark, AdviseSettings(common, REACHABLE, headroom=0.5), lambda _: None)
 
 
 def test_advice_is_refined_between_the_points_of_the_grid(
@@ -86,6 +88,16 @@ def test_advice_is_refined_between_the_points_of_the_grid(
     ]
     assert all(row.memory_bytes >= held.memory_bytes for row in curve if row.holds and row.step != "final")
     assert {row.best for row in curve if row.best} == {True}
+
+
+def test_page_goes_by_the_wait_that_the_advice_promised(
+    spark: SparkSession, common: CommonSettings, advised: AdviseSummary
+) -> None:
+    assert {row.promised_wait_us for row in rows(spark, common, ADVICE)} == {REACHABLE.p99_wait_us}
+    facts = gather(spark, common)
+    assert facts.promised_us == REACHABLE.p99_wait_us
+    judged = judge([row.asDict() for row in rows(spark, common, CALIBRATION)], facts.promised_us)
+    assert judged[ALL].error == advised.advice.calibration.error < 0.2
 
 
 def test_headroom_is_in_the_fragment_and_in_its_file(common: CommonSettings, advised: AdviseSummary) -> None:
@@ -118,9 +130,9 @@ def chosen_or_in_a_file(spark: SparkSession, common: CommonSettings) -> list[obj
 def test_target_that_nothing_holds_ends_with_what_to_try_and_without_the_advice_of_before(
     spark: SparkSession, advised_before: CommonSettings
 ) -> None:
-    target = replace(REACHABLE, p99_wait_us=0)
+    target = replace(REACHABLE, p99_wait_us=1.0)
     with pytest.raises(PipelineError, match="nothing in the grid holds the target at load 2"):
-        advise(spark, AdviseSettings(advised_before, target, max_error=1.0), lambda _: None)
+        advise(spark, AdviseSettings(advised_before, target, max_error=1e9), lambda _: None)
     assert chosen_or_in_a_file(spark, advised_before) == []
     assert rows(spark, advised_before, ADVICE)
 
@@ -145,7 +157,7 @@ def test_advice_that_fails_its_own_replay_is_not_chosen(
     monkeypatch.setattr("pipeline.advise.MOST_ROUNDS", 0)
     monkeypatch.setattr("pipeline.advise._final", failing)
     with pytest.raises(PipelineError, match="with headroom 1 of 400 requests are refused"):
-        advise(spark, AdviseSettings(advised_before, REACHABLE, max_error=1.0), lambda _: None)
+        advise(spark, AdviseSettings(advised_before, REACHABLE), lambda _: None)
     assert chosen_or_in_a_file(spark, advised_before) == []
     assert [row.holds for row in rows(spark, advised_before, ADVICE) if row.step == "final"] == [False]
 
@@ -160,4 +172,4 @@ def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: Com
 
 def test_load_that_was_not_tried_is_named(spark: SparkSession, common: CommonSettings, tried: WhatifSummary) -> None:
     with pytest.raises(PipelineError, match="--load: got 7"):
-        advise(spark, AdviseSettings(common, replace(REACHABLE, load=7), max_error=1.0), lambda _: None)
+        advise(spark, AdviseSettings(common, replace(REACHABLE, load=7)), lambda _: None)

@@ -173,7 +173,7 @@ def calibration() -> pd.DataFrame:
         for name, value in (("ok", 1180), ("refused", 20), ("cancelled", 0), ("p50_us", 1e3), ("p95_us", 1e6),
                             ("p99_us", 1.5e6), ("max_us", 2e6))
     }  # fmt: skip
-    errors = {"requests": 1200, "outcome_error": 0.01, "wait_error": 0.04, "error": 0.04, "imputed_share": 0.02}
+    errors = {"requests": 1200, "outcome_error": 0.01, "imputed_share": 0.02}
     return pd.DataFrame([{"proxy_id": ""} | sides | errors, {"proxy_id": "p-1"} | sides | errors])
 
 
@@ -181,9 +181,9 @@ def advice() -> pd.DataFrame:
     rows = [
         LIMITS
         | {"step": "final" if heap == 16 else "grid", "scenario": heap, "heap_limit_bytes": heap * MIB,
-           "direct_limit_bytes": 4 * MIB, "load": 10, "fleet": 1, "requests": 1200, "refused": max(0, 12 - heap),
-           "wait_p99_us": 2e5, "memory_bytes": (heap + 4) * 2 * MIB, "holds": heap >= 12, "best": heap == 12,
-           "chosen": heap == 16}
+           "direct_limit_bytes": 4 * MIB, "load": 10, "promised_wait_us": 250_000.0, "fleet": 1, "requests": 1200,
+           "refused": max(0, 12 - heap), "wait_p99_us": 2e5, "memory_bytes": (heap + 4) * 2 * MIB,
+           "holds": heap >= 12, "best": heap == 12, "chosen": heap == 16}
         for heap in (8, 12, 16)
     ]  # fmt: skip
     return pd.DataFrame(rows)

@@ -70,6 +70,7 @@ class Engine:
     """DuckDB with as many threads as Spark has."""
 
     def __init__(self, events: Path, out: Path) -> None:
+        self.seconds: dict[str, float] = {}
         self._out = out
         self._database = duckdb.connect(config={"threads": THREADS})
         self._events = _EVENTS.format(micros=WINDOW_SECONDS * 1_000_000, events=events)

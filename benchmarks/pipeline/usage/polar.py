@@ -24,6 +24,7 @@ class Engine:
     """Polars with as many threads as Spark has (`POLARS_MAX_THREADS`)."""
 
     def __init__(self, events: Path, out: Path) -> None:
+        self.seconds: dict[str, float] = {}
         self._out = out
         micros = WINDOW_SECONDS * 1_000_000
         events_read = pl.scan_parquet(f"{events}/**/*.parquet", hive_partitioning=False)

@@ -19,7 +19,7 @@ from pipeline.session import build_session
 class Engine:
     """The work of the job without calibration: traces to Parquet, then work items."""
 
-    def __init__(self, events: Path, out: Path, memory: str = "4g") -> None:
+    def __init__(self, events: Path, out: Path, memory: str = "1500m") -> None:
         conf = {"spark.driver.memory": memory, "spark.sql.shuffle.partitions": str(4 * THREADS)}
         self._spark = build_session("bench whatif", f"local[{THREADS}]", conf)
         self._events = events

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.advice_text import Advice, fragment
+from pipeline.calibration import Judged
 from pipeline.choice import Point, Target
 from pipeline.replay.model import MIB, Limits
 from proxy.cli import main
@@ -15,7 +16,9 @@ FINAL = Limits(
 def advice(final: Limits = FINAL) -> Advice:
     held = Point(Limits(heap_bytes=30 * MIB, direct_bytes=7 * MIB), 2, 4, 1000, 0, 120_000, 29 * MIB, 6 * MIB)
     chosen = Point(final, 2, 4, 1000, 0, 90_000, 31 * MIB, 6 * MIB)
-    return Advice(Target(10, 0.0, 250_000), held, chosen, 0.25, Limits(), (5 * MIB // 2, MIB), 0.031, 0.0125)
+    row = {"outcome_error": 0.031, "recorded_p99_us": 5e4, "simulated_p99_us": 6e4, "recorded_ok": 9, "simulated_ok": 9}
+    off = Judged(row, 250_000)
+    return Advice(Target(10, 0.0, 250_000), held, chosen, 0.25, Limits(), (5 * MIB // 2, MIB), off, 0.0125)
 
 
 def test_fragment_is_a_configuration_that_the_proxy_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,5 +49,6 @@ def test_fragment_gives_its_reasons() -> None:
     assert "For 4 proxies (2 for each recorded one)" in text
     assert "heap 30 MiB, direct 7 MiB; with 25 % of headroom" in text
     assert "# recorded: 100; peak in the replay 31 MiB, largest single list 2.5 MiB\n" in text
-    assert "0.031" in text
+    assert "replay of the recorded limits: 0.040; of the p99 of waits 0.040 (weighed by the promised 250 ms; " in text
+    assert "1.20 times the recorded one, and both are far below the promise)" in text
     assert "1.2 %" in text

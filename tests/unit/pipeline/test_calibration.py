@@ -1,12 +1,18 @@
+import math
+import re
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from pipeline.calibration import ALL, Judged, judge, outcome_error
 from pipeline.replay.buckets import count_waits
-from pipeline.replay.calibrate import Calibration, Seen, compare, outcome_error, together, wait_error
+from pipeline.replay.calibrate import Calibration, Seen, compare, together
 from pipeline.replay.model import Limits, Outcome
 from pipeline.replay.slices import COLUMNS, Slice
 
 MS = 1000
+SECOND = 1_000_000
 
 
 def seen(ok: int = 0, refused: int = 0, cancelled: int = 0, failed: int = 0, waits_ms: tuple[float, ...] = ()) -> Seen:
@@ -15,69 +21,129 @@ def seen(ok: int = 0, refused: int = 0, cancelled: int = 0, failed: int = 0, wai
     return Seen(outcomes, count_waits(np.array([int(wait * MS) for wait in waits_ms], np.int64)))
 
 
+def waited(ms: float) -> Seen:
+    return seen(ok=1, waits_ms=(ms,))
+
+
+def judged(recorded: Seen, simulated: Seen, promised_us: float = SECOND) -> Judged:
+    """Judge one proxy by its row of the table."""
+    return judge([Calibration("p", recorded, simulated).row(0)], promised_us)["p"]
+
+
+def in_all(each: Sequence[Calibration], promised_us: float = SECOND) -> Judged:
+    """Judge all proxies by their rows of the table."""
+    return judge([one.row(0) for one in (together(each), *each)], promised_us)[ALL]
+
+
 def test_equal_sides_have_no_error() -> None:
-    side = seen(ok=10, refused=3, waits_ms=(5, 700))
-    assert Calibration("p", side, side).error == 0
+    side = seen(ok=2, refused=3, waits_ms=(5, 700))
+    assert judged(side, side).error == 0
 
 
 def test_error_of_outcomes_is_the_largest_difference_of_shares() -> None:
     # 90, 10 and 0 % against 80, 14 and 6 %.
-    assert outcome_error(seen(90, 10, 0), seen(40, 7, 3)) == pytest.approx(0.1)
+    assert judged(seen(90, 10, 0), seen(40, 7, 3)).outcome_error == pytest.approx(0.1)
 
 
 def test_refusals_may_differ_most() -> None:
     # 90, 0 and 10 % against 84, 12 and 4 %.
-    assert outcome_error(seen(90, 0, 10), seen(84, 12, 4)) == pytest.approx(0.12)
+    assert judged(seen(90, 0, 10), seen(84, 12, 4)).outcome_error == pytest.approx(0.12)
 
 
 def test_ways_of_refusal_are_one_outcome() -> None:
     other = np.zeros(len(Outcome), np.int64)
     other[[Outcome.OK, Outcome.TIMEOUT_DIRECT, Outcome.OVERSIZE]] = 5, 3, 2
-    assert outcome_error(seen(5, 5), Seen(other, seen().waits)) == 0
+    assert judged(seen(5, 5), Seen(other, seen().waits)).outcome_error == 0
 
 
-def test_error_of_waits_goes_by_the_recorded_wait() -> None:
-    error = wait_error(seen(1, waits_ms=(1000,)), seen(1, waits_ms=(1500,)))
-    assert error == pytest.approx(0.5, abs=0.1)
+def test_side_without_requests_has_no_shares() -> None:
+    nothing = {f"{side}_{ending}": 0 for side in ("recorded", "simulated") for ending in ("ok", "refused", "cancelled")}
+    assert outcome_error(nothing) == 0
+    assert outcome_error(nothing | {"recorded_refused": 1}) == 1
 
 
-def test_short_waits_go_by_the_floor() -> None:
-    # 10 ms against 20 ms is 10 ms of 100.
-    assert wait_error(seen(1, waits_ms=(10,)), seen(1, waits_ms=(20,))) == pytest.approx(0.1, abs=0.02)
+@pytest.mark.parametrize(
+    ("promised_ms", "error"),
+    [
+        (1000, 0.05),  # 50 ms of a second
+        (250, 0.2),
+        (100, 0.28),  # of the recorded 180 ms, which is longer
+    ],
+)
+def test_error_of_waits_goes_by_the_promise_or_by_the_recorded_wait_if_that_is_longer(
+    promised_ms: float, error: float
+) -> None:
+    assert judged(waited(180), waited(230), promised_ms * MS).wait_error == pytest.approx(error, rel=0.2)
+
+
+def test_replay_that_waits_less_is_off_as_well() -> None:
+    assert judged(waited(900), waited(300)).wait_error == pytest.approx(0.6, abs=0.1)
 
 
 def test_neighbouring_buckets_are_the_same() -> None:
-    assert wait_error(seen(1, waits_ms=(1000,)), seen(1, waits_ms=(1080,))) == 0
+    found = judged(waited(1000), waited(1080), promised_us=1)
+    assert found.wait_error == 0
+    assert found.waits.endswith("; no difference that buckets show")
 
 
 def test_waits_are_not_compared_where_nobody_was_answered() -> None:
-    assert wait_error(seen(refused=1), seen(ok=1, waits_ms=(900,))) == 0
+    found = judged(seen(refused=1), waited(900))
+    assert found.wait_error == 0
+    assert found.waits.endswith("; of one side there are none")
+
+
+def test_any_wait_is_infinitely_off_where_none_was_and_none_is_promised() -> None:
+    assert judged(waited(0), waited(1), promised_us=0).error == math.inf
+    assert judged(waited(0), waited(0), promised_us=0).error == 0
+
+
+@pytest.mark.parametrize(
+    ("recorded_ms", "simulated_ms", "said"),
+    [
+        (100, 400, r"^weighed by the promised 1000 ms; the replay has 4\.00 times the recorded one, and both are far "),
+        (400, 100, r"has 0\.25 times the recorded one, and both are far below the promise$"),
+        (100, 700, r"has \d\.\d\d times the recorded one$"),
+        (0, 100, r"; one of both is nothing, and both are far below the promise$"),
+        (3000, 1500, r"^weighed by the recorded \d{4} ms; the replay has 0\.50 times the recorded one$"),
+    ],
+)
+def test_how_far_waits_are_apart_is_said_whether_the_promise_cares_or_not(
+    recorded_ms: float, simulated_ms: float, said: str
+) -> None:
+    assert re.search(said, judged(waited(recorded_ms), waited(simulated_ms)).waits)
 
 
 def test_error_is_the_larger_of_outcomes_and_waits() -> None:
-    recorded, slower = seen(10, waits_ms=(1000,)), seen(10, waits_ms=(3000,))
+    recorded, slower = seen(1, waits_ms=(1000,)), seen(1, waits_ms=(3000,))
     refusing = seen(4, 6, waits_ms=(1000,))
-    assert Calibration("p", recorded, slower).error == wait_error(recorded, slower) > 1
-    assert Calibration("p", recorded, refusing).error == outcome_error(recorded, refusing) == pytest.approx(0.6)
+    late = judged(recorded, slower)
+    assert late.error == late.wait_error > 1
+    strict = judged(recorded, refusing)
+    assert strict.error == strict.outcome_error == pytest.approx(0.6)
 
 
 def test_errors_of_proxies_the_other_way_round_do_not_cancel() -> None:
-    one = Calibration("one", seen(100), seen(40, 60))
-    other = Calibration("other", seen(40, 60), seen(100))
-    both = together([one, other])
-    assert outcome_error(both.recorded, both.simulated) == 0
+    both = in_all([Calibration("one", seen(100), seen(40, 60)), Calibration("other", seen(40, 60), seen(100))])
+    assert both.outcome_error == both.wait_error == 0
     assert both.error == pytest.approx(0.6)
+
+
+def test_waits_of_proxies_the_other_way_round_do_not_cancel() -> None:
+    slow, quick = seen(10, waits_ms=(900,) * 10), seen(10, waits_ms=(100,) * 10)
+    both = in_all([Calibration("one", slow, quick), Calibration("other", quick, slow)])
+    assert both.wait_error == 0
+    assert both.error == pytest.approx(0.8, abs=0.1)
 
 
 def test_small_proxy_is_no_veto_however_far_off_it_is() -> None:
     good = Calibration("good", seen(999, waits_ms=(10,) * 999), seen(999, waits_ms=(10,) * 999))
-    bad = Calibration("bad", seen(1, waits_ms=(1,)), seen(1, waits_ms=(90_000,)))
-    assert bad.error > 100
-    assert together([good, bad]).error == pytest.approx(0.001)
+    bad = Calibration("bad", waited(1), waited(900_000))
+    assert judged(bad.recorded, bad.simulated).error > 100
+    assert in_all([good, bad]).error == pytest.approx(0.001)
 
 
 def test_calibration_of_nobody_has_no_error() -> None:
-    assert together([]).error == 0
+    assert in_all([]).error == 0
 
 
 def part(outcomes: list[Outcome], warm_up: int = 0, **named: int) -> Slice:

@@ -79,6 +79,18 @@ def test_what_is_remembered_is_bounded_in_number_and_length() -> None:
     assert cache.cache_info().misses == before, "a long text is not even looked for"
 
 
+def test_questions_are_remembered_up_to_a_bound_and_never_with_credentials_in_them() -> None:
+    identities = Identities(KEY)
+    secret = Principal("alice", AuthData("token", b"s3cret"))
+    for number in range(REMEMBERED + 10):
+        identities.question(None, b"%d" % number)
+    known = identities._asked.cache_info()
+    assert known.currsize == known.maxsize == REMEMBERED
+    for principal, question in ((secret, b"question"), (None, b"x" * LONGEST_REMEMBERED)):
+        assert identities.question(principal, question) == HASHED.question(principal, question)
+    assert identities._asked.cache_info().misses == known.misses, "not even looked for"
+
+
 def test_texts_that_clients_choose_are_cut() -> None:
     assert bounded("a" * 300) == "a" * 256
     assert bounded("abc", 2) == "ab"

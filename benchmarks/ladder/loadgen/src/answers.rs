@@ -24,6 +24,13 @@ pub fn connected(max_message_bytes: u64) -> Message {
         .bytes(4, &flags.0)
 }
 
+/// What acknowledges a SEND: its producer, its sequence number, and the place in a ledger that is asked for.
+pub fn receipt(send: &[u8]) -> Message {
+    let number = |field| wire::number(send, field).unwrap_or(0);
+    let message_id = Message::new().varint(1, 1).varint(2, number(2));
+    Message::new().varint(1, number(1)).varint(2, number(2)).bytes(3, &message_id.0)
+}
+
 pub const REDIRECT: u64 = 0;
 pub const CONNECT: u64 = 1;
 

@@ -1,5 +1,6 @@
 //! The fake broker: one thread, one epoll loop, answers computed beforehand. It speaks the commands that a proxy
-//! needs (CONNECT, PING, LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE) and, in a data mode, echoes,
+//! needs (CONNECT, PING, LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, and those of the producer behind an
+//! event log) and, in a data mode, echoes,
 //! swallows or floods everything behind CONNECT. It must stay cheaper per byte than any proxy in front of it.
 
 use std::collections::VecDeque;
@@ -256,6 +257,13 @@ impl Broker {
                     Message::new().varint(1, 0).varint(2, id).varint(3, 0),
                 )
             }
+            // An event log's topic: what is sent there is acknowledged and forgotten.
+            wire::PRODUCER => {
+                let id = wire::number(message, 3)?;
+                small(wire::PRODUCER_SUCCESS, Message::new().varint(1, id).text(2, "fake-producer"))
+            }
+            wire::SEND => small(wire::SEND_RECEIPT, answers::receipt(message)),
+            wire::CLOSE_PRODUCER => small(wire::SUCCESS, Message::new().varint(1, wire::number(message, 2)?)),
             wire::GET_TOPICS => {
                 self.asked.0 += 1;
                 if self.manner.silent {
@@ -311,9 +319,7 @@ impl Connection {
         let mut receipts = Vec::new();
         while let Some(frame) = self.scanner.next(&mut data) {
             let Some((wire::SEND, send)) = frame.command() else { continue };
-            let sequence = wire::number(send, 2).unwrap_or(0);
-            let receipt = Message::new().varint(1, 0).varint(2, sequence);
-            receipts.extend_from_slice(&wire::frame(wire::SEND_RECEIPT, &receipt));
+            receipts.extend_from_slice(&wire::frame(wire::SEND_RECEIPT, &answers::receipt(send)));
         }
         if !receipts.is_empty() {
             self.push(receipts, Rc::clone(empty));

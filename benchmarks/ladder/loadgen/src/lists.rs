@@ -91,7 +91,8 @@ impl Names {
     }
 }
 
-/// C connections, each with P requests outstanding, for a time; prints rates, latencies and what went wrong.
+/// C connections, each with P requests outstanding, for a time; prints rates, latencies, what went wrong, and the CPU time
+/// per list of the process `--pid`.
 pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
     let names = Names::from(args)?;
     let streams = target.open_many(args.number("connections", 16)?)?;
@@ -103,19 +104,26 @@ pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
     storm.ask_all();
     storm.read_until(Instant::now() + warmup).map_err(|error| error.to_string())?;
     storm.tally.restart();
-    let start = Instant::now();
+    // Of the server between client and broker, if it is named.
+    let pid = args.optional("pid").map(|_| args.number("pid", 0)).transpose()?;
+    let cpu = || pid.map(sys::cpu_time).transpose().map_err(|error| format!("--pid: {error}"));
+    let (start, cpu_before) = (Instant::now(), cpu()?);
     storm.read_until(start + seconds).map_err(|error| error.to_string())?;
+    let cpu_after = cpu()?;
     let elapsed = start.elapsed().as_secs_f64();
     let (answered, bytes) = (storm.tally.answered, storm.tally.bytes);
     let mut latencies = std::mem::take(&mut storm.tally.latencies);
     storm.drain(DRAIN_LIMIT).map_err(|error| error.to_string())?;
-    storm
+    let mut report = storm
         .tally
         .report()
         .number("per_second", answered as f64 / elapsed)
         .number("mb_per_second", bytes as f64 / elapsed / 1e6)
-        .latencies(&mut latencies)
-        .print();
+        .latencies(&mut latencies);
+    if let Some((before, after)) = cpu_before.zip(cpu_after) {
+        report = report.number("cpu_us", (after - before).as_secs_f64() * 1e6 / answered as f64);
+    }
+    report.print();
     Ok(())
 }
 

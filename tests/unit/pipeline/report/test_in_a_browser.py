@@ -4,7 +4,6 @@ Runs where Chromium is; elsewhere test_page draws each chart with the same Vega,
 """
 
 import re
-import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,24 +12,21 @@ import pytest
 
 from pipeline.report.write import page_of, sections_of
 from tests.support.report_frames import facts
+from tests.support.tools import tool
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Time of the page, not of the machine: it passes as soon as nothing is left to do.
 VIRTUAL_MILLIS = 30_000
 SCHEMES = {"dark": "0", "light": "1"}
 
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium here; test_page draws the charts without one"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.timeout(300)
 
 
 def looked_at(page: Path, profile: Path, scheme: str) -> tuple[str, list[str]]:
     """Open a page and give what it has become, and what was said on the console."""
-    assert BROWSER is not None
     done = subprocess.run(
         [
-            BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}",
+            tool("chromium"),
+            "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}",
             "--host-resolver-rules=MAP * ~NOTFOUND", f"--virtual-time-budget={VIRTUAL_MILLIS}",
             "--enable-logging=stderr", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", "--dump-dom",
             page.as_uri(),

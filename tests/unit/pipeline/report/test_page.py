@@ -196,6 +196,27 @@ def test_which_limits_are_meant_is_said_where_proxies_differ(page: Page) -> None
     assert any(text.startswith("Other proxies had other limits") for text in uneven.paragraphs)
 
 
+def test_error_of_waits_is_weighed_by_the_promise_and_says_how_far_apart_they_are() -> None:
+    given = facts()
+    off = replace(given, calibration=given.calibration.assign(recorded_p99_us=178e3, simulated_p99_us=230e3))
+    said = [text for text in Page(text_of(replace(off, promised_us=1e6))).paragraphs if "force, outcomes" in text]
+    assert "by 5.2 % (weighed by the promised 1000 ms; the replay has 1.29 times the recorded one, and both" in said[0]
+    assert "The error of all proxies together, by which advice is given or not, is 5.2 %." in said[0]
+    said = [text for text in Page(text_of(off)).paragraphs if "force, outcomes" in text]
+    assert "by 20.8 % (weighed by the promised 250 ms" in said[0]
+    assert "is 20.8 %." in said[0]
+
+
+def test_proxies_that_are_not_shown_count_in_the_error() -> None:
+    given = facts()
+    good = given.calibration.assign(outcome_error=0.0)
+    bad = [good.tail(1).assign(proxy_id=f"q-{number:03}", outcome_error=1.0) for number in range(99)]
+    page = Page(text_of(replace(given, calibration=pd.concat([good, *bad]))))
+    shown = table(page, "Recorded / simulated")
+    assert len(shown) == 50
+    assert shown[0][-2] == "99 %"
+
+
 def test_a_p99_says_which_waits_it_is_of(page: Page) -> None:
     assert any("99 % at most 1.5 s" in text and "for memory" in text for text in page.paragraphs)
     assert any("99 % of the answered ones wait at most 200 ms, all waits together" in text for text in page.paragraphs)

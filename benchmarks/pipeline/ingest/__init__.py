@@ -1,0 +1,23 @@
+"""The part `ingest`: events of a real topic into Parquet, by the job and by a plain process.
+
+Rule: the source that both engines are given is a file with the topic's name and where its cluster is; each run reads
+the whole topic anew, and writes to a directory that is empty.
+"""
+
+import json
+from pathlib import Path
+
+from pipeline.sources.pulsar import PulsarSettings
+
+__all__ = ["read_settings", "write_settings"]
+
+
+def write_settings(settings: PulsarSettings, file: Path) -> None:
+    """Tell engines where the topic is."""
+    told = {"service_url": settings.service_url, "topic": settings.topic, "admin_url": settings.admin_url}
+    file.write_text(json.dumps(told))
+
+
+def read_settings(file: Path) -> PulsarSettings:
+    """Learn where the topic is."""
+    return PulsarSettings(**json.loads(file.read_text()))
