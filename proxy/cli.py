@@ -1,5 +1,5 @@
-"""The command line: `serve`, `top`, `config`, `log-level`, `demo`, `check-config`, `print-config`. Exit code 2 stands
-for a configuration that is wrong.
+"""The command line: `serve`, `top`, `admin`, `config`, `log-level`, `demo`, `check-config`, `print-config`. Exit code 2
+stands for a configuration that is wrong.
 """
 
 import argparse
@@ -17,17 +17,19 @@ FAILED = 1
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 CONFIG_HELP = "show the configuration in force in a running proxy, and where each value came from"
 LOG_LEVEL_HELP = "show or change the log level of a running proxy"
+ADMIN_HELP = "ask a running proxy: connections, limiters, queue, groups; end a connection, reload, drain"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
+    options = _parser(given[0] if given else "").parse_args(given)
     code: int = options.run(options)
     return code
 
 
-def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
+def _parser(command_name: str = "") -> argparse.ArgumentParser:
+    """Make the parser; the options of commands that bring a lot with them are declared for that command only."""
     parser = argparse.ArgumentParser(prog="pulsar-proxy", description="a memory-bounded proxy for Apache Pulsar")
     parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -46,41 +48,51 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
             help="override one key; may be repeated",
         )
         command.set_defaults(run=run)
-    _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
-    _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
-    _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
-    demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
-    if with_demo:
-        _add_demo_arguments(demo)
-    demo.set_defaults(run=_demo)
+    for name, add, run, text in (
+        ("top", _add_top, _top, TOP_HELP),
+        ("admin", _add_admin, _admin, ADMIN_HELP),
+        ("config", _add_config, _config, CONFIG_HELP),
+        ("log-level", _add_log_level, _log_level, LOG_LEVEL_HELP),
+        ("demo", _add_demo_arguments, _demo, "run an embedded broker, the proxy and a storm of clients"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        if name == command_name:
+            # `serve` must not pay for what they import at its start.
+            add(command)
+        command.set_defaults(run=run)
     return parser
 
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
     _add_where(parser)
+    parser.add_argument("--plain", action="store_true", help="one screen of text, even if the extra `top` is there")
     parser.add_argument("--once", action="store_true", help="show once and end")
     parser.add_argument("--json", action="store_true", help="one JSON document a line instead of a screen")
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default 1)")
-    parser.set_defaults(run=_top)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     _add_where(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
-    parser.set_defaults(run=_config)
 
 
 def _add_log_level(parser: argparse.ArgumentParser) -> None:
+    from proxy.admin.command import add_level
+
     _add_where(parser)
-    parser.add_argument("level", nargs="?", choices=("debug", "info", "warning", "error"), help="without: show it")
-    parser.add_argument("--for", dest="seconds", type=_duration, metavar="S", help="return by itself after S seconds")
-    parser.set_defaults(run=_log_level)
+    add_level(parser, _duration)
+
+
+def _add_admin(parser: argparse.ArgumentParser) -> None:
+    from proxy.admin.command import add_admin
+
+    add_admin(parser, _duration)
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
-    where.add_argument("--config", metavar="FILE", help="its proxy.conf: where the socket is (with the environment)")
+    from proxy.admin.options import add_where
+
+    add_where(parser)
 
 
 def _duration(text: str) -> float:
@@ -197,14 +209,20 @@ def _top(options: argparse.Namespace) -> int:
     return run_top(options, os.environ)
 
 
+def _admin(options: argparse.Namespace) -> int:
+    from proxy.admin.command import run_admin
+
+    return run_admin(options, os.environ)
+
+
 def _config(options: argparse.Namespace) -> int:
-    from proxy.top.inquiry import show_config
+    from proxy.admin.command import show_config
 
     return show_config(options, os.environ)
 
 
 def _log_level(options: argparse.Namespace) -> int:
-    from proxy.top.inquiry import change_log_level
+    from proxy.admin.command import change_log_level
 
     return change_log_level(options, os.environ)
 

@@ -139,6 +139,7 @@ class ListGroup:
         "predecessor",
         "principal",
         "request",
+        "since",
         "stage",
         "story",
         "waits_for_memory",
@@ -167,6 +168,8 @@ class ListGroup:
         self.claims: list[_Charge] = []
         self.cancel: Callable[[], object] = _nothing
         self.on_end: Callable[[], object] = _nothing
+        # When its first request came, in the loop's time.
+        self.since = 0.0
         self._charge = charge
         self._on_empty = on_empty
 
@@ -178,7 +181,7 @@ class ListGroup:
     def claim(self, memory: Charged, n: int) -> Claim:
         """Give a claim on `n` of `memory`; when the member that is charged leaves, another is."""
         payer, key = self._payer_for(memory, n)
-        claim = Claim(key)
+        claim = Claim(key, self.request.namespace)
         self.claims.append(_Charge(claim, payer, memory, n))
         return claim
 
@@ -213,6 +216,11 @@ class ListGroup:
         """Tell what the group waits for: an answer that waits to be read waits for heap memory."""
         return Stage.HEAP if self.stage is Stage.BROKER and self.waits_for_memory() else self.stage
 
+    def holds(self) -> dict[str, int]:
+        """Give what is held for it of each limiter, by the limiter's name: bytes, and questions to a broker."""
+        found = (charge.claim.holding for charge in self.claims)
+        return {name: held for name, held in filter(None, found) if held}
+
     def work_over(self) -> None:
         """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
         self.cancel = _nothing
@@ -243,9 +251,19 @@ class ListGroups:
         self._charge = charge
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
+        # Each until its last member has left: as many as there are requests, at most.
+        self._all: dict[ListGroup, None] = {}
 
     def __len__(self) -> int:
         return len(self._joinable) + len(self._asked)
+
+    def in_flight(self) -> list[ListGroup]:
+        """Give all groups that have a member, the oldest first."""
+        return list(self._all)
+
+    def takes_joiners(self, group: ListGroup) -> bool:
+        """Tell whether an equal request would join it now."""
+        return self._joinable.get(group.key) is group
 
     def join(
         self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, *, share: bool
@@ -256,6 +274,7 @@ class ListGroups:
         new = group is None
         if group is None:
             group = ListGroup(key, broker, client.principal, request, self._charge, self._emptied)
+            self._all[group] = None
             if share:
                 self._joinable[key] = group
                 asked = self._asked.get(key)
@@ -285,6 +304,7 @@ class ListGroups:
         self.answer_begun(group)
 
     def _emptied(self, group: ListGroup) -> None:
+        del self._all[group]
         self.ended(group)
         group.end()
 

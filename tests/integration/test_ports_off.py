@@ -10,7 +10,7 @@ from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.children import Child
 from proxy.demo.topics import GeneratedTopics
 from proxy.log import open_log
-from proxy.top.ask import ask_top
+from proxy.admin.ask import ask_top
 from tests.support.tls import PemFiles
 
 
