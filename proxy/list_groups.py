@@ -20,6 +20,7 @@ from proxy.errors import OverLimit, RequestFailed
 from proxy.events.story import GroupStory
 from proxy.refusals import Stage
 from proxy.requester import Requester
+from proxy.roll import Roll
 from proxy.target import BrokerAddress
 
 
@@ -139,7 +140,6 @@ class ListGroup:
         "predecessor",
         "principal",
         "request",
-        "since",
         "stage",
         "story",
         "waits_for_memory",
@@ -168,8 +168,6 @@ class ListGroup:
         self.claims: list[_Charge] = []
         self.cancel: Callable[[], object] = _nothing
         self.on_end: Callable[[], object] = _nothing
-        # When its first request came, in the loop's time.
-        self.since = 0.0
         self._charge = charge
         self._on_empty = on_empty
 
@@ -252,29 +250,34 @@ class ListGroups:
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
         # Each until its last member has left: as many as there are requests, at most.
-        self._all: dict[ListGroup, None] = {}
+        self.roll: Roll[ListGroup] = Roll()
 
     def __len__(self) -> int:
         return len(self._joinable) + len(self._asked)
-
-    def in_flight(self) -> list[ListGroup]:
-        """Give all groups that have a member, the oldest first."""
-        return list(self._all)
 
     def takes_joiners(self, group: ListGroup) -> bool:
         """Tell whether an equal request would join it now."""
         return self._joinable.get(group.key) is group
 
     def join(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, *, share: bool
+        self,
+        client: Requester,
+        broker: BrokerAddress,
+        request: pb.CommandGetTopicsOfNamespace,
+        *,
+        share: bool,
+        since: float = 0.0,
     ) -> tuple[ListGroup, Member, bool]:
-        """Give the request's group, its membership, and whether the group is new; without `share` it is always new."""
+        """Give the request's group, its membership, and whether the group is new; without `share` it is always new.
+
+        `since` is when the request came.
+        """
         key = GroupKey.of(broker, client.principal, request) if share else GroupKey()
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
             group = ListGroup(key, broker, client.principal, request, self._charge, self._emptied)
-            self._all[group] = None
+            self.roll.add(group, since)
             if share:
                 self._joinable[key] = group
                 asked = self._asked.get(key)
@@ -304,7 +307,7 @@ class ListGroups:
         self.answer_begun(group)
 
     def _emptied(self, group: ListGroup) -> None:
-        del self._all[group]
+        self.roll.remove(group)
         self.ended(group)
         group.end()
 

@@ -1,7 +1,8 @@
-"""Number those who are connected, so that an operator can name one of them.
+"""Number those who come and go (clients, groups), so that an operator can name one, and look at all of them in steps.
 
 A number is given once in the life of a process, and stays with a client that becomes another object (an arrival a
-client, a client a relay). No clock, no I/O.
+client, a client a relay). Whoever looks at many keeps numbers between two steps, never members: they would outlive
+their memory's permits. No clock, no I/O.
 """
 
 from collections.abc import Hashable
@@ -13,7 +14,7 @@ M = TypeVar("M", bound=Hashable)
 
 @dataclass(slots=True)
 class Entry(Generic[M]):
-    """One client: its number, what it is now, and since when it is here (seconds of the caller's clock)."""
+    """One member: its number, what it is now, and since when it is here (seconds of the caller's clock)."""
 
     number: int
     member: M

@@ -178,11 +178,11 @@ class TopicListService:
         arrived: float,
         record: RequestRecord | None,
     ) -> tuple[ListGroup, Member]:
-        group, member, new = self._groups.join(client, broker, request, share=self._questions.limits.coalescing)
+        share = self._questions.limits.coalescing
+        group, member, new = self._groups.join(client, broker, request, share=share, since=arrived)
         if record is not None:
             record.joined(group)
         if new:
-            group.since = arrived
             story = group.story
             group.cancel = self._scope.start(self._work(group), None if story is None else story.work_over)
             self._counters.list_groups += 1

@@ -4,10 +4,13 @@ Rule: a step makes at most `SLICE_ROWS` rows and looks at no more members than t
 two steps the loop turns, so members may have come and gone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from proxy.roll import Entry, Roll
+
+M = TypeVar("M", bound=Hashable)
 T = TypeVar("T")
 
 SLICE_ROWS: Final = 50
@@ -35,8 +38,15 @@ class Rows:
 Answer = Document | Rows
 
 
+def steps(roll: Roll[M], numbers: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
+    """Make the rows of those of `numbers` that are still there, a slice at a time."""
+    for start in range(0, len(numbers), SLICE_ROWS):
+        found = map(roll.find, numbers[start : start + SLICE_ROWS])
+        yield [row(entry) for entry in found if entry is not None]
+
+
 def slices(members: Iterable[T], row: Callable[[T], Row]) -> Iterator[Sequence[Row]]:
-    """Make the rows of `members`, which are a list of the caller's own, a slice at a time."""
+    """Make the rows of `members`, a slice at a time; for plain values of the caller's own (see `proxy.roll`)."""
     made = []
     for member in members:
         made.append(row(member))

@@ -6,9 +6,10 @@ Rule: a route is added, never changed; fields of its document are added, never r
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["number", "text", "flag"]
+Kind = Literal["number", "whole", "text", "flag"]
 
 LARGEST_PAGE: Final = 10_000
+_LONGEST_NUMBER: Final = 15
 
 
 class BadParameter(ValueError):
@@ -31,29 +32,33 @@ class Parameter:
         """Say what a value may be."""
         if self.kind == "number":
             return f"a number from {self.least:g} to {self.most:g}"
+        if self.kind == "whole":
+            return f"a whole number from {self.least:.0f} to {self.most:.0f}"
         if self.kind == "flag":
             return "true or false"
         return f"one of {', '.join(self.choices)}" if self.choices else "a text"
 
     def of_text(self, text: str) -> float | str | bool:
-        """Read a value out of a query; raises BadParameter."""
-        if self.kind == "number":
-            try:
-                return self.checked(int(text) if text.isascii() and text.isdigit() else float(text))
-            except ValueError:
-                raise self._bad(text) from None
-        return self.checked({"true": True, "false": False}.get(text, text) if self.kind == "flag" else text)
+        """Read a value out of a query, which has whole numbers and texts only; raises BadParameter."""
+        if self.kind == "whole" and text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER:
+            return self.checked(int(text))
+        return self.checked(text)
 
     def checked(self, value: object) -> float | str | bool:
         """Give `value` as it came, if it may be so; raises BadParameter."""
         if self.kind == "flag" and isinstance(value, bool):
             return value
-        if self.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
+        if self._is_number(value):
+            assert isinstance(value, int | float)
             if self.least <= value <= self.most:
                 return value
         elif self.kind == "text" and isinstance(value, str) and (not self.choices or value in self.choices):
             return value
         raise self._bad(value)
+
+    def _is_number(self, value: object) -> bool:
+        kinds = {"number": (int, float), "whole": (int,)}.get(self.kind, ())
+        return isinstance(value, kinds) and not isinstance(value, bool)
 
     def _bad(self, value: object) -> BadParameter:
         return BadParameter(f"{self.name}: got {str(value)[:80]!r}, expected {self.expected}")
@@ -74,11 +79,11 @@ class Route:
 
 
 def _limit(default: int, most: int = LARGEST_PAGE) -> Parameter:
-    return Parameter("limit", "number", f"At most so many; {default} without it.", 1, most)
+    return Parameter("limit", "whole", f"At most so many; {default} without it.", 1, most)
 
 
 DEFAULT_PAGE: Final = 100
-_BIGGEST: Final = 2**53
+_BIGGEST: Final = 10**15
 MODES: Final = ("handshake", "lookup", "relay")
 _LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -92,7 +97,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET", "/v1/connections", "connections", "Pulsar clients that are connected, in the order in which they came.",
         query=(
             _limit(DEFAULT_PAGE),
-            Parameter("after", "number", "Only those with a larger id: the `next` of the page before.", 0, _BIGGEST),
+            Parameter("after", "whole", "Only those with a larger id: the `next` of the page before.", 0, _BIGGEST),
             Parameter("mode", "text", "Only those in this mode.", choices=MODES),
             Parameter("principal", "text", "Only those of this principal, named as in the answer."),
         ),

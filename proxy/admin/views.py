@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from limiter.readings import WaiterReading
 from limiter.semaphore import AsyncSemaphore
 from proxy.admin.connections import LONGEST_NAME, Page, connection_row
-from proxy.admin.paging import Answer, Document, Row, Rows, slices
+from proxy.admin.paging import Answer, Document, Row, Rows, slices, steps
 from proxy.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
 from proxy.list_groups import ListGroup
+from proxy.roll import Entry
 from proxy.web.refused import HttpRefused
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ class Views:
 
     def groups(self, asked: Asked) -> Answer:
         """Show groups of topic-list requests."""
-        groups, now = self._proxy.services.requests.topic_lists.groups.in_flight(), self._proxy.loop.time()
-        first = islice(groups, int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(groups)}, "groups", slices(first, lambda group: self._group(group, now)))
+        roll = self._proxy.services.requests.topic_lists.groups.roll
+        numbers = roll.numbers()[: int(asked.get("limit", DEFAULT_PAGE))]
+        return Rows({"total": len(roll)}, "groups", steps(roll, numbers, self._group))
 
     def config(self, _: Asked) -> Answer:
         """Show the configuration in force."""
@@ -136,7 +137,8 @@ class Views:
             "grows": waiter.grows,
         }
 
-    def _group(self, group: ListGroup, now: float) -> Row:
+    def _group(self, entry: Entry[ListGroup]) -> Row:
+        group = entry.member
         clients = [member.client.name for member in islice(group.members, CLIENTS_OF_A_GROUP)]
         groups = self._proxy.services.requests.topic_lists.groups
         return {
@@ -148,7 +150,7 @@ class Views:
             "clients": clients,
             "shared": bool(group.key),
             "joinable": groups.takes_joiners(group),
-            "age_seconds": round(now - group.since, 3),
+            "age_seconds": round(self._proxy.loop.time() - entry.since, 3),
             "holds": group.holds(),
         }
 

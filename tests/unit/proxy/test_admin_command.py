@@ -56,7 +56,20 @@ def test_connections_are_a_table_with_a_line_each(
     code, out, _ = run(capsys, "connections", "--mode", "lookup", "--limit", "5")
     title, line = out.splitlines()
     assert (code, title.split()[:3]) == (0, ["ID", "CLIENT", "PRINCIPAL"])
-    assert line.split() == "17 192.0.2.1:5000 - lookup - 1m1s 900B 3.0M 0B 117K 2 busy".split()
+    assert line.split() == [
+        "17",
+        "192.0.2.1:5000",
+        "-",
+        "lookup",
+        "-",
+        "1m1s",
+        "900B",
+        "3.0M",
+        "0B",
+        "117K",
+        "2",
+        "busy",
+    ]
     assert fake.asked == [("GET /v1/connections?mode=lookup&limit=5&after=0", None)]
 
 

@@ -1,20 +1,20 @@
 """The live view of `pulsar-proxy top`, driven by its pilot in a terminal of its own."""
 
-import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 pytest.importorskip("textual", reason="the live view needs the extra `top`")
 
-from textual.widgets import DataTable, Static  # noqa: E402
+from textual.widgets import DataTable, Static
 
-from proxy.admin.ask import AdminClient, NoAnswer  # noqa: E402
-from proxy.top.live_view import LiveView  # noqa: E402
-from tests.unit.proxy.test_admin_command import ROW  # noqa: E402
-from tests.unit.proxy.test_top import document  # noqa: E402
+from proxy.admin.ask import AdminClient, NoAnswer
+from proxy.top.live_view import LiveView
+from tests.support.async_client import eventually
+from tests.unit.proxy.test_admin_command import ROW
+from tests.unit.proxy.test_top import document
 
 
 class Proxy(AdminClient):
@@ -38,12 +38,6 @@ class Proxy(AdminClient):
         return {"connections": self.rows, "waiters": [], "groups": [], "limiters": {}}
 
 
-async def until(view: LiveView, condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def text(view: LiveView) -> str:
     return str(view.query_one("#text", Static).render())
 
@@ -56,14 +50,14 @@ async def test_the_overview_is_what_top_shows_and_each_tab_asks_for_its_own() ->
     proxy = Proxy()
     view = LiveView(proxy, interval_seconds=3600)
     async with view.run_test(size=(140, 40)) as pilot:
-        await until(view, lambda: "812 in lookup mode" in text(view))
+        await eventually(lambda: "812 in lookup mode" in text(view), "what was waited for")
         assert set(proxy.asked) == {"/v1/top"}
         await pilot.press("2")
-        await until(view, lambda: table(view, "connections").row_count == 1)
+        await eventually(lambda: table(view, "connections").row_count == 1, "what was waited for")
         assert [str(cell) for cell in table(view, "connections").get_row_at(0)][:2] == ["17", "192.0.2.1:5000"]
         for key, name in (("3", "queue"), ("4", "groups"), ("5", "limiters")):
             await pilot.press(key)
-            await until(view, lambda name=name: f"/v1/{name}" in proxy.asked)  # type: ignore[misc]
+            await eventually(lambda path=f"/v1/{name}": path in proxy.asked, "asked for")  # type: ignore[misc]
         await pilot.press("q")
 
 
@@ -73,7 +67,7 @@ async def test_a_name_of_a_client_is_no_markup() -> None:
     view = LiveView(proxy, interval_seconds=3600)
     async with view.run_test(size=(140, 40)) as pilot:
         await pilot.press("2")
-        await until(view, lambda: table(view, "connections").row_count == 1)
+        await eventually(lambda: table(view, "connections").row_count == 1, "what was waited for")
         assert str(table(view, "connections").get_row_at(0)[2]) == "[bold]x[/bold][link"
 
 
@@ -81,30 +75,30 @@ async def test_a_proxy_that_is_gone_leaves_what_was_seen_and_is_told() -> None:
     proxy = Proxy()
     view = LiveView(proxy, interval_seconds=3600)
     async with view.run_test(size=(140, 40)):
-        await until(view, lambda: "812 in lookup mode" in text(view))
+        await eventually(lambda: "812 in lookup mode" in text(view), "what was waited for")
         proxy.gone = True
         view.look()
-        await until(view, lambda: view.sub_title == "no proxy answers")
+        await eventually(lambda: view.sub_title == "no proxy answers", "what was waited for")
         assert "812 in lookup mode" in text(view)
         proxy.gone = False
         view.look()
-        await until(view, lambda: view.sub_title == "")
+        await eventually(lambda: view.sub_title == "", "what was waited for")
 
 
 async def test_one_question_at_a_time_and_none_while_it_is_paused() -> None:
     proxy = Proxy()
     view = LiveView(proxy, interval_seconds=3600)
     async with view.run_test(size=(140, 40)) as pilot:
-        await until(view, lambda: "812 in lookup mode" in text(view) and not view._asking)
+        await eventually(lambda: "812 in lookup mode" in text(view) and not view._asking, "what was waited for")
         proxy.gate.clear()
         before = len(proxy.asked)
         for _ in range(5):
             view.look()
-        await until(view, lambda: len(proxy.asked) == before + 1)
+        await eventually(lambda: len(proxy.asked) == before + 1, "what was waited for")
         await pilot.pause()
         assert len(proxy.asked) == before + 1
         proxy.gate.set()
-        await until(view, lambda: not view._asking)
+        await eventually(lambda: not view._asking, "what was waited for")
         await pilot.press("space")
         assert view.paused
         view.look()
