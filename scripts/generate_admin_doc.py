@@ -23,18 +23,18 @@ INTRODUCTION = f"""\
 
 HTTP/1.1 with JSON, one request a connection. It is served on the control socket (`controlSocketPath`), which only the
 proxy's own user can open, and, if `adminApiAddress` is set, there too, without TLS, for whoever sends
-`Authorization: Bearer` with the token in `adminApiTokenFilePath` (at least {LEAST_TOKEN} characters). There is no third way in, and no
-part of it is on the web ports ([ADR 19](../adr/0019-admin-api.md)). `pulsar-proxy admin` and `pulsar-proxy top` are made of it
-([operations.md](../operations.md#ask-the-running-proxy)).
+`Authorization: Bearer` with the token in `adminApiTokenFilePath` (at least {LEAST_TOKEN} characters). There is no third
+way in, and no part of it is on the web ports ([ADR 19](../adr/0019-admin-api.md)). `pulsar-proxy admin` and
+`pulsar-proxy top` are made of it ([operations.md](../operations.md#ask-the-running-proxy)).
 
 ```console
 $ curl -s --unix-socket /run/user/1000/pulsar-proxy-6650.sock http://localhost/v1/limiters | jq .limiters.heap
 $ curl -s -H "Authorization: Bearer $(cat admin.token)" -X DELETE http://127.0.0.1:7070/v1/connections/4711
 ```
 
-At most {MOST_CONNECTIONS} may ask at once; one more gets 503. The request has to be there within {REQUEST_SECONDS:g} s, the answer is cut after {ANSWER_SECONDS:g} s. Long
-answers are made and written {SLICE_ROWS} rows at a time, with traffic served in between: rows of one answer are not of one
-moment, and who left meanwhile is not in it. An answer that is no whole JSON was cut. Routes and fields may be added,
+At most {MOST_CONNECTIONS} may ask at once; one more gets 503. The request has to be there within {REQUEST_SECONDS:g} s,
+the answer is cut after {ANSWER_SECONDS:g} s. Long answers are made and written {SLICE_ROWS} rows at a time, with
+traffic served in between: rows of one answer are not of one moment, and who left meanwhile is not in it. An answer that is no whole JSON was cut. Routes and fields may be added,
 none will change.
 
 Whatever is wrong is `{{"reason": "..."}}`: 400 a parameter or field, 401 and 403 who may not, 404 no such path or
@@ -46,24 +46,40 @@ user and process id at the control socket, the address of who knew the token.
 
 Sizes are bytes. Principals are named as in the log (`authenticationRoleLoggingAnonymizer`).
 """
-CONNECTION = """\
-## A connection
-
-| field | meaning |
-|---|---|
-| `id` | its number; given once in the life of the process, and kept when a client turns from lookups to a relay |
-| `client`, `principal` | address and port, those of a PROXY header if there was one; null without authentication |
-| `mode` | `handshake` (nothing is served yet), `lookup` (requests are answered by the proxy), `relay` (joined to a broker) |
-| `broker` | of a relay, else null |
-| `age_seconds` | since it was accepted |
-| `from_client_bytes`, `to_client_bytes` | what was read of it, and what was handed on to it; of a relay since it is one |
-| `unsent_bytes` | what waits in the proxy for one of the two sides to take it; the kernel's part is not in it |
-| `held_bytes` | direct memory of its own: large frames, answers that it does not take, watch frames that pass. Memory of a list is its group's (`/v1/groups`), which it may share |
-| `requests` | without an answer yet |
-| `state` | `tls_handshake`; `idle`, `busy`, `held: ...` (not read: too many `outstanding`, `output` not taken, a `large_frame` waits, `connecting`, its `turn`, `authenticating`, `age`); of a relay `open`, `half closed`, `waits for memory`, `client does not read`, `broker does not read` |
-
-Clients of the web ports are not among them.
-"""
+CONNECTION = (
+    ("`id`", "its number; given once in the life of the process, and kept when a client turns from lookups to a relay"),
+    (
+        "`client`, `principal`",
+        "address and port, those of a PROXY header if there was one; null without authentication",
+    ),
+    (
+        "`mode`",
+        "`handshake` (nothing is served yet), `lookup` (requests are answered by the proxy), `relay` (joined to a broker)",
+    ),
+    ("`broker`", "of a relay, else null"),
+    ("`age_seconds`", "since it was accepted"),
+    (
+        "`from_client_bytes`, `to_client_bytes`",
+        "what was read of it, and what was handed on to it; of a relay since it is one",
+    ),
+    (
+        "`unsent_bytes`",
+        "what waits in the proxy for one of the two sides to take it; the kernel's part is not in it",
+    ),
+    (
+        "`held_bytes`",
+        "direct memory of its own: large frames, answers that it does not take, watch frames that pass. Memory of a "
+        "list is its group's (`/v1/groups`), which it may share",
+    ),
+    ("`requests`", "without an answer yet"),
+    (
+        "`state`",
+        "`tls_handshake`; `idle`, `busy`, `held: ...` (not read: too many `outstanding`, `output` not taken, a "
+        "`large_frame` waits, `connecting`, its `turn`, `authenticating`, `age`); of a relay `open`, `half closed`, "
+        "`waits for memory`, `client does not read`, `broker does not read`",
+    ),
+)
+CONNECTION_END = "\nClients of the web ports are not among them."
 
 
 def row(route: Route) -> str:
@@ -85,7 +101,9 @@ def page() -> str:
         lines += [f"## {title}", "", "| route | does | takes | answers |", "|---|---|---|---|"]
         lines += [row(route) for route in ROUTES if route.changes == changes]
         lines.append("")
-    return "\n".join([*lines, CONNECTION]).rstrip() + "\n"
+    lines += ["## A connection", "", "| field | meaning |", "|---|---|"]
+    lines += [f"| {name} | {meaning} |" for name, meaning in CONNECTION]
+    return "\n".join([*lines, CONNECTION_END]).rstrip() + "\n"
 
 
 def main() -> int:
