@@ -34,8 +34,8 @@ $ curl -s -H "Authorization: Bearer $(cat admin.token)" -X DELETE http://127.0.0
 
 At most {MOST_CONNECTIONS} may ask at once; one more gets 503. The request has to be there within {REQUEST_SECONDS:g} s,
 the answer is cut after {ANSWER_SECONDS:g} s. Long answers are made and written {SLICE_ROWS} rows at a time, with
-traffic served in between: rows of one answer are not of one moment, and who left meanwhile is not in it. An answer that is no whole JSON was cut. Routes and fields may be added,
-none will change.
+traffic served in between: rows of one answer are not of one moment, and who left meanwhile is not in it. An answer that
+is no whole JSON was cut. Routes and fields may be added, none will change.
 
 Whatever is wrong is `{{"reason": "..."}}`: 400 a parameter or field, 401 and 403 who may not, 404 no such path or
 connection, 405 no such method, 409 not now, 413 body too large, 431 header too large, 500 a bug (the log has its
@@ -47,14 +47,15 @@ user and process id at the control socket, the address of who knew the token.
 Sizes are bytes. Principals are named as in the log (`authenticationRoleLoggingAnonymizer`).
 """
 CONNECTION = (
-    ("`id`", "its number; given once in the life of the process, and kept when a client turns from lookups to a relay"),
+    ("`id`", "its number; given once in the life of the process, and kept when a client becomes a relay"),
     (
         "`client`, `principal`",
-        "address and port, those of a PROXY header if there was one; null without authentication",
+        "address and port, of a PROXY header if there was one; null without authentication",
     ),
     (
         "`mode`",
-        "`handshake` (nothing is served yet), `lookup` (requests are answered by the proxy), `relay` (joined to a broker)",
+        "`handshake` (nothing is served yet), `lookup` (requests are answered by the proxy), `relay` (joined to a "
+        "broker)",
     ),
     ("`broker`", "of a relay, else null"),
     ("`age_seconds`", "since it was accepted"),

@@ -7,7 +7,7 @@ import pytest
 from proxy.admin import connections
 from proxy.admin.connections import Page
 from proxy.admin.paging import SLICE_ROWS, slices, steps
-from proxy.roll import Roll
+from proxy.roll import Entry, Roll
 
 
 class Clients(Roll[Any]):
@@ -18,11 +18,10 @@ class Clients(Roll[Any]):
         self.looks = 0
         for number in range(count):
             self.add(f"client {number}", since=0.0)
-        monkeypatch.setattr(
-            connections,
-            "connection_row",
-            lambda entry, now, names: {"id": entry.number, "mode": self.mode(entry.number)},
-        )
+        monkeypatch.setattr(connections, "connection_row", self.row)
+
+    def row(self, entry: Entry[Any], *_: object) -> dict[str, Any]:
+        return {"id": entry.number, "mode": self.mode(entry.number)}
 
     @staticmethod
     def mode(number: int) -> str:
