@@ -22,7 +22,18 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.schema import table_schema
-from pipeline.sinks import ADDED, Batch, OpenParquet, ParquetStore, Staged, Store, merged_of, open_store, read_table
+from pipeline.sinks import (
+    ADDED,
+    Batch,
+    OpenParquet,
+    ParquetStore,
+    Staged,
+    Store,
+    merged_of,
+    open_store,
+    read_table,
+    write_table,
+)
 from pipeline.tables.events import EVENTS
 from pipeline.tables.table import Table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
@@ -111,6 +122,8 @@ def follow_usage(
     read_table(spark, settings.common, EVENTS)
     if isinstance(store, ParquetStore):
         begin_stream(store, settings, stream)
+    else:
+        begin_delta_stream(spark, store, settings, stream)
 
     def add(events: DataFrame, number: int) -> None:
         add_batch(store, events, settings.window_seconds, number)
@@ -141,6 +154,14 @@ def begin_stream(store: ParquetStore, settings: UsageSettings, stream: StreamSet
                 raise PipelineError("a table was compacted meanwhile: run again", ExitCode.FAILED)
             opened.reads(EVENTS).begin(STREAM)
             opened.add(rows, BEGINNING)
+
+
+def begin_delta_stream(spark: SparkSession, store: Store, settings: UsageSettings, stream: StreamSettings) -> None:
+    """Have `usage` be there before a batch is, or a checkpoint without a table is another's; raises PipelineError."""
+    begun = store.read(USAGE) is not None
+    _require_checkpoint(settings, stream, begun=begun, read=_has_parts(store, of_stream=True))
+    if not begun:
+        write_table(spark, settings.common, USAGE, spark.createDataFrame([], table_schema(USAGE)))
 
 
 def add_batch(store: Store, events: DataFrame, window_seconds: int, number: int) -> None:
@@ -209,18 +230,28 @@ def _summary(usage: DataFrame) -> UsageSummary:
 
 def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> None:
     """Refuse to add a stream's parts to a batch's rows, or to replace a stream's."""
-    with store.exclusive() as opened:
-        begun = opened.is_applied(BEGINNING)
+    if isinstance(store, ParquetStore):
+        with store.exclusive() as opened:
+            begun = opened.is_applied(BEGINNING)
+        of_batch = not begun and store.read(USAGE) is not None
+    else:
+        # Delta tells nobody which batches a table has, but the parts of its streams have numbers.
+        begun, of_batch = (_has_parts(store, of_stream=of_stream) for of_stream in (True, False))
     if begun and not stream:
         raise PipelineError(
             f"--out {settings.common.out}: got a table `usage` that a stream adds to, expected to go on with --stream;"
             f" {ANEW}"
         )
-    if stream and not begun and store.read(USAGE) is not None:
+    if stream and of_batch:
         raise PipelineError(
             f"--out {settings.common.out}: got a table `usage` that was not made by a stream, expected none: without"
             " --stream it is made anew; to have a stream do it delete `usage` and `waits`"
         )
+
+
+def _has_parts(store: Store, *, of_stream: bool) -> bool:
+    usage = store.read(USAGE)
+    return usage is not None and not usage.where("part > 0" if of_stream else "part = 0").isEmpty()
 
 
 def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings) -> DataFrame:

@@ -23,7 +23,7 @@ MARK: Final = ".pipeline-demo"
 # What `run` is told: the same storm at one and two times its load, in a small Spark.
 JOBS: Final = (
     "--master", "local[2]", "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=2",
-    "--load", "1,2", "--fleet", "1,2", "--target-load", "1", "--p99-wait-ms", "1000",
+    "--load", "1,2", "--fleet", "1,2", "--target-load", "1", "--p99-wait-ms", "2000",
 )  # fmt: skip
 
 

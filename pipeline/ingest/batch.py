@@ -50,7 +50,7 @@ def _steps(spark: SparkSession, settings: IngestSettings) -> Iterator[tuple[str,
     for step in _portions(files):
         done += len(step)
         paths = tuple(file.path for file in step)
-        yield f"{done} of {len(files)} files", EventFiles(spark, paths, settings.on_data_loss == "warn")
+        yield f"{done} of {len(files)} files", EventFiles.of(spark, paths, skip_gone=settings.on_data_loss == "warn")
 
 
 def _portions(files: Sequence[EventFile]) -> Iterator[list[EventFile]]:

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -9,7 +10,7 @@ from pipeline.errors import PipelineError
 from pipeline.options import CommonSettings, common_settings
 from pipeline.sources.pulsar import options as pulsar
 
-__all__ = ["IngestSettings", "Mode", "add_arguments", "ingest_settings", "micros"]
+__all__ = ["IngestSettings", "Mode", "add_arguments", "ingest_settings", "micros", "refuse_without_source"]
 
 Mode = Literal["batch", "once", "continuous"]
 # What no file system is called: names of topics and clusters with a word too few, too many, or in other letters.
@@ -19,6 +20,7 @@ MOST_US: Final = 36_500 * 86_400_000_000
 # These have an effect on a stream of files, or on any stream.
 OF_FILES: Final = ("max_files", "max_file_age")
 OF_STREAMS: Final = ("checkpoint", "late_after", "max_events", *OF_FILES)
+OF_SOURCES: Final = (*pulsar.OF_TOPICS, *OF_STREAMS, "on_data_loss")
 UNITS_US: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
@@ -99,16 +101,25 @@ def _directory(source: str) -> str:
     return place
 
 
+def refuse_without_source(options: argparse.Namespace) -> None:
+    """Refuse what says how a source is read where there is none; raises PipelineError."""
+    _refuse_given(options, {"there is no --source, and these say how one is read": OF_SOURCES})
+
+
 def _refuse_idle(options: argparse.Namespace, mode: Mode, *, is_topic: bool) -> None:
-    """Refuse options that would change nothing: whoever gives one expects something of it."""
-    usual = argparse.ArgumentParser()
-    add_arguments(usual)
-    given = [name for name in vars(options) if _is_given(usual, name, options)]
     idle = {
         "--source names files, and these are for topics": () if is_topic else pulsar.OF_TOPICS,
         "--source names a topic, and these are for files": OF_FILES if is_topic else (),
         "neither --once nor --trigger, and these are for a stream": OF_STREAMS if mode == "batch" else (),
     }
+    _refuse_given(options, idle)
+
+
+def _refuse_given(options: argparse.Namespace, idle: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse options that would change nothing: whoever gives one expects something of it."""
+    usual = argparse.ArgumentParser()
+    add_arguments(usual)
+    given = [name for name in vars(options) if _is_given(usual, name, options)]
     for why, names in idle.items():
         if found := [f"--{name.replace('_', '-')}" for name in given if name in names]:
             raise PipelineError(f"{', '.join(found)}: {why}: expected none of them")

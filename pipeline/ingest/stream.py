@@ -5,8 +5,10 @@ its number, which was written in the same step as its rows. Late is what is olde
 `--late-after`; the newest is that of the tables before the batch, so that a batch that comes again is judged the same.
 """
 
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Event, Lock
 from typing import Final
@@ -22,7 +24,7 @@ from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import Books, Input, Rules, write
 from pipeline.sinks import Batch, open_store
 from pipeline.sources import pulsar
-from pipeline.sources.files import EventFiles, names, paths_of
+from pipeline.sources.files import EventFiles, names, passed_by, paths_of
 from pipeline.tables.events import EVENTS
 
 __all__ = ["follow"]
@@ -31,6 +33,8 @@ NAME: Final = "ingest"
 POLL_SECONDS: Final = 1
 # A batch that is under way when the job is told to stop has this long to end; then it is cut off, and comes again.
 LAST_BATCH_SECONDS: Final = 300.0
+# How often a stream that goes on looks for files that are too old for it: it lists the directory and the checkpoint.
+LOOK_SECONDS: Final = 3_600.0
 
 
 def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None], stop: Event) -> Books:
@@ -39,6 +43,7 @@ def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
     query = stream.start()
     try:
         while not query.awaitTermination(POLL_SECONDS):
+            stream.look_for_passed_by(LOOK_SECONDS)
             if stop.is_set():
                 stream.stop(query)
                 break
@@ -46,7 +51,8 @@ def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
         if stream.failure is not None:
             raise stream.failure from error
         raise pulsar.explain(error) or error from error
-    return stream.books
+    stream.look_for_passed_by()
+    return replace(stream.books, passed_by=stream.passed_by)
 
 
 class _Stream:
@@ -54,6 +60,7 @@ class _Stream:
 
     def __init__(self, spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> None:
         self.books = Books()
+        self.passed_by = 0
         self.failure: Exception | None = None
         self._spark = spark
         self._settings = settings
@@ -63,6 +70,7 @@ class _Stream:
         self._under_way = Lock()
         self._stopping = False
         self._id = ""
+        self._looked = time.monotonic()
 
     def start(self) -> StreamingQuery:
         writer = self._source().writeStream.queryName(NAME).foreachBatch(self._on_batch)
@@ -77,6 +85,22 @@ class _Stream:
         if self._under_way.acquire(timeout=LAST_BATCH_SECONDS):
             self._under_way.release()
         query.stop()
+
+    def look_for_passed_by(self, every_seconds: float = 0.0) -> None:
+        """Count the files that are too old to be taken, unless that was done within this time; warn of more of them."""
+        now = time.monotonic()
+        if self._settings.topic is not None or now - self._looked < every_seconds:
+            return
+        self._looked = now
+        settings = self._settings
+        number = passed_by(self._spark, settings.source, settings.checkpoint, settings.max_file_age_us)
+        if number > self.passed_by:
+            print(
+                f"warning: {number} event files passed by: they came after files that are newer by more than"
+                " --max-file-age; ingest them as a batch (without --once and --trigger), or make it longer",
+                file=sys.stderr,
+            )
+        self.passed_by = number
 
     def _source(self) -> DataFrame:
         if self._settings.topic is not None:
@@ -109,7 +133,7 @@ class _Stream:
     def _input(self, frame: DataFrame) -> Input:
         if self._settings.topic is not None:
             return Messages(frame)
-        return EventFiles(self._spark, paths_of(frame), self._settings.on_data_loss == "warn")
+        return EventFiles.of(self._spark, paths_of(frame), skip_gone=self._settings.on_data_loss == "warn")
 
     def _rules(self) -> Rules:
         now = datetime.now(UTC)

@@ -2,7 +2,7 @@
 
 Rule: what was read is what was kept, what was quarantined and what was a duplicate; if these do not add up, nothing is
 written. Events are staged before they are looked at: duplicates are rare, and to look for them among three columns of
-staged rows costs less than to shuffle all of them.
+staged rows costs less than to shuffle all of them. So are late ones: those that `events` has are duplicates.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.sinks import Batch, OpenStore, Staged, Store
 from pipeline.tables import Table
 from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
-from pipeline.transforms.events import events_of, quarantined_of
+from pipeline.transforms.events import LATE, events_of, late_of, quarantined_of
 
 __all__ = ["Books", "Input", "Rules", "write"]
 
@@ -30,7 +30,11 @@ MOST_HOURS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What became of the records of some input; `lost` are events that the proxies themselves had to drop."""
+    """What became of the records of some input.
+
+    `lost` are events that the proxies themselves had to drop, `passed_by` files that a stream takes for read because of
+    their age.
+    """
 
     read: int = 0
     kept: int = 0
@@ -38,6 +42,7 @@ class Books:
     quarantined: Mapping[str, int] = field(default_factory=dict)
     lost: int = 0
     newest_us: int | None = None
+    passed_by: int = 0
 
     def __add__(self, other: "Books") -> "Books":
         """Give the books of both inputs."""
@@ -50,6 +55,7 @@ class Books:
             {reason: self.quarantined.get(reason, 0) + other.quarantined.get(reason, 0) for reason in reasons},
             self.lost + other.lost,
             max(newest, default=None),
+            self.passed_by + other.passed_by,
         )
 
     @property
@@ -61,7 +67,10 @@ class Books:
         """Say it in one line."""
         reasons = f", {self.faults}" if self.quarantined else ""
         lost = f"; {self.lost} lost by proxies" if self.lost else ""
-        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}"
+        passed_by = (
+            f"; {self.passed_by} files passed by, as they are older than --max-file-age" if self.passed_by else ""
+        )
+        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{passed_by}"
 
 
 class Input(Protocol):
@@ -103,14 +112,19 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Boo
         seen = Observation()
         events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
         read, quarantined = _seen(seen.get)
-        bad = stage(QUARANTINE, quarantined_of(records, rules.ingested_at)) if quarantined else None
+        late = stage(LATE, late_of(records)) if "late" in quarantined else None
+        others = quarantined_of(records.where("reason <> 'late'"), rules.ingested_at)
+        bad = stage(QUARANTINE, others) if quarantined.keys() - {"late"} else None
         all_of_them = _extent(events.frame)
-        _require_balance(read, all_of_them.rows, bad, quarantined)
+        _require_balance(read, all_of_them.rows, _rows(bad) + (late.frame.count() if late else 0), quarantined)
         with store.exclusive() as opened:
             fresh, extent = _without_duplicates(opened, stage, events, all_of_them)
-            set_aside = None if bad is None else _not_quarantined_before(opened, stage, bad)
+            late, quarantined["late"] = _not_in_events(opened, stage, late)
+            of_late = quarantined_of(late.frame, rules.ingested_at) if late else None
+            set_aside = _not_quarantined_before(opened, stage, bad, of_late)
             rows = {EVENTS.name: fresh, QUARANTINE.name: set_aside}
             opened.add({name: staged for name, staged in rows.items() if staged is not None}, batch)
+        quarantined = {reason: count for reason, count in quarantined.items() if count}
         duplicates = read - sum(quarantined.values()) - extent.rows
         return Books(read, extent.rows, duplicates, quarantined, extent.lost, extent.newest_us or None)
 
@@ -130,9 +144,12 @@ def _seen(found: dict[str, Any]) -> tuple[int, dict[str, int]]:
     return found.get("read") or 0, {reason: found[reason] for reason in REASONS if found.get(reason)}
 
 
-def _require_balance(read: int, kept: int, bad: Staged | None, quarantined: Mapping[str, int]) -> None:
-    """Check that both passes over the input saw the same records."""
-    set_aside = 0 if bad is None else bad.frame.agg(F.sum("copies")).collect()[0][0] or 0
+def _rows(bad: Staged | None) -> int:
+    return 0 if bad is None else bad.frame.agg(F.sum("copies")).collect()[0][0] or 0
+
+
+def _require_balance(read: int, kept: int, set_aside: int, quarantined: Mapping[str, int]) -> None:
+    """Check that all passes over the input saw the same records."""
     if (kept, set_aside) != (read - sum(quarantined.values()), sum(quarantined.values())):
         raise PipelineError(
             f"got {read} records, of which {kept} were kept and {set_aside} quarantined: the input changed while it was"
@@ -203,12 +220,34 @@ def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
     return table.where(where & F.col("ts_us").between(extent.oldest_us, extent.newest_us)).select(*EVENT_KEY)
 
 
-def _not_quarantined_before(opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], bad: Staged) -> Staged:
+def _not_in_events(
+    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], late: Staged | None
+) -> tuple[Staged | None, int]:
+    """Give the late rows whose events the table does not have, and their number; None without any."""
+    if late is None:
+        return None, 0
+    extent = _extent(late.frame)
+    known = _known_keys(opened.read(EVENTS), extent)
+    if known is None:
+        return late, extent.rows
+    # Staged once more, or what is quarantined of them would be planned together with the events.
+    new = stage(LATE, _without(late.frame, known).select(*late.frame.columns))
+    rows = new.frame.count()
+    return (new, rows) if rows else (None, 0)
+
+
+def _not_quarantined_before(
+    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], bad: Staged | None, late: DataFrame | None
+) -> Staged | None:
     """Give what the table does not have yet; of a source that has grown since, the copies that came."""
+    frames = [frame for frame in (bad.frame if bad else None, late) if frame is not None]
+    if not frames:
+        return None
     table = opened.read(QUARANTINE)
+    rows = reduce(DataFrame.unionByName, frames)
     if table is None:
-        return bad
+        return bad if late is None else stage(QUARANTINE, rows)
     known = table.groupBy(*QUARANTINE_KEY).agg(F.sum("copies").alias("known"))
     more = F.col("copies") - F.coalesce("known", F.lit(0))
-    new = bad.frame.join(known, list(QUARANTINE_KEY), "left").withColumn("copies", more).where("copies > 0")
-    return stage(QUARANTINE, new.select(*bad.frame.columns))
+    new = rows.join(known, list(QUARANTINE_KEY), "left").withColumn("copies", more).where("copies > 0")
+    return stage(QUARANTINE, new.select(*rows.columns))

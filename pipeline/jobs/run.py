@@ -62,6 +62,8 @@ class _Steps:
     def __init__(self, options: argparse.Namespace) -> None:
         if options.once or options.trigger:
             raise PipelineError("--once and --trigger: got one of them, expected none: run takes all there is")
+        if options.source is None:
+            told.refuse_without_source(options)
         self.common = common_settings(options)
         self.page = report_path(self.common.out, options.to)
         self._ingest = None if options.source is None else told.ingest_settings(options)

@@ -2,8 +2,9 @@
 
 Rule: hidden files are not finished and are skipped. A path is the one that it says: nothing in it is a pattern. Spark's
 own reader takes the lines; only when it fails are the files looked at one by one, and the damaged ones read by
-`pipeline.sources.salvage`, as are those whose names Spark cannot open. A stream is one of file names, so that its
-batches are read by the same function as a directory.
+`pipeline.sources.salvage`, as are those whose names Spark cannot open, and those with a line that would take more
+memory than anybody has set aside for it: of mounted files, those that are large enough for one are looked through. A
+stream is one of file names, so that its batches are read by the same function as a directory.
 """
 
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pandas as pd
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -23,21 +25,26 @@ from eventlog.schema import FIELDS
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.paths import PATTERN_SIGNS, escaped
 from pipeline.schema import event_schema
-from pipeline.sources.salvage import is_whole, lines_of
+from pipeline.sources.salvage import COMPRESSED_BYTES, MAX_LINE_BYTES, has_long_line, is_whole, lines_of
 from pipeline.transforms.events import from_columns, from_lines
 
-__all__ = ["EventFile", "EventFiles", "find", "names", "paths_of"]
+__all__ = ["EventFile", "EventFiles", "find", "names", "passed_by", "paths_of"]
 
 PATTERN: Final = "*.{jsonl,jsonl.gz,parquet}"
 # The whole row is declared, as a stream demands; the content is never asked for, so that no file is opened.
 FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"
+# What a task that reads by hand has in memory: so many lines, or so many bytes and one line.
 LINES_A_BATCH: Final = 10_000
+BYTES_A_BATCH: Final = MAX_LINE_BYTES
 GONE: Final = (
     "event files were deleted before they were read: ingest more often, have the proxy keep more"
     " (eventLogFilesMaxTotalMB), or go on without them (--on-data-loss warn)"
 )
 # Spark gives the path as a URI. In a query a plus sign means a space, in a path it is itself.
-SOURCE: Final = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+DECODED: Final = "regexp_replace(url_decode(replace({}, '+', '%2B')), '^file:/+', '/')"
+SOURCE: Final = DECODED.format("_metadata.file_path")
+# What Spark notes in a checkpoint of each file that a stream has read; the time is in milliseconds since 1970.
+NOTED: Final = "path string, timestamp bigint"
 # Spark takes paths for patterns. It can be told not to for one path; of several it reads some twice then, so that
 # there, and in streams, the signs of a pattern are escaped.
 EXACT: Final = {"__globPaths__": "false"}
@@ -79,6 +86,26 @@ def names(
     return reader.option("maxFileAge", max_file_age).load(escaped(directory)).select("path")
 
 
+def passed_by(spark: SparkSession, directory: str, checkpoint: str, max_file_age_us: int) -> int:
+    """Count the files that a stream takes for read though it never did: they came too long after their time.
+
+    Too long is what `names` was told, from the newest file that the stream has read; none is counted before the first.
+    """
+    try:
+        noted = spark.read.schema(NOTED).options(**EXACT).json(f"{checkpoint}/sources/0").where("path IS NOT NULL")
+    except AnalysisException:
+        # There was no batch yet.
+        return 0
+    newest_ms = noted.agg(F.max("timestamp")).collect()[0][0]
+    if newest_ms is None:
+        return 0
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", PATTERN)
+    old = files.options(**EXACT).load(directory).select(F.expr(SOURCE).alias("name"), "modificationTime")
+    old = old.where(F.unix_millis("modificationTime") < newest_ms - max_file_age_us // 1000)
+    read = noted.select(F.expr(DECODED.format("path")).alias("name"))
+    return old.join(read, "name", "left_anti").count()
+
+
 def paths_of(batch: DataFrame) -> tuple[str, ...]:
     """Give the paths of a batch of `names`; raises PipelineError if a file of it is gone."""
     try:
@@ -91,18 +118,25 @@ def paths_of(batch: DataFrame) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class EventFiles:
-    """Some files, as records; `damaged` are those of them that Spark would refuse."""
+    """Some files, as records; `damaged` are those that Spark would refuse, `long` those with too long a line."""
 
     spark: SparkSession
     paths: tuple[str, ...]
     skip_gone: bool = False
     damaged: frozenset[str] = frozenset()
+    long: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, spark: SparkSession, paths: tuple[str, ...], *, skip_gone: bool = False) -> "EventFiles":
+        """Give these files after a look for lines that are too long for Spark."""
+        large = [path for path in paths if _is_large(path)]
+        return cls(spark, paths, skip_gone, long=_with_long_lines(spark, large) if large else frozenset())
 
     def records(self, late_before_us: int | None) -> DataFrame:
         """Read them; raises PipelineError for Parquet that holds no events."""
         tables = [path for path in self.paths if path.endswith(".parquet")]
         texts = [path for path in self.paths if not path.endswith(".parquet")]
-        by_hand = self.damaged.union(filter(_is_unopenable, texts))
+        by_hand = self.damaged.union(self.long, filter(_is_unopenable, texts))
         texts = [path for path in texts if path not in by_hand]
         parts = [] if self.paths else [from_lines(_none(self.spark), late_before_us)]
         if texts:
@@ -121,7 +155,7 @@ class EventFiles:
         damaged = _damaged(self.spark, [path for path in there if path.endswith(".gz") and _local(path)])
         if not damaged and there == self.paths:
             raise error
-        return replace(self, paths=there, damaged=damaged)
+        return replace(self, paths=there, damaged=damaged, long=self.long.intersection(there))
 
     def _there(self, error: Exception) -> tuple[str, ...]:
         there = tuple(path for path in self.paths if (file := _local(path)) is None or file.exists())
@@ -164,6 +198,18 @@ def _is_unopenable(path: str) -> bool:
     return local is not None and (":" in local.name or _is_unescapable(path))
 
 
+def _is_large(path: str) -> bool:
+    """Say whether it could have too long a line; of another file system than a mounted one nobody looks."""
+    local = _local(path)
+    if local is None or path.endswith(".parquet"):
+        return False
+    try:
+        return local.stat().st_size > (COMPRESSED_BYTES if path.endswith(".gz") else MAX_LINE_BYTES)
+    except OSError:
+        # Gone, for whoever reads it to say.
+        return False
+
+
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     lines = spark.read.option("lineSep", "\n").text([escaped(path) for path in paths])
     return lines.select("value", F.expr(SOURCE).alias("source"), F.lit(False).alias("damaged"))
@@ -202,6 +248,14 @@ def _damaged(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
     return frozenset(row.path for row in _spread(spark, paths).mapInPandas(look, "path string").collect())
 
 
+def _with_long_lines(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
+    def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            yield batch[[_has_long_line(path) for path in batch["path"]]]
+
+    return frozenset(row.path for row in _spread(spark, paths).mapInPandas(look, "path string").collect())
+
+
 def _salvaged(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     def read(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
@@ -220,14 +274,24 @@ def _is_whole(path: str) -> bool:
         return is_whole(file)
 
 
+def _has_long_line(path: str) -> bool:
+    try:
+        with open(_shown(path), "rb") as file:
+            return has_long_line(file, compressed=path.endswith(".gz"))
+    except FileNotFoundError:
+        return False
+
+
 def _salvage(path: str) -> Iterator[pd.DataFrame]:
     with open(_shown(path), "rb") as file:
         rows: list[tuple[str, str, bool]] = []
+        size = 0
         for line, damaged in lines_of(file):
             rows.append((line.decode(errors="replace"), _shown(path), damaged))
-            if len(rows) >= LINES_A_BATCH:
+            size += len(line)
+            if len(rows) >= LINES_A_BATCH or size >= BYTES_A_BATCH:
                 yield _frame(rows)
-                rows = []
+                rows, size = [], 0
         yield _frame(rows)
 
 

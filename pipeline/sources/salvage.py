@@ -1,8 +1,10 @@
-"""Reads what is whole in event files that Spark refuses: compressed files that end in the middle, or are damaged.
+"""Reads event files that Spark refuses, or should not get: compressed files that end in the middle or are damaged, and
+files with a line that is longer than any memory.
 
 Rule: damage costs the member it is in, not those behind it: the next that is sound, or that the end of the file cuts,
 is looked for, and what is between comes out once, marked. A text without compression is read as it is, whatever its
-name. Memory: one line and one chunk of a file at a time. Plain Python, since it runs in Spark's workers.
+name. Of a line that is too long its beginning stands for it. Memory: `MAX_LINE_BYTES` and one chunk of a file at a
+time. Plain Python, since it runs in Spark's workers.
 """
 
 import codecs
@@ -11,13 +13,15 @@ import zlib
 from collections.abc import Generator, Iterable, Iterator
 from typing import BinaryIO, Final
 
-__all__ = ["is_whole", "lines_of"]
+__all__ = ["COMPRESSED_BYTES", "MAX_LINE_BYTES", "has_long_line", "is_whole", "lines_of"]
 
 CHUNK_BYTES: Final = 1024 * 1024
 # Members are small: what is read beyond the end of one is read again.
 PIECE_BYTES: Final = 64 * 1024
-# Of a file without line breaks, which is no event file; its line is cut into pieces of this size.
+# Of a file without line breaks, as a crash can leave one full of zeros; Spark takes a few times as much of its heap.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+# No smaller compressed file has such a line: deflate makes of a byte 1032 at the most.
+COMPRESSED_BYTES: Final = MAX_LINE_BYTES // 1032
 GZIP: Final = 16 + zlib.MAX_WBITS
 MAGIC: Final = b"\x1f\x8b"
 # A member begins so: deflate, and no flag that gzip does not know.
@@ -36,20 +40,39 @@ def is_whole(file: BinaryIO) -> bool:
     return not _is_text(file) and not any(damaged for _, damaged in _chunks(file))
 
 
-def lines_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Give the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins."""
-    rest = b""
-    for chunk, damaged in _plain(file) if _is_text(file) else _chunks(file):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from ((line, False) for line in lines)
+def has_long_line(file: BinaryIO, *, compressed: bool) -> bool:
+    """Say whether a line has more than `MAX_LINE_BYTES`; of a damaged file, whether one before the damage has."""
+    length = 0
+    for chunk, damaged in _chunks(file) if compressed else _plain(file):
         if damaged:
-            yield rest, True
-            rest = b""
-        if len(rest) > MAX_LINE_BYTES:
-            yield rest, False
-            rest = b""
+            return False
+        # Two looks at a chunk, which end at once where lines are short: next to the reading they cost nothing.
+        first = chunk.find(b"\n")
+        if length + first > MAX_LINE_BYTES:
+            return True
+        length = length + len(chunk) if first < 0 else len(chunk) - 1 - chunk.rfind(b"\n")
+        if length > MAX_LINE_BYTES:
+            return True
+    return False
+
+
+def lines_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Give the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins.
+
+    Of a line of more than `MAX_LINE_BYTES` it gives so many, and passes by the others.
+    """
+    rest = bytearray()
+    for chunk, damaged in _plain(file) if _is_text(file) else _chunks(file):
+        begin, *lines = chunk.split(b"\n")
+        rest += begin[: MAX_LINE_BYTES - len(rest)]
+        for line in lines:
+            yield bytes(rest), False
+            rest[:] = line
+        if damaged:
+            yield bytes(rest), True
+            rest.clear()
     if rest:
-        yield rest, False
+        yield bytes(rest), False
 
 
 def _is_text(file: BinaryIO) -> bool:
@@ -66,6 +89,7 @@ def _is_text(file: BinaryIO) -> bool:
 
 
 def _plain(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    file.seek(0)
     return ((piece, False) for piece in _pieces(file))
 
 

@@ -13,15 +13,34 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from eventlog.schema import FIELD_NAMES
 from pipeline.schema import event_schema
-from pipeline.tables.events import EVENTS, QUARANTINE, QUARANTINE_KEY
+from pipeline.tables import Column as Declared
+from pipeline.tables import Table
+from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY
 from pipeline.transforms.checks import SEVERAL, TOO_LONG, detail, reason
 
-__all__ = ["events_of", "from_columns", "from_lines", "quarantined_of", "with_hour"]
+__all__ = ["LATE", "events_of", "from_columns", "from_lines", "late_of", "quarantined_of", "with_hour"]
 
 RAW_CHARACTERS: Final = 65_536
 # Where from_json puts the text of a line that it could not read wholly.
 CORRUPT: Final = "_corrupt"
 VERSION: Final = "schema_version"
+# What is late is staged so, never kept: enough to look whether `events` has it, and to quarantine it if not.
+LATE: Final = Table(
+    name="late",
+    meaning="One row for each late event of an input.",
+    key=EVENT_KEY,
+    columns=(
+        *(
+            column
+            for column in EVENTS.columns
+            if column.name in (*EVENT_KEY, "ts_us", "dropped_before", "date", "hour")
+        ),
+        Declared("source", "string", "", "As in `quarantine`."),
+        Declared("raw", "string", "", "The whole text."),
+        Declared("reason", "string", "", "`late`."),
+        Declared("detail", "string", "", "None.", nullable=True),
+    ),
+)
 OPTIONS: Final = {"columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 
 
@@ -54,6 +73,12 @@ def events_of(records: DataFrame) -> DataFrame:
     """Give the rows of the table `events`, duplicates included."""
     good = with_hour(records.where(F.col("reason").isNull()))
     return good.select([column.name for column in EVENTS.columns])
+
+
+def late_of(records: DataFrame) -> DataFrame:
+    """Give what is late, as rows of `LATE`: records that `quarantined_of` takes, and keys that `events` has."""
+    late = with_hour(records.where(F.col("reason") == "late"))
+    return late.select([column.name for column in LATE.columns])
 
 
 def quarantined_of(records: DataFrame, ingested_at: datetime) -> DataFrame:

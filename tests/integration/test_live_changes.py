@@ -11,6 +11,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
+from proxy.budget import worst_case_parts
 from proxy.config import Config
 from proxy.log import open_log
 from proxy.reload import APPLIED_BY, apply
@@ -198,6 +199,7 @@ async def test_the_budget_follows_the_limits(name: str) -> None:
         before = stage.proxy.counters.budget_bytes
         change(stage, **{name: 4})
         assert stage.proxy.counters.budget_bytes < before
+        assert stage.proxy.counters.budget_parts == worst_case_parts(stage.proxy.config)
 
 
 # --- lowered below what is held -------------------------------------------------------------------

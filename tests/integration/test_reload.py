@@ -106,11 +106,13 @@ async def test_a_fault_keeps_the_old_configuration_wholly_and_each_is_a_line() -
         assert running.stage.proxy.config is before
         assert running.stage.lookups.limit == 50_000
         assert running.results() == {"refused": 1}
+        assert not running.stage.proxy.counters.config_accepted
         assert running.stage.proxy.counters.config_applied_at == applied_at
         running.sources.keys = {"maxConcurrentLookupRequests": 7}
         await running.reload()
         assert running.stage.lookups.limit == 7
         assert running.results() == {"refused": 1, "applied": 1}
+        assert running.stage.proxy.counters.config_accepted
 
 
 async def test_asked_during_a_reload_it_reads_once_more_behind_it_and_the_last_state_is_in_force() -> None:
@@ -211,6 +213,7 @@ async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path
         metrics = (await proxy.get("/metrics")).decode()
         assert 'topic_list_heap_memory_limit_bytes{cluster="test"} 7.340032e+06' in metrics
         assert 'config_reloads_total{cluster="test",result="applied"} 1.0' in metrics
+        assert 'config_reload_success{cluster="test"} 1.0' in metrics
         assert [line["key"] for line in proxy.lines("a change needs a restart")] == ["webServicePort"]
         set_keys(proxy, maxTopicListInFlightHeapMemSizeMB=9, logLevel="loud")
         await hang_up(proxy, reload.REFUSED)
@@ -220,6 +223,7 @@ async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path
         metrics = (await proxy.get("/metrics")).decode()
         assert 'topic_list_heap_memory_limit_bytes{cluster="test"} 7.340032e+06' in metrics
         assert 'config_reloads_total{cluster="test",result="refused"} 1.0' in metrics
+        assert 'config_reload_success{cluster="test"} 0.0' in metrics
         assert len((await client.topics("demo/ns-0")).topics) == 100
 
 

@@ -13,6 +13,10 @@ from pipeline.session import build_session
 # Small and quick to start, on two cores.
 TEST_CONF = {
     "spark.sql.shuffle.partitions": "2",
+    # Compiling a plan of sixty columns takes longer than to run it over a few rows; what is compiled is tried by the
+    # benchmarks and the demo.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

@@ -2,12 +2,15 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
 from pipeline.compact import CompactSettings, compact
+from pipeline.errors import PipelineError
 from pipeline.session import open_session
+from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
 from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
 from tests.support.event_lines import HOUR_US, T0_US, event, write_events
@@ -30,8 +33,24 @@ def main(directory: Path) -> dict[str, object]:
     settings_of = CompactSettings(job.common, date(2026, 3, 4), 0, retention_days=3)
     seen["compacted"] = compact(spark, settings_of, job.lines.append).after
     seen["seqs after"] = job.seqs()
+    usage, stream = UsageSettings(job.common), StreamSettings(f"{job.common.out}/_checkpoints/usage")
+    follow_usage(spark, usage, stream, job.lines.append)
+    write_events(job.source / "d.jsonl", [event(3)])
+    job.run("once")
+    seen["followed"] = follow_usage(spark, usage, stream, job.lines.append).requests
+    refused = [refusal(lambda: make_usage(spark, usage))]
+    Path(stream.checkpoint).rename(directory / "elsewhere")
+    seen["refused"] = [*refused, refusal(lambda: follow_usage(spark, usage, stream, job.lines.append))]
     spark.stop()
     return seen
+
+
+def refusal(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except PipelineError as error:
+        return str(error)
+    return "not refused"
 
 
 if __name__ == "__main__":

@@ -29,10 +29,14 @@ def test_delta_takes_batches_and_streams_once_and_compacts(tmp_path: Path) -> No
     batch, stream = seen["batch"], seen["stream"]
     assert (batch["read"], batch["kept"], batch["duplicates"]) == (5, 3, 1)
     assert batch["quarantined"] == {"malformed": 1}
-    # Its first batch has all three files; what is ten days old is late, and is in the table already.
-    assert (stream["read"], stream["kept"], stream["duplicates"]) == (7, 1, 4)
-    assert stream["quarantined"] == {"malformed": 1, "late": 1}
+    # Its first batch has all three files; what is ten days old is late, but is in the table already.
+    assert (stream["read"], stream["kept"], stream["duplicates"]) == (7, 1, 5)
+    assert stream["quarantined"] == {"malformed": 1}
     assert seen["seqs"] == [0, 1, 2, 9]
-    assert seen["quarantine"] == [["late", None, 1], ["malformed", None, 1]]
+    assert seen["quarantine"] == [["malformed", None, 1]]
     assert seen["compacted"] == 2
     assert seen["seqs after"] == [0, 1, 2]
+    # A stream of `usage` goes on, and is told from a batch and from one with another checkpoint.
+    assert seen["followed"] == 4
+    assert "a table `usage` that a stream adds to" in seen["refused"][0]
+    assert "got none at the checkpoint" in seen["refused"][1]

@@ -84,6 +84,15 @@ def test_line_beyond_all_reason_is_set_aside_without_being_parsed(job: Ingest) -
     assert row.digest == hashlib.sha256(long.encode()).hexdigest()
 
 
+def test_line_beyond_all_memory_is_set_aside_by_its_beginning(job: Ingest) -> None:
+    most = 16 * 1024 * 1024
+    content = f"{text([event(0)])}{'x' * (most + 1)}\n{text([event(1)])}".encode()
+    (job.source / "a.jsonl.gz").write_bytes(gzip.compress(content, 1))
+    assert (job.run().quarantined, job.seqs()) == ({"malformed": 1}, [0, 1])
+    (row,) = read_table(job.spark, job.common, QUARANTINE).collect()
+    assert (row.detail, row.digest) == ("too_long", hashlib.sha256(b"x" * most).hexdigest())
+
+
 def test_unknown_fields_and_braces_in_texts_are_no_fault(job: Ingest) -> None:
     write_events(job.source / "a.jsonl", [event(0, of_tomorrow={"a": [1]}), event(1, client_version="}{")])
     assert job.run().kept == 2

@@ -59,7 +59,26 @@ def test_late_events_are_set_aside_by_streams_only(job: Ingest) -> None:
     aged(write_events(job.source / "b.jsonl", late), 2)
     assert job.run("once", max_files=1).quarantined == {"late": 1}
     assert job.seqs() == [0, 1, 3]
+    # To a stream that begins anew the same are duplicates, but for the one that nobody has.
+    shutil.rmtree(Path(job.common.out, "_checkpoints"))
+    (job.source / "c.jsonl").write_text("no json\n" + text([event(4), *late, late[0]]))
+    again = job.run("once")
+    assert (again.read, again.kept, again.duplicates, again.quarantined) == (9, 1, 4, {"late": 3, "malformed": 1})
+    assert sorted(job.quarantine(), key=str) == [("late", None, 1), ("late", None, 2), ("malformed", None, 1)]
     assert job.run().kept == 1
+
+
+def test_files_that_come_too_late_are_counted_and_warned_of(job: Ingest, capsys: pytest.CaptureFixture[str]) -> None:
+    days = 86_400
+    aged(write_events(job.source / "read before +.jsonl", [event(0)]), 1 * days)
+    aged(write_events(job.source / "b.jsonl", [event(1)]), 40 * days)
+    assert job.run("once", max_files=1).passed_by == 0
+    aged(write_events(job.source / "too late.jsonl", [event(2)]), 9 * days)
+    aged(write_events(job.source / "in time.jsonl", [event(3)]), 11 * days)
+    books = job.run("once")
+    assert (books.kept, books.passed_by, job.seqs()) == (1, 1, [0, 1, 3])
+    assert "1 files passed by, as they are older than --max-file-age" in str(books)
+    assert "warning: 1 event files passed by" in capsys.readouterr().err
 
 
 def test_batch_that_comes_again_is_known(job: Ingest) -> None:

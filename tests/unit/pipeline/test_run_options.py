@@ -5,6 +5,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.errors import ExitCode
 
+HERE = ["run", "--out", "tables"]
 ELSEWHERE = ["run", "--out", "s3a://bucket/tables"]
 
 
@@ -17,4 +18,23 @@ ELSEWHERE = ["run", "--out", "s3a://bucket/tables"]
 )
 def test_tables_elsewhere_need_files_here(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ELSEWHERE, *given]) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--admin-url", "http://a:8080", "--auth", "token"],
+            "--admin-url, --auth: there is no --source, and these say how one is read: expected none of them",
+        ),
+        (["--on-data-loss", "warn"], "--on-data-loss: there is no --source"),
+        (["--max-files", "5"], "--max-files: there is no --source"),
+        (["--source", "events", "--start", "latest"], "--start: --source names files, and these are for topics"),
+    ],
+)
+def test_options_of_a_topic_that_is_not_there_are_refused(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*HERE, *given]) == ExitCode.USAGE
     assert said in capsys.readouterr().err

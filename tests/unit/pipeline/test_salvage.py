@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from pipeline.sources.salvage import CHUNK_BYTES, LOOK_BYTES, PIECE_BYTES, is_whole, lines_of
+from pipeline.sources import salvage
+from pipeline.sources.salvage import CHUNK_BYTES, LOOK_BYTES, PIECE_BYTES, has_long_line, is_whole, lines_of
 
 LINES = [b"one", b"", b"three", b"4" * 100]
 
@@ -113,3 +114,29 @@ def test_flipped_bits_are_found_by_the_checksum() -> None:
 def test_lines_go_on_over_chunks() -> None:
     lines = [b"a" * (CHUNK_BYTES - 3), b"b" * (2 * CHUNK_BYTES), b"c"]
     assert [line for line, _ in read(member(lines))] == lines
+
+
+@pytest.mark.parametrize("compressed", [True, False], ids=["compressed", "plain"])
+def test_of_a_line_beyond_all_memory_the_beginning_stands_for_it(
+    compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 3 * CHUNK_BYTES // 2
+    monkeypatch.setattr(salvage, "MAX_LINE_BYTES", most)
+    lines = [b"one", b"a" * (4 * CHUNK_BYTES), b"three", b"b" * most, b"c" * (most + 1)]
+    content = member(lines) if compressed else b"\n".join(lines)
+    assert read(content) == [(line[:most], False) for line in lines]
+
+
+@pytest.mark.parametrize("compressed", [True, False], ids=["compressed", "plain"])
+@pytest.mark.parametrize("before", [0, 1, PIECE_BYTES - 1, CHUNK_BYTES])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\nmore\n"])
+def test_line_that_is_longer_than_can_be_is_found_wherever_it_is(
+    compressed: bool, before: int, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 2 * CHUNK_BYTES
+    monkeypatch.setattr(salvage, "MAX_LINE_BYTES", most)
+    short = b"s" * (most // 2) + b"\n"
+    for length, expected in ((most, False), (most + 1, True)):
+        content = short * (before // len(short)) + b"\n" * (before % len(short)) + b"x" * length + end
+        file = io.BytesIO(gzip.compress(content, 1) if compressed else content)
+        assert has_long_line(file, compressed=compressed) is expected

@@ -2,16 +2,22 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.observer import LimiterObserver, LimiterStatistics
-from proxy.counters import Counters, LimiterMetrics
+from proxy.budget import worst_case_parts
+from proxy.config import Config
+from proxy.counters import Counters, LimiterMetrics, SinkNumbers
+from proxy.process_memory import MemoryPaths
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.prometheus import ProxyMetrics
 from proxy.telemetry.table import INSTRUMENTS
+from proxy.version import VERSION
+from tests.support.metric_sources import known_process
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC_LIST = "pulsar_proxy_topic_list_"
@@ -34,7 +40,7 @@ class Setting:
         self.counters = Counters(causes=["shutdown"], outcomes=["answered"])
         self.heap_waits = LimiterMetrics(lambda: self.now)
         self.direct_waits = LimiterMetrics(lambda: self.now)
-        sources = MetricSources(
+        sources = self.sources = MetricSources(
             self.counters,
             heap or Books(),
             direct or Books(),
@@ -225,6 +231,66 @@ def test_logins_are_shown_under_names_of_upstream() -> None:
     assert setting.value("pulsar_authentication_success_total", **who) == 1
     assert setting.value("pulsar_expired_token_total") == 1
     assert setting.value("pulsar_proxy_authentication_file_reloads_total", result="refused") == 1
+
+
+@pytest.mark.parametrize(("budget_bytes", "fits"), [(1024 * 1024, 1), (1024 * 1024 + 1, 0)])
+def test_a_budget_beyond_the_container_is_a_zero(tmp_path: Path, budget_bytes: int, fits: int) -> None:
+    setting = Setting()
+    setting.counters.budget_bytes = budget_bytes
+    contained = ProxyMetrics("blue", replace(setting.sources, memory=known_process(tmp_path)))
+    assert f'pulsar_proxy_memory_budget_fits{{cluster="blue"}} {fits}.0' in contained.render().decode()
+    free = ProxyMetrics("blue", replace(setting.sources, memory=MemoryPaths(tmp_path, tmp_path)))
+    assert 'pulsar_proxy_memory_budget_fits{cluster="blue"} 1.0' in free.render().decode()
+
+
+def test_the_parts_of_the_budget_are_shown_with_what_is_in_use() -> None:
+    setting = Setting(heap=Books(held=7))
+    setting.counters.budget_parts = {"decoded topic lists": 100, "queues": 5}
+    sink = SinkNumbers(0, 0, 0, 0, 42)
+    setting.counters.event_log.sinks = lambda: {"files": sink}
+    assert setting.value("pulsar_proxy_memory_budget_part_bytes", part="queues") == 5
+    assert setting.value("pulsar_proxy_memory_budget_used_bytes", part="decoded topic lists") == 7
+    assert setting.value("pulsar_proxy_memory_budget_used_bytes", part="event log, files") == 42
+
+
+def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -> None:
+    keys = {
+        "brokerServiceURL": "pulsar://b:6650",
+        "eventLogDirectory": str(tmp_path),
+        "eventLogTopic": "persistent://public/default/t",
+    }
+    setting = Setting()
+    sink = SinkNumbers(0, 0, 0, 0, 0)
+    setting.counters.event_log.sinks = lambda: {"files": sink, "topic": sink}
+    used = {dict(labels)["part"] for name, labels in setting.samples() if name.endswith("memory_budget_used_bytes")}
+    assert used <= set(worst_case_parts(Config.load(None, {}, keys)))
+
+
+def test_members_of_a_group_are_counted_on_average() -> None:
+    setting = Setting()
+    assert setting.value("pulsar_proxy_lists_coalescing_ratio") == 1
+    setting.counters.list_groups, setting.counters.lists_joined = 4, 12
+    assert setting.value("pulsar_proxy_lists_coalescing_ratio") == 4
+
+
+def test_what_runs_is_named() -> None:
+    python = sys.version.partition(" ")[0]
+    assert Setting().value("pulsar_proxy_build_info", version=VERSION, python=python) == 1
+
+
+def test_a_tenant_with_a_name_that_cannot_be_written_is_shown_all_the_same() -> None:
+    setting = Setting()
+    setting.sources.tenants.asked("\udc80/ns")
+    setting.sources.tenants.asked('a"} 1\nforged/ns')
+    assert setting.value("pulsar_proxy_tenant_lists_total", tenant="?") == 1
+    assert "\nforged" not in setting.text()
+
+
+def test_lag_is_in_seconds() -> None:
+    setting = Setting()
+    setting.sources.lag.add(250.0)
+    assert setting.value("pulsar_proxy_event_loop_lag_seconds", quantile="1.0") == 0.25
+    assert setting.value("pulsar_proxy_event_loop_lag_seconds_sum") == 0.25
 
 
 def test_a_cluster_name_with_quotes_stays_one_label() -> None:

@@ -1,0 +1,165 @@
+"""A proxy that exports its metrics to a collector, over real HTTP."""
+
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.demo.broker import EmbeddedBroker
+from proxy.demo.topics import GeneratedTopics
+from proxy.telemetry.table import INSTRUMENTS
+from tests.support.otlp_collector import Collector, attributes_of, collector, metrics_of
+from tests.support.proxy_under_test import namespace
+from tests.support.running_proxy import Running, child_proxy
+
+# Of these the moment decides, not what was done.
+MOVING = re.compile(r"process_|.*(lag_seconds|age_seconds|resident|peak|uptime|otlp_exports|_connections)")
+
+
+def export_to(endpoint: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
+    settings = {
+        "OTEL_SDK_DISABLED": "false",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_METRIC_EXPORT_INTERVAL": "100",
+        **more,
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+
+
+def numbers_of(metric: Metric) -> dict[frozenset[tuple[str, str]], float]:
+    points = metric.gauge.data_points or metric.sum.data_points
+    return {
+        frozenset((attribute.key, attribute.value.string_value) for attribute in point.attributes): (
+            point.as_double if point.WhichOneof("value") == "as_double" else point.as_int
+        )
+        for point in points
+    }
+
+
+def scraped(page: bytes) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
+    found: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+    for family in text_string_to_metric_families(page.partition(b"\r\n\r\n")[2].decode()):
+        for sample in family.samples:
+            labels = frozenset((name, value) for name, value in sample.labels.items() if name != "cluster")
+            found.setdefault(sample.name, {})[labels] = sample.value
+    return found
+
+
+async def fresh(own: Collector) -> ResourceMetrics:
+    """Give an export of a moment that is still to come."""
+    for _ in range(own.waiting + 2):
+        export = await own.next()
+    return export
+
+
+async def test_a_collector_hears_what_a_scrape_of_the_same_time_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+        export_to(own.endpoint, monkeypatch, OTEL_EXPORTER_OTLP_HEADERS="tenant=blue")
+        async with child_proxy(tmp_path, broker) as proxy:
+            client = await proxy.connected()
+            for _ in range(3):
+                await client.topics(namespace(0))
+            export = await fresh(own)
+            page = scraped(await proxy.get("/metrics"))
+        metrics = metrics_of(export)
+        assert attributes_of(export)["pulsar.cluster"] == "test"
+        assert own.headers[0]["tenant"] == "blue"
+        compared = 0
+        for instrument in INSTRUMENTS:
+            shown = page.get(instrument.exposed_name, {})
+            if instrument.kind == "summary":
+                (point,) = metrics[instrument.otel_name].histogram.data_points
+                assert point.count == sum(point.bucket_counts)
+            elif not MOVING.match(instrument.name):
+                assert numbers_of(metrics.get(instrument.otel_name, Metric())) == shown, instrument.name
+                compared += 1
+        assert compared > 70
+        demo = frozenset({("tenant", "demo")})
+        assert page["pulsar_proxy_tenant_lists_total"][demo] == 3
+        assert page["pulsar_proxy_tenant_list_bytes_total"][demo] > 3 * 50 * 60
+        # Asked for one after the other: nobody shared.
+        assert page["pulsar_proxy_lists_groups_total"][frozenset()] == 3
+        assert page["pulsar_proxy_lists_coalescing_ratio"][frozenset()] == 1
+        assert page["pulsar_proxy_controller_age_seconds"][frozenset({("controller", "clock")})] >= 0
+        waits = metrics["topic.list.heap.wait.time"].histogram.data_points[0]
+        assert waits.count == page["pulsar_proxy_topic_list_heap_wait_time_ms_count"][frozenset()] > 0
+
+
+async def test_the_last_export_is_behind_everything_that_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+        export_to(own.endpoint, monkeypatch, OTEL_METRIC_EXPORT_INTERVAL="3600000")
+        async with child_proxy(tmp_path, broker) as proxy:
+            client = await proxy.connected()
+            await client.topics(namespace(0))
+            assert own.waiting == 0
+            os.kill(proxy.child.pid, signal.SIGTERM)
+            metrics = metrics_of(await own.next())
+            assert await proxy.exit_code() == 0
+        answers = numbers_of(metrics["pulsar.proxy.lists_answers"])
+        assert answers[frozenset({("outcome", "answered")})] == 1
+        assert numbers_of(metrics["pulsar.proxy.active_connections"]) == {frozenset(): 0}
+
+
+async def lists_are_served(proxy: Running) -> None:
+    client = await proxy.connected()
+    await client.topics(namespace(0))
+
+
+def closed_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+async def test_a_collector_that_is_away_costs_a_line_and_a_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+        export_to(f"http://127.0.0.1:{closed_port()}", monkeypatch, OTEL_EXPORTER_OTLP_TIMEOUT="0.5")
+        async with child_proxy(tmp_path, broker) as proxy:
+            await lists_are_served(proxy)
+            failed: float = 0
+            while failed < 3:
+                page = scraped(await proxy.get("/metrics"))
+                failed = page["pulsar_proxy_otlp_exports_total"][frozenset({("result", "failed")})]
+            (line,) = proxy.lines("metrics not exported")
+            assert "Failed to export" in line["detail"]
+            os.kill(proxy.child.pid, signal.SIGTERM)
+            assert await proxy.exit_code() == 0
+            # Not one line of the library itself, which writes one for every attempt.
+            assert not [line for line in proxy.log.read_text().splitlines() if "opentelemetry" in line]
+
+
+async def test_a_collector_that_never_answers_holds_up_neither_clients_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+        own.answering.clear()
+        export_to(own.endpoint, monkeypatch)
+        async with child_proxy(tmp_path, broker) as proxy:
+            await own.next()
+            await lists_are_served(proxy)
+            os.kill(proxy.child.pid, signal.SIGTERM)
+            assert await proxy.exit_code() == 0
+
+
+async def test_a_proxy_that_nobody_asked_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", own.endpoint)
+        async with child_proxy(tmp_path, broker) as proxy:
+            await lists_are_served(proxy)
+            os.kill(proxy.child.pid, signal.SIGTERM)
+            assert await proxy.exit_code() == 0
+            (line,) = proxy.lines("opentelemetry")
+        assert "OTEL_SDK_DISABLED=false" in line["detail"]
+        assert own.waiting == 0
