@@ -1,5 +1,5 @@
-"""The command line: `serve`, `top`, `admin`, `config`, `log-level`, `demo`, `check-config`, `print-config`. Exit code 2
-stands for a configuration that is wrong.
+"""The command line: `serve`, `top`, `admin`, `config`, `log-level`, `demo`, `check-config`, `print-config`. Exit code
+2 stands for a configuration that is wrong.
 """
 
 import argparse
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from proxy.admin.arguments import add_admin, add_level, add_where
 from proxy.config import Config, ConfigError
 from proxy.secrets import masked
 from proxy.version import VERSION
@@ -23,13 +24,12 @@ ADMIN_HELP = "ask a running proxy: connections, limiters, queue, groups; end a c
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(given[0] if given else "").parse_args(given)
+    options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
     code: int = options.run(options)
     return code
 
 
-def _parser(command_name: str = "") -> argparse.ArgumentParser:
-    """Make the parser; the options of commands that bring a lot with them are declared for that command only."""
+def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pulsar-proxy", description="a memory-bounded proxy for Apache Pulsar")
     parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -48,51 +48,41 @@ def _parser(command_name: str = "") -> argparse.ArgumentParser:
             help="override one key; may be repeated",
         )
         command.set_defaults(run=run)
-    for name, add, run, text in (
-        ("top", _add_top, _top, TOP_HELP),
-        ("admin", _add_admin, _admin, ADMIN_HELP),
-        ("config", _add_config, _config, CONFIG_HELP),
-        ("log-level", _add_log_level, _log_level, LOG_LEVEL_HELP),
-        ("demo", _add_demo_arguments, _demo, "run an embedded broker, the proxy and a storm of clients"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
-        if name == command_name:
-            # `serve` must not pay for what they import at its start.
-            add(command)
-        command.set_defaults(run=run)
+    _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
+    _add_admin(commands.add_parser("admin", help=ADMIN_HELP, description=ADMIN_HELP))
+    _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
+    _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
+    demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
+    if with_demo:
+        _add_demo_arguments(demo)
+    demo.set_defaults(run=_demo)
     return parser
 
 
+def _add_admin(parser: argparse.ArgumentParser) -> None:
+    add_admin(parser, _duration)
+    parser.set_defaults(run=_admin)
+
+
 def _add_top(parser: argparse.ArgumentParser) -> None:
-    _add_where(parser)
-    parser.add_argument("--plain", action="store_true", help="one screen of text, even if the extra `top` is there")
+    add_where(parser)
+    parser.add_argument("--plain", action="store_true", help="a screen of text, even if the extra `top` is there")
     parser.add_argument("--once", action="store_true", help="show once and end")
     parser.add_argument("--json", action="store_true", help="one JSON document a line instead of a screen")
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default 1)")
+    parser.set_defaults(run=_top)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    _add_where(parser)
+    add_where(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
+    parser.set_defaults(run=_config)
 
 
 def _add_log_level(parser: argparse.ArgumentParser) -> None:
-    from proxy.admin.command import add_level
-
-    _add_where(parser)
-    add_level(parser, _duration)
-
-
-def _add_admin(parser: argparse.ArgumentParser) -> None:
-    from proxy.admin.command import add_admin
-
-    add_admin(parser, _duration)
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    from proxy.admin.options import add_where
-
     add_where(parser)
+    add_level(parser, _duration)
+    parser.set_defaults(run=_log_level)
 
 
 def _duration(text: str) -> float:

@@ -12,59 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from proxy.admin.ask import LONG_PATIENCE_SECONDS, AdminClient, NoAnswer, Refused
-from proxy.admin.options import BAD_CONFIG, FAILED, BadOptions, add_where, admin_client, problems_of
-from proxy.admin.routes import MODES
+from proxy.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
 from proxy.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, seconds, table
 from proxy.config import ConfigError
 
 NOT_THERE: Final = 3
 _NOT_FOUND: Final = 404
-_EXIT_CODES: Final = (
-    "exit codes: 0 done; 1 no proxy answers, or it refuses; 2 wrong arguments or configuration; 3 no such connection"
-)
 _MOST_LINES: Final = 10_000
 
 Command = Callable[[AdminClient, argparse.Namespace], int]
 
 
-def add_admin(parser: argparse.ArgumentParser, duration: Callable[[str], float]) -> None:
-    """Declare `pulsar-proxy admin`; `duration` reads seconds."""
-    commands = parser.add_subparsers(required=True, metavar="WHAT")
-
-    def add(name: str, run: Command, text: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text, epilog=_EXIT_CODES)
-        add_where(made)
-        made.add_argument("--json", action="store_true", help="the API's own documents instead of a table")
-        made.set_defaults(ask=run)
-        return made
-
-    connections = add("connections", _connections, "list Pulsar clients that are connected")
-    connections.add_argument("--mode", choices=MODES, help="only those in this mode")
-    connections.add_argument("--principal", metavar="NAME", help="only those of this principal, as it is shown")
-    for listing in (
-        connections,
-        add("queue", _listing("/v1/queue", "waiters", QUEUE), "list who waits for memory or a broker's turn"),
-        add("groups", _listing("/v1/groups", "groups", GROUPS), "list groups of equal requests under way"),
-    ):
-        listing.add_argument("--limit", type=_count, default=None, metavar="N", help="at most so many rows")
-    add("limiters", _limiters, "show the books of all limiters")
-    add("config", _config, "show the configuration in force, and where each value came from")
-    add("kill", _kill, "end connections at once").add_argument("id", nargs="+", type=_count, metavar="ID")
-    add_level(add("log-level", _level, "show or change the log level"), duration)
-    add("reload", _reload, "read the configuration again, as SIGHUP does, and report")
-    drain = add("drain", _drain, "leave, as at SIGTERM")
-    drain.add_argument("--at-once", action="store_true", help="as at SIGINT: wait for no balancer and no application")
-
-
-def add_level(parser: argparse.ArgumentParser, duration: Callable[[str], float]) -> None:
-    """Declare what `log-level` takes."""
-    parser.add_argument("level", nargs="?", choices=("debug", "info", "warning", "error"), help="without: show it")
-    parser.add_argument("--for", dest="seconds", type=duration, metavar="S", help="return by itself after S seconds")
-
-
 def run_admin(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run one of the commands and give the exit code."""
-    return _asked(options, environ, options.ask)
+    return _asked(options, environ, _COMMANDS[options.what])
 
 
 def show_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -91,12 +52,6 @@ def _asked(options: argparse.Namespace, environ: Mapping[str, str], command: Com
         # `... | head` has seen enough; what is unsent must not be tried again at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**15:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number from 1")
-    return int(text)
 
 
 # --- what is shown ----------------------------------------------------------------------------------
@@ -219,3 +174,16 @@ def _drain(client: AdminClient, options: argparse.Namespace) -> int:
         longest = seconds(begun["longest_seconds"])
         print(f"{begun['phase']}: {begun['connections']} connections, at most {longest}")
     return 0
+
+
+_COMMANDS: Final[Mapping[str, Command]] = {
+    "connections": _connections,
+    "queue": _listing("/v1/queue", "waiters", QUEUE),
+    "groups": _listing("/v1/groups", "groups", GROUPS),
+    "limiters": _limiters,
+    "config": _config,
+    "kill": _kill,
+    "log-level": _level,
+    "reload": _reload,
+    "drain": _drain,
+}

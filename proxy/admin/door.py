@@ -30,6 +30,7 @@ REQUEST_SECONDS: Final = 5.0
 # A reload may take ten.
 ANSWER_SECONDS: Final = 30.0
 IMPORT_SECONDS: Final = 30.0
+SHUTDOWN_SECONDS: Final = 1.0
 _FULL: Final = b'{"reason": "as many as may ask at once (%d) are asking already"}' % MOST_CONNECTIONS
 FULL_ANSWER: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
@@ -109,7 +110,7 @@ class AdminDoor:
         """Wait until nothing is left behind `close`."""
         await self._scope.emptied()
         if self._server is not None:
-            await self._server.shutdown(0)
+            await self._server.shutdown(SHUTDOWN_SECONDS)
 
     def left(self, place: Place) -> None:
         """Free a place."""

@@ -1,4 +1,4 @@
-"""Where a command finds its proxy: options that `top`, `admin`, `config` and `log-level` have in common.
+"""Where a command finds its proxy, out of the options that `top`, `admin`, `config` and `log-level` have in common.
 
 Rule: nothing is asked here; a wrong option or configuration is exit code 2.
 """
@@ -14,15 +14,6 @@ from proxy.control import control_paths
 
 FAILED: Final = 1
 BAD_CONFIG: Final = 2
-
-
-def add_where(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say which proxy is meant."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
-    where.add_argument("--config", metavar="FILE", help="its proxy.conf: where the socket is (with the environment)")
-    where.add_argument("--address", metavar="HOST:PORT", help="its adminApiAddress; needs --token-file")
-    parser.add_argument("--token-file", metavar="FILE", help="file with the token for --address")
 
 
 def admin_client(options: argparse.Namespace, environ: Mapping[str, str]) -> AdminClient:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,16 +26,19 @@ async def connect(place: Path | int) -> tuple[asyncio.StreamReader, asyncio.Stre
 
 
 async def raw(place: Path | int, request: bytes) -> bytes:
-    """Send bytes and read until the other side ends it; nothing if it is cut."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        reader, writer = await connect(place)
-        try:
-            writer.write(request)
-            return await reader.read()
-        except ConnectionError:
-            return b""
-        finally:
-            writer.close()
+    """Send bytes and read until the other side ends it; what came before a reset counts."""
+    # Not a StreamReader: it drops what it has when the connection is reset behind it.
+    loop, found = asyncio.get_running_loop(), b""
+    with socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET) as sock:
+        sock.setblocking(False)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await loop.sock_connect(sock, str(place) if isinstance(place, Path) else (LOOPBACK, place))
+            with suppress(ConnectionError):
+                await loop.sock_sendall(sock, request)
+            with suppress(ConnectionError):
+                while piece := await loop.sock_recv(sock, 65536):
+                    found += piece
+    return found
 
 
 async def ask(
