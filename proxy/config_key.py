@@ -190,6 +190,35 @@ def host() -> Kind[str]:
     return Kind(expected, parse)
 
 
+def address() -> Kind[str]:
+    """An IP address or `localhost` with a port, such as 127.0.0.1:7070 or [::1]:7070; blank is none."""
+    expected = "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070"
+
+    def parse(value: str) -> str:
+        if value:
+            try:
+                split_address(value)
+            except ValueError as error:
+                raise BadValue(expected) from error
+        return value
+
+    return Kind(expected, parse)
+
+
+def split_address(value: str) -> tuple[str, int, bool]:
+    """Take an address apart: IP address, port, and whether only programs on this machine reach it; raises ValueError.
+
+    A port of 0 is any free one.
+    """
+    host, _, port = value.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"got port {port!r}")
+    if (host.startswith("[") and host.endswith("]")) != (":" in host):
+        raise ValueError(f"got host {host!r}")
+    found = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+    return str(found), int(port), found.is_loopback
+
+
 def _shown_items(value: str, wrong: list[str]) -> str:
     """Name the items that are wrong, but none of a value in which something has to be hidden."""
     return f" (wrong: {', '.join(wrong)})" if masked(value) == value else ""

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -160,6 +160,10 @@ class ListQuestions:
                 broker, self.limits, self._limiter.heap, self._heap_waits, self._loop
             )
         return lanes
+
+    def all_lanes(self) -> Mapping[BrokerAddress, BrokerLanes]:
+        """Give what bounds the questions to each broker, those lately asked only."""
+        return self._lanes
 
     def _forget_idle_lanes(self) -> None:
         for broker, lanes in list(self._lanes.items()):

@@ -88,6 +88,7 @@ class Output:
         "_watch",
         "_writing",
         "progress",
+        "sent_bytes",
     )
 
     def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore, watch: WriteWatch) -> None:
@@ -101,6 +102,7 @@ class Output:
         self._watch = watch
         self._took = False
         self._seen = 0
+        self.sent_bytes = 0
         self.progress: WriteProgress | None = None
 
     @property
@@ -128,6 +130,16 @@ class Output:
         return len(self._queue) + (0 if self._body else self._buffered_bytes)
 
     @property
+    def unsent_bytes(self) -> int:
+        """Count all bytes that wait in user space."""
+        return len(self._queue) + self._buffered_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Count the bytes of the permit for frames that wait; a list's is its group's."""
+        return 0 if self._permit is None else self._permit.size
+
+    @property
     def holds_memory(self) -> bool:
         """Tell whether more than the allowance is unsent: bytes that a permit must own as long as they are there."""
         return self._body or self._permit is not None
@@ -148,6 +160,7 @@ class Output:
             if self.progress is not None:
                 # No progress for `moved`: our own PING would keep a dead client alive.
                 self.progress.handed_bytes += len(frame)
+            self.sent_bytes += len(frame)
             self._endpoint.write(frame)
         self._account()
 
@@ -228,6 +241,7 @@ class Output:
     def handed(self, count: int) -> None:
         """Note that `count` waiting bytes went on, to the transport or to the kernel: the client takes what it gets."""
         self._took = True
+        self.sent_bytes += count
         if self.progress is not None:
             self.progress.handed_bytes += count
 

@@ -95,7 +95,10 @@ async def at_first(section: str, directory: Path, broker: EmbeddedBroker, **more
     """Run a shell on a machine without a proxy."""
     port, web_port = free_ports(2)
     variables = {
-        **{"BROKER": broker.service_url, "CLUSTER": "test", "PORT": port, "WEB_PORT": web_port},
+        "BROKER": broker.service_url,
+        "CLUSTER": "test",
+        "PORT": port,
+        "WEB_PORT": web_port,
         # The page's proxy is for everybody; a test's is not.
         "PULSAR_PREFIX_bindAddress": LOOPBACK,
         **more,
