@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import orjson
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 from multidict import CIMultiDict
 
 from proxy.admin import routes
@@ -98,6 +98,8 @@ class AdminServer(web.Server):
 
     async def _judge(self, request: web.BaseRequest, place: Place) -> Answer:
         peer = place.peer
+        if request.version < HttpVersion10:
+            raise HttpRefused(400, "expected a request of http/1.1", "bad_request")
         await self._access.check(peer, request.headers)
         route, asked = _route_of(request)
         body = await _body_of(request)

@@ -342,7 +342,7 @@ async def test_an_answer_that_fails_ends_its_exchange_alone(tmp_path: Path, monk
         monkeypatch.setattr(api.stage.proxy, "shown", broken)
         failed = await api.ask("GET", "/v1/top")
         assert (failed.status, failed.document["reason"]) == (500, "internal error of the proxy, see its log")
-        api.stage.expected_internal_errors = {"admin": 1}
+        api.stage.expected_internal_errors = {"admin": 2}
         with pytest.raises(NoAnswer, match="internal error"):
             await asyncio.to_thread(AdminClient([api.path]).top)
 

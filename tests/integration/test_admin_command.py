@@ -28,7 +28,8 @@ async def running(directory: Path, **keys: object) -> AsyncIterator[tuple[Runnin
 async def admin(proxy: Running, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     capsys.readouterr()
     # In a thread: the broker that the proxy asks is on this loop.
-    code = await asyncio.to_thread(main, ["admin", *arguments, "--config", str(proxy.config)])
+    # By the socket: a file with faults would say where it is no more.
+    code = await asyncio.to_thread(main, ["admin", *arguments, "--socket", str(proxy.config.parent / "control.sock")])
     return code, *capsys.readouterr()
 
 
