@@ -80,6 +80,7 @@ class Output:
         "_body",
         "_direct",
         "_endpoint",
+        "_left",
         "_list_lane",
         "_permit",
         "_queue",
@@ -97,6 +98,8 @@ class Output:
         self._permit: Permit | None = None
         self._queue = bytearray()
         self._body = False
+        # Of a body that the pump writes: nothing of it is in the transport.
+        self._left = 0
         self._list_lane: ListLane | None = None
         self._writing: asyncio.Lock | None = None
         self._watch = watch
@@ -131,8 +134,8 @@ class Output:
 
     @property
     def unsent_bytes(self) -> int:
-        """Count all bytes that wait in user space."""
-        return len(self._queue) + self._buffered_bytes
+        """Count all bytes that wait in user space; of lists, the one that is being written."""
+        return len(self._queue) + self._buffered_bytes + self._left
 
     @property
     def held_bytes(self) -> int:
@@ -190,7 +193,11 @@ class Output:
         if self._writing is None:
             self._writing = asyncio.Lock()
         async with self._writing:
-            await self._send_body(pump.send(self._endpoint, prefix, body, self.handed))
+            self._left = len(prefix) + body.size
+            try:
+                await self._send_body(pump.send(self._endpoint, prefix, body, self._pumped))
+            finally:
+                self._left = 0
 
     async def _send_body(self, writing: Coroutine[Any, Any, None]) -> None:
         endpoint = self._endpoint
@@ -244,6 +251,10 @@ class Output:
         self.sent_bytes += count
         if self.progress is not None:
             self.progress.handed_bytes += count
+
+    def _pumped(self, count: int) -> None:
+        self._left -= count
+        self.handed(count)
 
     @property
     def client(self) -> str:
