@@ -286,7 +286,7 @@ async def test_a_storm_is_rehearsed_looked_at_and_who_waits_is_served_when_the_l
         await eventually(lambda: broker.record.topic_questions, "the first question")
         waiting = await waiting_list(proxy, "demo/ns-1")
         await until_it_waits(proxy)
-        rows = [line.split() for line in (await walk.step()).splitlines() if " lookup " in line]
+        rows = [line.split() for line in (await walk.step()).splitlines() if " lookup  " in line]
         assert [row[UNSENT_COLUMN] != "0B" for row in rows] == [True, False]
         await walk.step()
         assert await list_of(waiting) == TOPICS
