@@ -266,12 +266,31 @@ class TestFaults:
             ("proxyHttpResponseHeadersJson", '{"a": 1}'),
             ("brokerWebServiceURL", "pulsar://b:1"),
             ("brokerWebServiceURLTLS", "http://b:1"),
+            ("brokerWebServiceURL", "*"),
+            ("brokerWebServiceURLTLS", "https://b:1,*"),
+            ("functionWorkerWebServiceURL", "*"),
+            ("functionWorkerWebServiceURLTLS", "*"),
+            ("brokerWebServiceURL", "http://b:70000"),
+            ("functionWorkerWebServiceURL", "http://b:0"),
         ],
     )
     def test_a_value_out_of_its_range_is_refused_by_name(self, key: str, value: str) -> None:
         found = faults(**{key: value})
         assert len(found) == 1
         assert f"{key}: got " in found[0]
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "brokerProxyAllowedHostNames",
+            "brokerProxyAllowedIPAddresses",
+            "brokerProxyAllowedTargetPorts",
+            "brokerWebServiceAllowedTargetPorts",
+        ],
+    )
+    def test_a_star_is_all_where_a_key_says_what_is_allowed(self, key: str) -> None:
+        config = Config.load(overrides=BROKER | {key: "*"})
+        assert getattr(config, snake_case(key)) == ("*",)
 
     def test_faults_of_single_keys_and_contradictions_are_reported_together(self) -> None:
         overrides = {"servicePort": "abc", "brokerConnectionsPerKey": "9", "brokerConnectionsTotal": "8"}
