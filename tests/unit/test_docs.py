@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,15 @@ ELSEWHERE = {
     *("notAfter", "subjectAltName"),
     *("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"),
 }
+CHARTS = sorted((ROOT / "helm").glob("*/values.yaml"))
+# Of docs/helm.md: values of Pulsar's chart and of Prometheus' adapter.
+OF_HELM = {
+    *("gracePeriod", "additionalCommand", "excludePatterns", "imagePullSecrets"),
+    *("waitZookeeperTimeout", "waitOxiaTimeout", "waitBrokerTimeout", "usingSecretKey", "superUsers"),
+    *("seriesQuery", "metricsQuery"),
+}
+# What Prometheus' adapter makes of two metrics, for an autoscaler.
+OF_ADAPTER = {"pulsar_proxy_topic_list_use_ratio"}
 SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
 
 DIAGRAM = re.compile(r"```mermaid.*?```", re.DOTALL)
@@ -39,13 +49,21 @@ def code(page: Path) -> Iterator[str]:
 
 
 def metric_names() -> set[str]:
-    named = {instrument.name.removesuffix("_total") for instrument in INSTRUMENTS}
+    named = {instrument.name.removesuffix("_total") for instrument in INSTRUMENTS} | OF_ADAPTER
     return named | {name + suffix for name in named for suffix in SAMPLE_SUFFIXES}
 
 
 def key_names() -> set[str]:
     families = {"httpReverseProxy"}
-    return {key.name for key in Config.keys()} | set(JAVA_ONLY_KEYS) | families | ELSEWHERE  # noqa: SIM118
+    keys = {key.name for key in Config.keys()}  # noqa: SIM118
+    return keys | set(JAVA_ONLY_KEYS) | families | ELSEWHERE | OF_HELM | chart_values()
+
+
+@cache
+def chart_values() -> frozenset[str]:
+    """Give the name of each value of the charts."""
+    names = re.compile(r"^ *([A-Za-z]\w*):", re.MULTILINE)
+    return frozenset(name for chart in CHARTS for name in names.findall(chart.read_text(encoding="utf-8")))
 
 
 def unknown_metrics(text: str) -> set[str]:
