@@ -36,6 +36,7 @@ from proxy.tasks import TaskScope
 from proxy.telemetry.export import OtlpExport, open_export
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.lag import LoopLag
+from proxy.telemetry.otel_settings import otel_settings
 from proxy.telemetry.prometheus import ProxyMetrics
 from proxy.telemetry.tenants import TenantBook
 from proxy.tls.streams import TlsStreams
@@ -101,7 +102,8 @@ class Proxy:
         self._control: ControlSocket | None = None
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
-        counters.budget_bytes, counters.budget_parts = worst_case_bytes(config), worst_case_parts(config)
+        self.exports = otel_settings(os.environ)[0] is not None
+        self.add_up(config)
         counters.config_applied_at = self._created = time.time()
         self._started_at = self._collected_at = self._ticked_at = loop.time()
         counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
@@ -152,6 +154,11 @@ class Proxy:
         self._export = open_export(os.environ, config.cluster_name, self.metric_sources, self.log)
         if self._export is not None:
             self._export.start()
+
+    def add_up(self, config: Config) -> None:
+        """Note the worst case of all memory under this configuration."""
+        self.counters.budget_bytes = worst_case_bytes(config, exports=self.exports)
+        self.counters.budget_parts = worst_case_parts(config, exports=self.exports)
 
     def _tell_ports(self) -> None:
         host = self.config.bind_address
