@@ -143,6 +143,7 @@ NUMBERS = {
     "functionWorkerWebServiceURL": st.sampled_from(["", "http://f:8080"]),
     "eventLogDirectory": st.sampled_from(["", "/pulsar/events"]),
     "eventLogTopic": st.sampled_from(["", "persistent://a/b/c"]),
+    "OTEL_SDK_DISABLED": st.sampled_from([True, False, "FALSE"]),
 }
 
 
@@ -153,6 +154,7 @@ def test_the_chart_and_the_proxy_add_up_the_same_memory(given_values: dict[str, 
     given_values |= {"brokerServiceURLTLS": "pulsar+ssl://b:6651"}
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value)
              for name, value in {**DEFAULTS, **BROKERS, **given_values}.items()}  # fmt: skip
-    expected_mib = -(-worst_case_bytes(Config.load(overrides=texts)) // (1 << 20))
+    exports = texts.pop("OTEL_SDK_DISABLED", "").lower() == "false"
+    expected_mib = -(-worst_case_bytes(Config.load(overrides=texts), exports=exports) // (1 << 20))
     render = gateway({"configData": given_values, "memory": {"extra": 0}})
     assert proxy_container(render)["resources"]["limits"]["memory"] == f"{expected_mib}Mi"

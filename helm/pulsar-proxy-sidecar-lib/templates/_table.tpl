@@ -771,6 +771,16 @@
    "blankIsDefault": false,
    "dynamic": false
   },
+  "adminApiAddress": {
+   "default": "",
+   "blankIsDefault": false,
+   "dynamic": false
+  },
+  "adminApiTokenFilePath": {
+   "default": "",
+   "blankIsDefault": false,
+   "dynamic": false
+  },
   "proxyRole": {
    "default": "gateway",
    "blankIsDefault": true,
@@ -909,6 +919,7 @@
   "SINK_BLOCKS": 3,
   "TOPIC_SINK_BLOCKS": 6,
   "PULSAR_CLIENT_BYTES": 33554432,
+  "OTLP_BYTES": 20971520,
   "SLACK_PERCENT": 15,
   "DEBTOR_BYTES": 4352,
   "SHARED_SEMAPHORES": 4,
