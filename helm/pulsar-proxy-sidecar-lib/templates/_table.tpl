@@ -771,6 +771,16 @@
    "blankIsDefault": false,
    "dynamic": false
   },
+  "adminApiAddress": {
+   "default": "",
+   "blankIsDefault": false,
+   "dynamic": false
+  },
+  "adminApiTokenFilePath": {
+   "default": "",
+   "blankIsDefault": false,
+   "dynamic": false
+  },
   "proxyRole": {
    "default": "gateway",
    "blankIsDefault": true,
