@@ -3,7 +3,8 @@
 Rule: what Helm's own code gives, with nothing added; NOTES.txt is text, not a manifest, and comes apart.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,14 +54,16 @@ class Render:
             if not path.endswith(("NOTES.txt", ".tpl")) and text.strip()
         }
 
-    def documents(self) -> Iterator[Document]:
-        """Yield each manifest."""
-        for text in self.texts.values():
-            yield from (document for document in yaml.safe_load_all(text) if document)
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        """The manifests; all who ask share them."""
+        # The parser that is compiled: a dashboard of 2,000 lines is read in every render of it.
+        found = (document for text in self.texts.values() for document in yaml.load_all(text, yaml.CSafeLoader))
+        return tuple(document for document in found if document)
 
     def of_kind(self, kind: str) -> list[Document]:
         """Give the manifests of a kind."""
-        return [document for document in self.documents() if document["kind"] == kind]
+        return [document for document in self.documents if document["kind"] == kind]
 
     def one(self, kind: str) -> Document:
         """Give the only manifest of a kind."""

@@ -42,7 +42,7 @@ def rendered(values: Path) -> Render:
 
 def pods(render: Render) -> Iterator[Document]:
     """Yield the spec of each pod that Kubernetes' own kinds make."""
-    for document in render.documents():
+    for document in render.documents:
         match document["kind"]:
             case "Deployment":
                 yield document["spec"]["template"]["spec"]

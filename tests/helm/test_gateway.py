@@ -92,7 +92,7 @@ def test_no_rules_and_no_dashboards_are_nothing(tmp_path: Path) -> None:
 
 
 def test_alerts_and_dashboards_come_without_a_gateway_too(with_files: LoadedChart) -> None:
-    kinds = [each["kind"] for each in monitored(with_files, gateway={"enabled": False}).documents()]
+    kinds = [each["kind"] for each in monitored(with_files, gateway={"enabled": False}).documents]
     assert sorted(kinds) == ["ConfigMap", "PrometheusRule"]
 
 
@@ -146,7 +146,7 @@ def test_names_stay_within_what_kubernetes_takes() -> None:
         "configData": BROKERS,
         "pipeline": {"enabled": True, "source": "pulsar://b:6650/a/b/c", "adminUrl": "http://b:80"},
     }
-    for document in chart(GATEWAY).render(values, release="r" * 53).documents():
+    for document in chart(GATEWAY).render(values, release="r" * 53).documents:
         assert len(document["metadata"]["name"]) <= (52 if document["kind"] == "CronJob" else 63)
 
 

@@ -10,7 +10,8 @@ from scripts.helm.render import ROOT, read_values
 from tests.helm.charts import BROKERS, chart, config_of, proxy_container
 from tests.support.walkthrough import not_run
 
-PAGES = ("docs/operations.md", "docs/helm.md", "helm/pulsar-proxy-sidecar/README.md")
+# docs/helm.md has a test of its own, since its commands take the values file that the page itself shows.
+PAGES = ("docs/operations.md", "helm/pulsar-proxy-sidecar/README.md")
 OPTIONS_WITH_A_VALUE = {"--namespace", "-n", "--version"}
 
 
@@ -66,7 +67,7 @@ def test_each_command_renders_a_proxy(line: str) -> None:
 
 
 def test_commands_are_found() -> None:
-    assert len(commands()) >= 3
+    assert len(commands()) >= 2
     assert parsed("helm upgrade it helm/x -n pulsar --set a.b=c --reuse-values") == (
         "it",
         "helm/x",

@@ -60,7 +60,7 @@ def _numbers(version: str) -> list[int]:
 @all_files
 def test_kubernetes_takes_what_is_rendered(path: Path, version: str) -> None:
     too_old = path.name == "native-values.yaml" and version == VERSIONS[0]
-    for document in rendered(path).documents():
+    for document in rendered(path).documents:
         if f"{document['apiVersion']}/{document['kind']}" in SPECS:
             continue
         # Older than init containers that restart: the chart itself refuses to render for it (test_refusals).
@@ -71,13 +71,13 @@ def test_kubernetes_takes_what_is_rendered(path: Path, version: str) -> None:
 
 @all_files
 def test_operators_take_what_is_rendered(path: Path) -> None:
-    for document in rendered(path).documents():
+    for document in rendered(path).documents:
         if f"{document['apiVersion']}/{document['kind']}" in SPECS:
             assert wrong_for_operator(document) == ""
 
 
 def test_every_kind_of_an_operator_is_in_some_values_file() -> None:
-    found = {f"{each['apiVersion']}/{each['kind']}" for path in GATEWAY_FILES for each in rendered(path).documents()}
+    found = {f"{each['apiVersion']}/{each['kind']}" for path in GATEWAY_FILES for each in rendered(path).documents}
     assert found >= SPECS.keys()
 
 

@@ -23,11 +23,11 @@ ELSEWHERE = {
     *("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"),
 }
 CHARTS = sorted((ROOT / "helm").glob("*/values.yaml"))
-# Of docs/helm.md: values of Pulsar's chart and of Prometheus' adapter.
+# Of docs/helm.md: values of Pulsar's chart, of an application and of Prometheus' adapter.
 OF_HELM = {
     *("gracePeriod", "additionalCommand", "excludePatterns", "imagePullSecrets"),
     *("waitZookeeperTimeout", "waitOxiaTimeout", "waitBrokerTimeout", "usingSecretKey", "superUsers"),
-    *("seriesQuery", "metricsQuery"),
+    *("seriesQuery", "metricsQuery", "pulsarProxy"),
 }
 # What Prometheus' adapter makes of two metrics, for an autoscaler.
 OF_ADAPTER = {"pulsar_proxy_topic_list_use_ratio"}
