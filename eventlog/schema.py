@@ -40,7 +40,7 @@ STAGES: Final = (
     "write",
 )
 FAIRNESS: Final = ("fifo", "connection", "principal", "tenant", "namespace")
-CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown", "error")
+CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown", "admin", "error")
 
 
 @dataclass(frozen=True, slots=True)

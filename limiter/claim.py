@@ -17,12 +17,16 @@ __all__ = ["Claim"]
 
 
 class Claim:
-    """Hand it to one `acquire` or `try_acquire`, and later change who is charged with `recharge`."""
+    """Hand it to one `acquire` or `try_acquire`, and later change who is charged with `recharge`.
 
-    __slots__ = ("_charged", "_key", "_owner")
+    `about` says what it is for to who looks at the queue; nothing is decided by it.
+    """
 
-    def __init__(self, key: Hashable = None) -> None:
+    __slots__ = ("_charged", "_key", "_owner", "about")
+
+    def __init__(self, key: Hashable = None, about: Hashable = None) -> None:
         self._key = key
+        self.about = about
         self._owner: AsyncSemaphore | None = None
         self._charged: Newcomer | Permit | None = None
 
@@ -30,6 +34,14 @@ class Claim:
     def key(self) -> Hashable:
         """Return who is charged now, or will be."""
         return self._key
+
+    @property
+    def holding(self) -> tuple[str, int] | None:
+        """Return the name of the semaphore and what is held of it now; None while nothing is."""
+        charged = self._charged.permit() if isinstance(self._charged, Newcomer) else self._charged
+        if charged is None or charged.released or self._owner is None:
+            return None
+        return self._owner.name, charged.size
 
     def recharge(self, key: Hashable) -> None:
         """Charge `key` from now on.

@@ -6,7 +6,7 @@ take this one's place.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
 
 from limiter.errors import PermitAcquireError
@@ -53,15 +53,19 @@ class Waiter(_Outcome):
 
 
 class Newcomer(Waiter):
-    """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns."""
+    """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns.
 
-    __slots__ = ("arrival", "key", "patient_until")
+    `about` is what its claim says that it is for.
+    """
+
+    __slots__ = ("about", "arrival", "key", "patient_until")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
     ) -> None:
         super().__init__(loop, size, queued_at, deadline)
         self.key = key
+        self.about: Hashable = None
         self.patient_until = deadline
         self.arrival = 0
 
@@ -152,6 +156,13 @@ class Chain(Generic[L]):
             after.previous = before
         member.queue = member.previous = member.next = None
         self._size -= 1
+
+    def __iter__(self) -> Iterator[L]:
+        """Yield all in their order; nothing may change meanwhile."""
+        member = self.head
+        while member is not None:
+            yield member
+            member = member.next
 
     def drain(self) -> list[L]:
         """Take all out and return them in their order."""

@@ -5,7 +5,9 @@
 
 import heapq
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
 from operator import itemgetter
 
 from limiter.clock import Clock
@@ -15,7 +17,22 @@ from limiter.observer import LimiterStatistics, Tally
 from limiter.queue import Growth, Newcomer, WaiterQueue
 from limiter.shares import Shares
 
-__all__ = ["Readings"]
+__all__ = ["Readings", "WaiterReading"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterReading:
+    """One that waits: who is charged, what it is about (see `Claim`), what it asks for, how long it has waited.
+
+    After `seconds_left` it is refused. `grows`: it holds a permit already, and `size` is what that is to become.
+    """
+
+    key: Hashable
+    about: Hashable
+    size: int
+    waited_seconds: float
+    seconds_left: float
+    grows: bool
 
 
 class Readings:
@@ -127,8 +144,25 @@ class Readings:
         """Return up to `count` keys with what they hold, most first; permits without a key are not in it."""
         return heapq.nlargest(count, self._ledger.holders.items(), key=itemgetter(1))
 
+    def first_waiters(self, count: int) -> list[WaiterReading]:
+        """Return up to `count` of those who wait, growers first, then newcomers in the order of service.
+
+        With sharing by key that order is the keys' turns, see `Shares.__iter__`. Looks at no more than `count` waiters.
+        """
+        now = self._clock.time()
+        waiting: Iterator[Growth | Newcomer] = chain(self._growers, self._newcomers)
+        return [_reading(waiter, now) for waiter in islice(waiting, count)]
+
     def __repr__(self) -> str:
         limit = str(self.limit) if self.limit > 0 else "unlimited"
         closed = " closed" if self._closed else ""
         waiting = f"queued {len(self._newcomers)}, growing {len(self._growers)}"
         return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"
+
+
+def _reading(waiter: Growth | Newcomer, now: float) -> WaiterReading:
+    waited = now - waiter.queued_at
+    if isinstance(waiter, Growth):
+        return WaiterReading(waiter.permit.key, None, waiter.size, waited, waiter.deadline - now, grows=True)
+    until = max(waiter.deadline, waiter.patient_until)
+    return WaiterReading(waiter.key, waiter.about, waiter.size, waited, until - now, grows=False)

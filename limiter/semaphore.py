@@ -98,6 +98,7 @@ class AsyncSemaphore(Waiting):
             return permit
         waiter = self._queue_newcomer(n, key if claim is None else claim.key, timeout_seconds)
         if claim is not None:
+            waiter.about = claim.about
             claim.attach(self, waiter)
         try:
             outcome = await waiter

@@ -15,7 +15,7 @@ The module books nothing and grants nothing: it says who is next.
 
 import heapq
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from operator import attrgetter
 
 from limiter.ledger import Ledger
@@ -145,6 +145,24 @@ class Shares:
             waiters.extend(share.drain())
         waiters.sort(key=_by_arrival)
         return waiters
+
+    def __iter__(self) -> Iterator[Newcomer]:
+        """Yield the first of each key, then the second of each; keys in the order of their turns, the parked last.
+
+        An order to look at: how much each key may take in its turn is not weighed. Nothing may change meanwhile.
+        """
+        chains = (*(self._rings[number] for number in sorted(self._rings)), self._parked)
+        lines: Iterable[Iterator[Newcomer]] = (iter(share) for chain in chains for share in chain)
+        while True:
+            longer = []
+            for line in lines:
+                waiter = next(line, None)
+                if waiter is not None:
+                    yield waiter
+                    longer.append(line)
+            if not longer:
+                return
+            lines = longer
 
     # What is asked before a grant, and told after it
 

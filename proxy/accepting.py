@@ -49,9 +49,13 @@ class AcceptLoop:
             listening.close()
             text = (error.strerror or "").lower()
             raise OSError(error.errno, f"cannot listen on {host}:{port} ({key}): {text}") from error
+        self.adopt(listening)
+        return int(listening.getsockname()[1])
+
+    def adopt(self, listening: socket.socket) -> None:
+        """Accept on a socket that listens already, and own it from now on."""
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept_some)
-        return int(listening.getsockname()[1])
 
     def close(self) -> None:
         """Stop accepting; a second call does nothing."""
@@ -77,7 +81,8 @@ class AcceptLoop:
                 # The client was gone before it was accepted.
                 continue
             accepted.setblocking(False)
-            self._take(accepted, str(address[0]))
+            # A Unix socket's clients have no address.
+            self._take(accepted, str(address[0]) if address else "")
 
     def _pause(self, error: OSError) -> None:
         """Leave clients in the backlog for a while: an accept that fails would be called again at once, for ever."""

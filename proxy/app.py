@@ -5,17 +5,20 @@ import gc
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy import limits, services
+from proxy.admin.access import Access, read_token
+from proxy.admin.door import AdminDoor
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_side import BrokerSide
 from proxy.budget import worst_case_bytes, worst_case_parts
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
-from proxy.control import ControlSocket, open_control
+from proxy.config_key import split_address
+from proxy.control import open_control
 from proxy.counters import Counters
 from proxy.doors import Doors
 from proxy.errors import DisconnectCause
@@ -49,6 +52,9 @@ from proxy.web.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 from proxy.write_watch import WriteWatch
+
+if TYPE_CHECKING:
+    from proxy.admin.changes import Operator
 
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
@@ -93,12 +99,15 @@ class Proxy:
             self, self.event_log.sink if event_sink is None else event_sink
         )
         self.writes = self._write_watch()
-        self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays, self.shown)
+        self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
+        # Who takes signals for this proxy, if it has a process of its own.
+        self.operator: Operator | None = None
+        self.admin = AdminDoor(self, Access(config.admin_api_token_file_path))
+        self.admin_port = 0
         self.services = services.client_services(self)
         self.doors = Doors(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.web: WebPort | None = None
-        self._control: ControlSocket | None = None
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         counters.budget_bytes, counters.budget_parts = worst_case_bytes(config), worst_case_parts(config)
@@ -138,20 +147,24 @@ class Proxy:
         self.broker_side.brokers.start()
         self.readiness.listening = True
         self._tell_ports()
-        self._control = await open_control(
-            self.loop,
-            config.control_socket_path,
-            self.client_port,
-            self.live.answers(),
-            self.log,
-            lambda error: self.counters.internal_error(error, "control"),
-        )
+        self._open_admin()
         if config.has_web_port:
             await self._start_web()
         self.note_budget()
         self._export = open_export(os.environ, config.cluster_name, self.metric_sources, self.log)
         if self._export is not None:
             self._export.start()
+
+    def _open_admin(self) -> None:
+        config = self.config
+        control = open_control(config.control_socket_path, self.client_port, self.log)
+        if control is not None:
+            self.admin.accept_at(control)
+        if config.admin_api_address:
+            read_token(config.admin_api_token_file_path)
+            host, port, _ = split_address(config.admin_api_address)
+            self.admin_port = self.admin.listen(host, port)
+            self.log.info("listening for admin", host=host, admin_port=self.admin_port)
 
     def _tell_ports(self) -> None:
         host = self.config.bind_address
@@ -198,6 +211,7 @@ class Proxy:
             # Behind all that is counted.
             await self._export.close()
         self.close_control()
+        await self.admin.closed()
         self._lag.stop()
         await self.sockets.tls_files.close()
         await self.doors.end()
@@ -208,9 +222,8 @@ class Proxy:
         self.sockets.close()
 
     def close_control(self) -> None:
-        """Remove the control socket, also after a start or a drain that was cut short."""
-        if self._control is not None:
-            self._control.close()
+        """End the admin API and remove the control socket, also after a start or a drain that was cut short."""
+        self.admin.close()
 
     def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
         """Keep the configuration in force, and the values that wait for a restart, for human eyes (None: the same)."""

@@ -1,4 +1,4 @@
-"""The command line: `serve`, `top`, `config`, `log-level`, `health`, `completion`, `demo`, `check-config`,
+"""The command line: `serve`, `top`, `admin`, `config`, `log-level`, `health`, `completion`, `demo`, `check-config`,
 `print-config`. Exit code 2 stands for a configuration that is wrong.
 """
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from proxy.admin.arguments import add_admin, add_level, add_where
 from proxy.config import Config, ConfigError
 from proxy.secrets import masked
 from proxy.version import VERSION
@@ -17,6 +18,7 @@ FAILED = 1
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 CONFIG_HELP = "show the configuration in force in a running proxy, and where each value came from"
 LOG_LEVEL_HELP = "show or change the log level of a running proxy"
+ADMIN_HELP = "ask a running proxy: connections, limiters, queue, groups; end a connection, reload, drain"
 HEALTH_HELP = "say whether the proxy of this configuration is ready, for probes of containers: exit code 0 if it is"
 COMPLETION_HELP = "print the completion script of a shell: eval it, or put it where the shell looks"
 
@@ -54,6 +56,7 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
         )
         command.set_defaults(run=run)
     _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
+    _add_admin(commands.add_parser("admin", help=ADMIN_HELP, description=ADMIN_HELP))
     _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
     _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
     _add_health(commands.add_parser("health", help=HEALTH_HELP, description=HEALTH_HELP))
@@ -65,8 +68,14 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_admin(parser: argparse.ArgumentParser) -> None:
+    add_admin(parser, _duration)
+    parser.set_defaults(run=_admin)
+
+
 def _add_top(parser: argparse.ArgumentParser) -> None:
-    _add_where(parser)
+    add_where(parser)
+    parser.add_argument("--plain", action="store_true", help="a screen of text, even if the extra `top` is there")
     parser.add_argument("--once", action="store_true", help="show once and end")
     parser.add_argument("--json", action="store_true", help="one JSON document a line instead of a screen")
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default 1)")
@@ -74,15 +83,14 @@ def _add_top(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    _add_where(parser)
+    add_where(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
     parser.set_defaults(run=_config)
 
 
 def _add_log_level(parser: argparse.ArgumentParser) -> None:
-    _add_where(parser)
-    parser.add_argument("level", nargs="?", choices=("debug", "info", "warning", "error"), help="without: show it")
-    parser.add_argument("--for", dest="seconds", type=_duration, metavar="S", help="return by itself after S seconds")
+    add_where(parser)
+    add_level(parser, _duration)
     parser.set_defaults(run=_log_level)
 
 
@@ -95,12 +103,6 @@ def _add_health(parser: argparse.ArgumentParser) -> None:
 def _add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "fish", "zsh"), help="whose script")
     parser.set_defaults(run=_completion)
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
-    where.add_argument("--config", metavar="FILE", help="its proxy.conf: where the socket is (with the environment)")
 
 
 def _duration(text: str) -> float:
@@ -221,14 +223,20 @@ def _top(options: argparse.Namespace) -> int:
     return run_top(options, os.environ)
 
 
+def _admin(options: argparse.Namespace) -> int:
+    from proxy.admin.command import run_admin
+
+    return run_admin(options, os.environ)
+
+
 def _config(options: argparse.Namespace) -> int:
-    from proxy.top.inquiry import show_config
+    from proxy.admin.command import show_config
 
     return show_config(options, os.environ)
 
 
 def _log_level(options: argparse.Namespace) -> int:
-    from proxy.top.inquiry import change_log_level
+    from proxy.admin.command import change_log_level
 
     return change_log_level(options, os.environ)
 

@@ -57,6 +57,7 @@ class ClientConnection(Endpoint):
         "name",
         "output",
         "principal",
+        "received_bytes",
         "target",
     )
 
@@ -80,6 +81,7 @@ class ClientConnection(Endpoint):
         self.client_address = client_address
         self.name = client_address
         self.client_version: str | None = None
+        self.received_bytes = 0
         # Without authentication all clients are one principal.
         self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests, self._scope, self._fewer_requests)
@@ -120,6 +122,27 @@ class ClientConnection(Endpoint):
     def connected(self) -> bool:
         """Tell whether the client's CONNECT was accepted."""
         return self._state.state not in (State.INIT, State.CONNECTING)
+
+    @property
+    def in_lookup_mode(self) -> bool:
+        """Tell whether its requests are served here."""
+        return self._state.state is State.LOOKUP
+
+    @property
+    def outstanding(self) -> int:
+        """Count the requests that have no answer yet."""
+        return self._requests.outstanding
+
+    @property
+    def held_bytes(self) -> int:
+        """Count the bytes of its own permits: a large frame's, and that of answers which it does not take."""
+        large = self._large.permit
+        return self.output.held_bytes + (0 if large is None else large.size)
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Name the reasons for which it is not being read."""
+        return tuple(str(hold.name).lower() for hold in Hold if self._holds & hold)
 
     def tick(self, now: float) -> None:
         """Once per keep-alive interval: PING a client that was silent since the last time, end one that still is.
@@ -179,6 +202,7 @@ class ClientConnection(Endpoint):
     def data_arrived(self, count: int) -> None:
         """Decode and route what has come."""
         self._services.counters.binary_bytes += count
+        self.received_bytes += count
         self._awaits_pong = False
         self._heard = True
         deferrable = count > _TYPE_AT and not self._decoder.stored_bytes and self._begins_with_a_list_request()

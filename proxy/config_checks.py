@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from eventlog.retention import topic_name
 from proxy import java_keys
-from proxy.config_key import TLS_SCHEME, BadValue, split_broker_urls
+from proxy.config_key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config_keys import ConfigKeys
 from proxy.config_sources import Loader
 from proxy.secrets import HIDDEN
@@ -33,6 +33,7 @@ def cross_check(loader: Loader, config: "Config") -> None:
         )  # fmt: skip
     _check_times(loader, config)
     _check_authorization(loader, config)
+    _check_admin_api(loader, config)
     _check_broker_tls(loader, config)
     _check_broker_client(loader, config)
     _check_event_files(loader, config)
@@ -78,6 +79,21 @@ def _check_authorization(loader: Loader, config: "Config") -> None:
     if config.authorization_enabled and not config.authentication_enabled:
         expected = f"false, or {ConfigKeys.authentication_enabled.name}=true: who is not authenticated has no role"
         loader.fault(ConfigKeys.authorization_enabled, "true", expected)
+
+
+def _check_admin_api(loader: Loader, config: "Config") -> None:
+    address, token_file = ConfigKeys.admin_api_address, ConfigKeys.admin_api_token_file_path
+    if not config.admin_api_address:
+        if config.admin_api_token_file_path:
+            loader.doubt(token_file, f"has no effect without {address.name}")
+        return
+    if not config.admin_api_token_file_path:
+        # Every program of the machine, and every container of a pod, reaches its loopback address.
+        expected = f"nothing, or {token_file.name} beside it: whoever comes there may end connections and the proxy"
+        loader.fault(address, config.admin_api_address, expected)
+    elif not split_address(config.admin_api_address)[2]:
+        text = f"{config.admin_api_address} is not a loopback address: without TLS the token can be read on the way"
+        loader.doubt(address, text)
 
 
 def _check_broker_tls(loader: Loader, config: "Config") -> None:

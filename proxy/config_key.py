@@ -18,7 +18,7 @@ Since = Literal["pulsar", "pip-442", "ours"]
 
 _JAVA_NAME = re.compile(r"[a-z][A-Za-z0-9]*")
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
-_HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
+_HTTP_URL = re.compile(r"(https?://)(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
 PLAIN_SCHEME = "pulsar://"
 TLS_SCHEME = "pulsar+ssl://"
 _PORTS = {PLAIN_SCHEME: 6650, TLS_SCHEME: 6651}
@@ -190,6 +190,35 @@ def host() -> Kind[str]:
     return Kind(expected, parse)
 
 
+def address() -> Kind[str]:
+    """An IP address or `localhost` with a port, such as 127.0.0.1:7070 or [::1]:7070; blank is none."""
+    expected = "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070"
+
+    def parse(value: str) -> str:
+        if value:
+            try:
+                split_address(value)
+            except ValueError as error:
+                raise BadValue(expected) from error
+        return value
+
+    return Kind(expected, parse)
+
+
+def split_address(value: str) -> tuple[str, int, bool]:
+    """Take an address apart: IP address, port, and whether only programs on this machine reach it; raises ValueError.
+
+    A port of 0 is any free one.
+    """
+    host, _, port = value.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"got port {port!r}")
+    if (host.startswith("[") and host.endswith("]")) != (":" in host):
+        raise ValueError(f"got host {host!r}")
+    found = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+    return str(found), int(port), found.is_loopback
+
+
 def _shown_items(value: str, wrong: list[str]) -> str:
     """Name the items that are wrong, but none of a value in which something has to be hidden."""
     return f" (wrong: {', '.join(wrong)})" if masked(value) == value else ""
@@ -198,7 +227,7 @@ def _shown_items(value: str, wrong: list[str]) -> str:
 def _listed(expected: str, accepts: Callable[[str], bool]) -> Kind[tuple[str, ...]]:
     def parse(value: str) -> tuple[str, ...]:
         items = tuple(item.strip() for item in value.split(",") if item.strip())
-        if wrong := [item for item in items if item != "*" and not accepts(item)]:
+        if wrong := [item for item in items if not accepts(item)]:
             raise BadValue(expected + _shown_items(value, wrong))
         return items
 
@@ -219,6 +248,8 @@ def networks() -> Kind[tuple[str, ...]]:
 
 
 def _is_network(item: str) -> bool:
+    if item == "*":
+        return True
     try:
         ipaddress.ip_network(item, strict=False)
     except ValueError:
@@ -230,7 +261,7 @@ def ports() -> Kind[tuple[str, ...]]:
     """TCP ports, or `*`."""
     return _listed(
         "ports from 1 to 65535 separated by commas, or *",
-        lambda item: item.isascii() and item.isdigit() and 1 <= int(item) <= 65535,
+        lambda item: item == "*" or (item.isascii() and item.isdigit() and 1 <= int(item) <= 65535),
     )
 
 
@@ -329,8 +360,11 @@ def web_urls(*schemes: str) -> Kind[tuple[str, ...]]:
     """One or several web services as `http://host:port`, separated by commas."""
     schemes = schemes or ("http", "https")
     expected = " or ".join(f"{scheme}://host:port" for scheme in schemes) + ", several separated by commas"
-    return _listed(expected, lambda item: _HTTP_URL.fullmatch(item) is not None and item.startswith(_begins(schemes)))
+    return _listed(expected, lambda item: _is_web_url(item, schemes))
 
 
-def _begins(schemes: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"{scheme}://" for scheme in schemes)
+def _is_web_url(item: str, schemes: tuple[str, ...]) -> bool:
+    found = _HTTP_URL.fullmatch(item)
+    if found is None or found[1].removesuffix("://") not in schemes:
+        return False
+    return found[3] is None or 1 <= int(found[3]) <= 65535

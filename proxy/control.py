@@ -1,62 +1,24 @@
-"""The control socket: a Unix socket of the operator's own, on which a running proxy says how it is.
+"""The control socket: the Unix socket of the operator's own, on which a running proxy serves its admin API.
 
-Rule: it can be opened by the proxy's own user alone, from its first moment on; it costs the proxy a bounded number of
-connections, bytes and seconds, whatever happens at its other end. One line of JSON in (`{"show": "top"}`, or
-`{"change": "log-level", ...}`), one line out, then the end.
+Rule: it can be opened by the proxy's own user alone, from its first moment on. What is said on it is `proxy.admin`'s.
 """
 
-import asyncio
 import errno
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
-
-import orjson
+from typing import Final
 
 from proxy.log import Logger
 
 NO_SOCKET: Final = "none"
-VERSION: Final = 1
-MOST_CONNECTIONS: Final = 4
-LONGEST_REQUEST_BYTES: Final = 1024
-# For the whole exchange: a reader that is slower than this is cut.
-EXCHANGE_SECONDS: Final = 5.0
+BACKLOG: Final = 128
 _KEY: Final = "controlSocketPath"
 _LONGEST_PATH_BYTES: Final = 107  # sockaddr_un of Linux, less the 0 at its end
 _PRIVATE: Final = 0o700
-
-Show = Callable[[], Mapping[str, object]]
-# Gets the whole request; raises ValueError with a text for who asked.
-Change = Callable[[Mapping[str, Any]], Mapping[str, object]]
-Report = Callable[[BaseException], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What may be asked for, by name: documents to show, and things to change."""
-
-    show: Mapping[str, Show]
-    change: Mapping[str, Change] = field(default_factory=dict)
-
-    @property
-    def expected(self) -> str:
-        """Name every request there is."""
-        kinds = (("show", self.show), ("change", self.change))
-        return ", ".join(f'{{"{kind}": "{name}"}}' for kind, names in kinds for name in names)
-
-    def find(self, request: Mapping[str, Any]) -> tuple[str, Callable[[], Mapping[str, object]]] | None:
-        """Give the name of what is asked for, and how to have it; None if there is no such thing."""
-        for kind, names in (("show", self.show), ("change", self.change)):
-            name = request.get(kind)
-            if isinstance(name, str) and name in names:
-                return name, self.show[name] if kind == "show" else partial(self.change[name], request)
-        return None
 
 
 def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterator[Path]:
@@ -82,30 +44,24 @@ def _own_directory(environ: Mapping[str, str]) -> Path:
 
 
 class ControlSocket:
-    """A socket that is being listened on."""
+    """A socket that listens at `path`, for whoever accepts on it."""
 
-    def __init__(self, server: asyncio.AbstractServer, path: Path, exchanges: "set[_Exchange]") -> None:
-        self._server = server
-        self._exchanges = exchanges
+    def __init__(self, listening: socket.socket, path: Path) -> None:
+        self.listening = listening
         self._identity = _identity(path)
         self.path = path
 
     def close(self) -> None:
-        """End all exchanges, and remove the socket if it is still this one; a second call does nothing."""
-        self._server.close()
-        for exchange in list(self._exchanges):
-            exchange.abort()
+        """Stop listening, and remove the socket if it is still this one; a second call does nothing."""
+        self.listening.close()
         if self._identity is not None and _identity(self.path) == self._identity:
             self.path.unlink(missing_ok=True)
 
 
-async def open_control(
-    loop: asyncio.AbstractEventLoop, setting: str, port: int, answers: Answers, log: Logger, report: Report
-) -> ControlSocket | None:
+def open_control(setting: str, port: int, log: Logger) -> ControlSocket | None:
     """Listen where `controlSocketPath` says; None if it says `none`, or if none of the default places can be used.
 
-    `report` hears of it when one of `answers` fails. Raises OSError naming the key if the path it sets cannot be used,
-    or if another proxy is listening there.
+    Raises OSError naming the key if the path it sets cannot be used, or if another proxy is listening there.
     """
     problem: OSError | None = None
     for path in control_paths(setting, port, os.environ):
@@ -119,9 +75,7 @@ async def open_control(
             problem = error
             continue
         log.info("listening for control", path=str(path))
-        exchanges: set[_Exchange] = set()
-        server = await loop.create_unix_server(partial(_Exchange, loop, answers, report, exchanges), sock=listening)
-        return ControlSocket(server, path, exchanges)
+        return ControlSocket(listening, path)
     if problem is not None:
         # Nobody asked for it by name: a container without a writable directory is no reason not to serve.
         log.warning("no control socket", detail=str(problem.strerror))
@@ -148,7 +102,7 @@ def _listen(path: Path, *, own_directory: bool) -> socket.socket:
             listening.bind(str(path))
         finally:
             os.umask(before)
-        listening.listen(MOST_CONNECTIONS)
+        listening.listen(BACKLOG)
     except _Taken:
         listening.close()
         raise
@@ -194,80 +148,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-class _Exchange(asyncio.Protocol):
-    """One request and its answer; whatever the other side does, it is over after `EXCHANGE_SECONDS`."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, answers: Answers, report: Report, exchanges: "set[_Exchange]"
-    ) -> None:
-        self._loop = loop
-        self._answers = answers
-        self._report = report
-        self._exchanges = exchanges
-        self._request = bytearray()
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, not a check: uvloop's transports are no subclass of asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        if len(self._exchanges) >= MOST_CONNECTIONS:
-            # So little fits into the kernel's buffer: nothing is kept for one that does not read.
-            self._reply({"error": f"as many as may ask at once ({MOST_CONNECTIONS}) are asking already"})
-            return
-        self._exchanges.add(self)
-        self._timer = self._loop.call_later(EXCHANGE_SECONDS, self._transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        self._request += data[: LONGEST_REQUEST_BYTES + 1 - len(self._request)]
-        if b"\n" in self._request:
-            self._answer(bytes(self._request).partition(b"\n")[0])
-        elif len(self._request) > LONGEST_REQUEST_BYTES:
-            self._reply({"error": f"expected a line of at most {LONGEST_REQUEST_BYTES} bytes"})
-
-    def eof_received(self) -> bool:
-        # A client that sends no more still reads its answer, if there is one under way.
-        return self._transport is not None and self._transport.is_closing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._exchanges.discard(self)
-        self._transport = None
-
-    def abort(self) -> None:
-        """End the exchange at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _answer(self, line: bytes) -> None:
-        try:
-            request: Any = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            self._reply({"error": "expected a line of JSON"})
-            return
-        found = self._answers.find(request) if isinstance(request, dict) else None
-        if found is None:
-            self._reply({"error": f"expected {self._answers.expected}"})
-            return
-        name, give = found
-        try:
-            given = give()
-        except ValueError as error:
-            self._reply({"error": str(error)})
-        except Exception as error:
-            self._report(error)
-            self._reply({"error": "internal error, see the proxy's log"})
-        else:
-            self._reply({name: given})
-
-    def _reply(self, answer: Mapping[str, object]) -> None:
-        assert self._transport is not None
-        self._request.clear()
-        self._transport.write(orjson.dumps({"version": VERSION, **answer}, default=str) + b"\n")
-        # Closed when all of it has left; the timer is for those who do not take it.
-        self._transport.close()

@@ -159,6 +159,7 @@ class DirectMode:
         else:
             relay = WatchedRelay(*common, watch=watch, key=key) if watch.enabled else Relay(*common)
         relay.client_name = client
+        relay.principal = None if asker is None else asker.principal
         if asker is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
             relay.named(asker)
         return relay

@@ -48,6 +48,7 @@ class DisconnectCause(StrEnum):
     WRITE_STALLED = "write_stalled"
     READS_TOO_SLOWLY = "reads_too_slowly"
     IDLE = "idle"
+    ADMIN = "admin"
     SHUTDOWN = "shutdown"
     INTERNAL_ERROR = "internal_error"
 

@@ -89,9 +89,9 @@ def _left(deadline: float) -> float:
 
 
 def _asked_by_socket(config: Config, environ: Mapping[str, str]) -> str | None:
+    from proxy.admin.ask import NoAnswer, ask_top
     from proxy.control import control_paths
     from proxy.shutdown import Phase, Role
-    from proxy.top.ask import NoAnswer, ask_top
 
     try:
         document = ask_top(list(control_paths(config.control_socket_path, config.client_port, environ)))

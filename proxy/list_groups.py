@@ -20,6 +20,7 @@ from proxy.errors import OverLimit, RequestFailed
 from proxy.events.story import GroupStory
 from proxy.refusals import Stage
 from proxy.requester import Requester
+from proxy.roll import Roll
 from proxy.target import BrokerAddress
 
 
@@ -178,7 +179,7 @@ class ListGroup:
     def claim(self, memory: Charged, n: int) -> Claim:
         """Give a claim on `n` of `memory`; when the member that is charged leaves, another is."""
         payer, key = self._payer_for(memory, n)
-        claim = Claim(key)
+        claim = Claim(key, self.request.namespace)
         self.claims.append(_Charge(claim, payer, memory, n))
         return claim
 
@@ -213,6 +214,11 @@ class ListGroup:
         """Tell what the group waits for: an answer that waits to be read waits for heap memory."""
         return Stage.HEAP if self.stage is Stage.BROKER and self.waits_for_memory() else self.stage
 
+    def holds(self) -> dict[str, int]:
+        """Give what is held for it of each limiter, by the limiter's name: bytes, and questions to a broker."""
+        found = (charge.claim.holding for charge in self.claims)
+        return {name: held for name, held in filter(None, found) if held}
+
     def work_over(self) -> None:
         """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
         self.cancel = _nothing
@@ -243,19 +249,35 @@ class ListGroups:
         self._charge = charge
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
+        # Each until its last member has left: as many as there are requests, at most.
+        self.roll: Roll[ListGroup] = Roll()
 
     def __len__(self) -> int:
         return len(self._joinable) + len(self._asked)
 
+    def takes_joiners(self, group: ListGroup) -> bool:
+        """Tell whether an equal request would join it now."""
+        return self._joinable.get(group.key) is group
+
     def join(
-        self, client: Requester, broker: BrokerAddress, request: pb.CommandGetTopicsOfNamespace, *, share: bool
+        self,
+        client: Requester,
+        broker: BrokerAddress,
+        request: pb.CommandGetTopicsOfNamespace,
+        *,
+        share: bool,
+        since: float = 0.0,
     ) -> tuple[ListGroup, Member, bool]:
-        """Give the request's group, its membership, and whether the group is new; without `share` it is always new."""
+        """Give the request's group, its membership, and whether the group is new; without `share` it is always new.
+
+        `since` is when the request came.
+        """
         key = GroupKey.of(broker, client.principal, request) if share else GroupKey()
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
             group = ListGroup(key, broker, client.principal, request, self._charge, self._emptied)
+            self.roll.add(group, since)
             if share:
                 self._joinable[key] = group
                 asked = self._asked.get(key)
@@ -285,6 +307,7 @@ class ListGroups:
         self.answer_begun(group)
 
     def _emptied(self, group: ListGroup) -> None:
+        self.roll.remove(group)
         self.ended(group)
         group.end()
 

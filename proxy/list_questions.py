@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -161,6 +161,10 @@ class ListQuestions:
             )
         return lanes
 
+    def all_lanes(self) -> Mapping[BrokerAddress, BrokerLanes]:
+        """Give what bounds the questions to each broker, those lately asked only."""
+        return self._lanes
+
     def _forget_idle_lanes(self) -> None:
         for broker, lanes in list(self._lanes.items()):
             if lanes.idle:
@@ -239,7 +243,7 @@ class ListQuestions:
             raise
         group.stands_at(Stage.BROKER, Part.UPSTREAM)
         if group.story is not None:
-            group.story.broker = str(broker)
+            group.story.broker = broker
         group.waits_for_memory = lambda: question.waits_for_memory
         longest_wait = self._limiter.heap.timeout_seconds
         try:

@@ -1,15 +1,14 @@
-"""What an operator may ask of a running proxy, and change of it: over the control socket, and on the web port.
+"""What an operator may ask of a running proxy, and change of it: by the admin API, and on the web port.
 
 Rule: nothing but the two log levels is changed here; all else comes from the configuration's sources by a reload. A
 change is one step of the event loop, and in the log with its old and new value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from proxy.config import Config, ConfigError
 from proxy.config_page import config_document
-from proxy.control import Answers
 from proxy.log import LEVELS, Logger
 from proxy.log_level import LogLevel
 from proxy.relay import Relay
@@ -34,7 +33,7 @@ class Operated(Protocol):
 
 
 class Live:
-    """Answer for one proxy; `top` makes the document of `pulsar-proxy top`."""
+    """Answer for one proxy."""
 
     def __init__(
         self,
@@ -43,24 +42,18 @@ class Live:
         level: LogLevel,
         relay_log: RelayLog,
         relays: Callable[[], Iterator[Relay]],
-        top: Callable[[], Mapping[str, object]],
     ) -> None:
         self._proxy = proxy
         self._log = log
         self._level = level
         self._relay_log = relay_log
         self._relays = relays
-        self._top = top
-
-    def answers(self) -> Answers:
-        """Give what the control socket answers."""
-        return Answers({"top": self._top, "config": self._config}, {"log-level": self._log_level})
 
     def documents(self) -> tuple[Document, ...]:
         """Give the documents of the web port; none with `enableProxyStatsEndpoints=false`."""
         if not self._proxy.config.enable_proxy_stats_endpoints:
             return ()
-        config = Document("GET", "/config", lambda _: Answer(200, self._config()), _CONFIG, "ours")
+        config = Document("GET", "/config", lambda _: Answer(200, self.config()), _CONFIG, "ours")
         return (config, *stats_documents(StatsSources(self._relays, self._relay_log, self.change)))
 
     def change(self, name: str, text: str) -> None:
@@ -75,28 +68,23 @@ class Live:
             was, now = getattr(old, key.attribute), getattr(config, key.attribute)
             self._log.warning("configuration changed", key=key.name, old=was, new=now)
 
-    def _config(self) -> Mapping[str, object]:
-        left = self._level.seconds_left
-        level = {"level": self._log.level, "configured": self._level.configured, "seconds_left": left}
-        return {**config_document(self._proxy.config, self._proxy.pending), "log_level": level}
+    def config(self) -> Mapping[str, object]:
+        """Give the configuration in force, and how the log level stands."""
+        return {**config_document(self._proxy.config, self._proxy.pending), "log_level": self.log_level()}
 
-    def _log_level(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        """Take `level`, and `seconds` if it is to return by itself; without a level say how it stands."""
-        level, seconds = request.get("level"), request.get("seconds")
-        if level is not None:
-            if not isinstance(level, str) or level not in LEVELS:
-                raise ValueError(f"level: got {level!r}, expected one of {', '.join(LEVELS)}")
-            if seconds is None:
-                self._level.end()
-                self._change_or_say(level)
-            elif isinstance(seconds, int | float) and not isinstance(seconds, bool):
-                self._level.set_for(level, float(seconds))
-            else:
-                raise ValueError(f"seconds: got {seconds!r}, expected a number")
+    def log_level(self) -> Mapping[str, object]:
+        """Give the log level, what it returns to, and when: None if it does not by itself."""
         left = self._level.seconds_left
         return {"level": self._log.level, "configured": self._level.configured, "seconds_left": left}
 
-    def _change_or_say(self, level: str) -> None:
+    def change_log_level(self, level: str, seconds: float | None) -> None:
+        """Change the log level for so long, or until the next reload; raises ValueError."""
+        if seconds is not None:
+            self._level.set_for(level, seconds)
+            return
+        if level not in LEVELS:
+            raise ValueError(f"level: got {level!r}, expected one of {', '.join(LEVELS)}")
+        self._level.end()
         try:
             self.change(Config.log_level.name, level)
         except ConfigError as error:

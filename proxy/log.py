@@ -26,7 +26,9 @@ FIELDS = {
     "event": "what happened, lower case, without variable parts",
     "exception": "traceback of an error that nobody expected",
     "logger": "the library that a line came from, if it is not the proxy",
+    "action": "what somebody asked the admin API to change",
     "address": "a host and port that is neither a client's nor a broker's",
+    "admin_port": "TCP port of the admin API",
     "asked": "what a request asked of its limit, bytes if it is a limiter's",
     "broker": "address of the broker",
     "budget_bytes": "worst case of all memory that has a limit",
@@ -82,6 +84,7 @@ FIELDS = {
     "web_port": "TCP port of the web server",
     "web_tls_port": "TCP port of the web server with TLS",
     "where": "part of the proxy",
+    "who": "who asked the admin API: user and process at the control socket, or the address of who knew the token",
 }
 
 SECONDS_BETWEEN_LINES = 1.0

@@ -60,6 +60,11 @@ class LookupService:
         self._concurrency.set_limit(concurrency)
         self._timeout_seconds = timeout_seconds
 
+    @property
+    def concurrency(self) -> AsyncSemaphore:
+        """Give the books of `maxConcurrentLookupRequests`, to look at."""
+        return self._concurrency
+
     def try_begin(self) -> Slot | None:
         """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
         permit = self._concurrency.try_acquire(1)

@@ -80,6 +80,7 @@ class Output:
         "_body",
         "_direct",
         "_endpoint",
+        "_left",
         "_list_lane",
         "_permit",
         "_queue",
@@ -88,6 +89,7 @@ class Output:
         "_watch",
         "_writing",
         "progress",
+        "sent_bytes",
     )
 
     def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore, watch: WriteWatch) -> None:
@@ -96,11 +98,14 @@ class Output:
         self._permit: Permit | None = None
         self._queue = bytearray()
         self._body = False
+        # Of a body that the pump writes: nothing of it is in the transport.
+        self._left = 0
         self._list_lane: ListLane | None = None
         self._writing: asyncio.Lock | None = None
         self._watch = watch
         self._took = False
         self._seen = 0
+        self.sent_bytes = 0
         self.progress: WriteProgress | None = None
 
     @property
@@ -128,6 +133,16 @@ class Output:
         return len(self._queue) + (0 if self._body else self._buffered_bytes)
 
     @property
+    def unsent_bytes(self) -> int:
+        """Count all bytes that wait in user space; of lists, the one that is being written."""
+        return len(self._queue) + self._buffered_bytes + self._left
+
+    @property
+    def held_bytes(self) -> int:
+        """Count the bytes of the permit for frames that wait; a list's is its group's."""
+        return 0 if self._permit is None else self._permit.size
+
+    @property
     def holds_memory(self) -> bool:
         """Tell whether more than the allowance is unsent: bytes that a permit must own as long as they are there."""
         return self._body or self._permit is not None
@@ -148,6 +163,7 @@ class Output:
             if self.progress is not None:
                 # No progress for `moved`: our own PING would keep a dead client alive.
                 self.progress.handed_bytes += len(frame)
+            self.sent_bytes += len(frame)
             self._endpoint.write(frame)
         self._account()
 
@@ -177,7 +193,11 @@ class Output:
         if self._writing is None:
             self._writing = asyncio.Lock()
         async with self._writing:
-            await self._send_body(pump.send(self._endpoint, prefix, body, self.handed))
+            self._left = len(prefix) + body.size
+            try:
+                await self._send_body(pump.send(self._endpoint, prefix, body, self._pumped))
+            finally:
+                self._left = 0
 
     async def _send_body(self, writing: Coroutine[Any, Any, None]) -> None:
         endpoint = self._endpoint
@@ -228,8 +248,13 @@ class Output:
     def handed(self, count: int) -> None:
         """Note that `count` waiting bytes went on, to the transport or to the kernel: the client takes what it gets."""
         self._took = True
+        self.sent_bytes += count
         if self.progress is not None:
             self.progress.handed_bytes += count
+
+    def _pumped(self, count: int) -> None:
+        self._left -= count
+        self.handed(count)
 
     @property
     def client(self) -> str:

@@ -7,7 +7,7 @@ to the slow side until it has left (no copy is made, and two relays never share 
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from proxy.counters import Counters
@@ -87,6 +87,16 @@ class RelayEnd(Endpoint):
         self.resume_reading()
 
     @property
+    def held_bytes(self) -> int:
+        """Count the bytes of permits that are held for what this side sends."""
+        return 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Count the bytes that wait in user space for this side to take them."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    @property
     def waits_for_memory(self) -> bool:
         """Tell whether this side is not read because there is no memory for what it sends."""
         return False
@@ -139,7 +149,10 @@ class Relay:
         "broker_name",
         "client",
         "client_name",
+        "principal",
         "rates",
+        "to_broker_bytes",
+        "to_client_bytes",
     )
 
     def __init__(
@@ -163,6 +176,9 @@ class Relay:
         self._at_last_look = -1
         self._idle_since = self._told_at = loop.time()
         self.client_name = self.broker_name = "?"
+        self.principal: Hashable = None
+        # Up to the last look: what the ends have `received` since comes on top.
+        self.to_broker_bytes = self.to_client_bytes = 0
         self.rates = RelayRates(0.0, 0.0)
 
     def make_client_end(
@@ -231,6 +247,11 @@ class Relay:
         self.client.abort(cause)
         self.broker.abort(cause)
 
+    @property
+    def half_open(self) -> bool:
+        """Tell whether one side has sent its FIN."""
+        return self._finished is not None
+
     def finished_by(self, end: RelayEnd) -> bool:
         """Tell whether `end` was the first to send its FIN."""
         return self._finished is end
@@ -270,6 +291,8 @@ class Relay:
         moved = client.received + broker.received
         counters.relay_bytes_to_broker += client.received
         counters.relay_bytes_to_client += broker.received
+        self.to_broker_bytes += client.received
+        self.to_client_bytes += broker.received
         counters.binary_bytes += moved
         self._seen -= moved
         client.received = broker.received = 0

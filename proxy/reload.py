@@ -5,6 +5,7 @@ key. Each dynamic key is in `APPLIED_BY` with the parts that take it; the whole 
 no request sees half of it. Keys that need a restart keep the value in force until then.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
@@ -15,6 +16,7 @@ from proxy.config_key import Key
 from proxy.config_page import pending_values
 from proxy.errors import ProxyError
 from proxy.log import Logger
+from proxy.reload_report import KeyChange, ReloadReport
 from proxy.shutdown import Phase
 from proxy.tasks import TaskScope
 from proxy.threads import in_thread
@@ -95,10 +97,11 @@ APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
 }
 
 
-def apply(proxy: Proxy, newer: Config, log: Logger) -> None:
-    """Put the dynamic keys of `newer` in force and log every difference; raises ConfigError and changes nothing then.
+def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
+    """Put the dynamic keys of `newer` in force, log every difference, and report them.
 
-    A part that fails is an internal error; the others are applied all the same.
+    Raises ConfigError and changes nothing then. A part that fails is an internal error; the others are applied all the
+    same.
     """
     old = proxy.config
     differing = list(old.differences(newer))
@@ -110,11 +113,19 @@ def apply(proxy: Proxy, newer: Config, log: Logger) -> None:
             part(proxy, config)
         except Exception as error:
             proxy.counters.internal_error(error, "reload")
-    for key in changed:
-        log.info("configuration changed", key=key.name, old=_shown(key, old), new=_shown(key, config))
-    for key in differing:
-        if not key.dynamic:
-            log.warning("a change needs a restart", key=key.name, old=_shown(key, old), new=_shown(key, newer))
+    report = ReloadReport(
+        "applied",
+        changed=tuple(KeyChange(key.name, _shown(key, old), _shown(key, config)) for key in changed),
+        needs_restart=tuple(
+            KeyChange(key.name, _shown(key, old), _shown(key, newer)) for key in differing if not key.dynamic
+        ),
+        warnings=tuple(map(str, newer.warnings)),
+    )
+    for change in report.changed:
+        log.info("configuration changed", key=change.key, old=change.old, new=change.new)
+    for change in report.needs_restart:
+        log.warning("a change needs a restart", key=change.key, old=change.old, new=change.new)
+    return report
 
 
 def _parts(changed: Iterable[Key[Any]]) -> list[Part]:
@@ -151,6 +162,17 @@ class Reloader:
         self._scope = TaskScope(lambda error: proxy.counters.internal_error(error, "reload"))
         self._asked = False
         self._running = False
+        # Who wants to know what became of the reload that begins next.
+        self._curious: list[asyncio.Future[ReloadReport]] = []
+
+    async def reload(self) -> ReloadReport:
+        """Do as `ask`, and give the report of a reload that began after this call."""
+        if self._stopping():
+            return ReloadReport("ignored", reason="the proxy is stopping")
+        told: asyncio.Future[ReloadReport] = asyncio.get_running_loop().create_future()
+        self._curious.append(told)
+        self.ask()
+        return await told
 
     def ask(self) -> None:
         """Read the configuration again soon; ignored when the proxy is stopping."""
@@ -171,26 +193,45 @@ class Reloader:
         try:
             while self._asked:
                 self._asked = False
-                if self._listener is not None:
-                    self._listener.reload_began()
-                result = await self._reload()
-                if self._listener is not None:
-                    self._listener.reload_ended(result)
+                curious, self._curious = self._curious, []
+                try:
+                    await self._reload_and_tell(curious)
+                finally:
+                    # Also of one that was given up: nobody waits without end.
+                    for told in curious:
+                        told.cancel()
         finally:
             # In the step that saw nothing more to do: whoever asks after it starts anew.
             self._running = False
 
-    async def _reload(self) -> str:
+    async def _reload_and_tell(self, curious: list[asyncio.Future[ReloadReport]]) -> None:
+        if self._listener is not None:
+            self._listener.reload_began()
+        report = await self._reload()
+        if self._listener is not None:
+            self._listener.reload_ended(report.result)
+        for told in curious:
+            if not told.done():
+                told.set_result(report)
+
+    async def _reload(self) -> ReloadReport:
         reloads = self._proxy.counters.config_reloads
         try:
             newer = await self._read()
             if self._stopping():
-                return "ignored"
-            apply(self._proxy, newer, self._log)
+                return ReloadReport("ignored", reason="the proxy is stopping")
+            report = apply(self._proxy, newer, self._log)
         except ConfigError as error:
             self._refuse(error)
+            failed = ReloadReport(
+                "refused",
+                faults=error.problems,
+                warnings=tuple(map(str, error.warnings)),
+                reason=f"{REFUSED}: {len(error.problems)} faults",
+            )
         except Exception as error:
             self._log.error(REFUSED, detail=str(error))
+            failed = ReloadReport("refused", reason=f"{REFUSED}: {error}")
             if not isinstance(error, ConfigUnreadable):
                 self._proxy.counters.internal_error(error, "reload")
         else:
@@ -199,10 +240,10 @@ class Reloader:
             for warning in newer.warnings:
                 self._log.warning("configuration", detail=str(warning))
             self._log.info("configuration reloaded", keys=list(self._proxy.pending))
-            return "applied"
+            return report
         reloads["refused"] += 1
         self._proxy.counters.config_accepted = False
-        return "refused"
+        return failed
 
     def _refuse(self, error: ConfigError) -> None:
         for problem in error.problems:

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -18,6 +19,7 @@ from proxy.app import Proxy
 from proxy.config import Config
 from proxy.log import Logger
 from proxy.reload import LoadConfig, Reloader
+from proxy.reload_report import ReloadReport
 from proxy.shutdown import Phase, Role, Shutdown, ShutdownPlan, Told
 from proxy.systemd import ServiceManager
 
@@ -40,6 +42,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
     ending = _Ending(proxy, log, manager)
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
+    proxy.operator = _Operator(reloader, ending)
     loop.add_signal_handler(signal.SIGTERM, ending.told, Told.TERMINATE)
     loop.add_signal_handler(signal.SIGINT, ending.told, Told.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
@@ -69,6 +72,20 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         proxy.close_control()
         loop.remove_signal_handler(signal.SIGHUP)
         ignore_hangup()
+
+
+class _Operator:
+    """Do what signals do, for the admin API."""
+
+    def __init__(self, reloader: Reloader, ending: "_Ending") -> None:
+        self._reloader = reloader
+        self._ending = ending
+
+    async def reload(self) -> ReloadReport:
+        return await self._reloader.reload()
+
+    def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
+        return self._ending.begin(Told.INTERRUPT if at_once else Told.TERMINATE)
 
 
 class _ReloadNotes:
@@ -106,6 +123,16 @@ class _Ending:
             reason = f"{plan.role} told to {what.value}"
             self._log.info("stopping", connections=len(self._proxy.sessions), reason=reason)
             self._manager.stopping("stopping", plan.longest_seconds + SECONDS_TO_CLOSE)
+
+    def begin(self, what: Told) -> Mapping[str, object] | None:
+        """Take it as a signal if it is the first, and say how long the end may take; None if it has begun already."""
+        if self._shutdown.phase is not Phase.SERVING:
+            return None
+        connections = len(self._proxy.sessions)
+        self.told(what)
+        plan, phase = _plan(self._proxy.config), self._shutdown.phase
+        seconds = plan.longest_seconds if what is Told.TERMINATE else plan.drain_seconds
+        return {"phase": str(phase), "connections": connections, "longest_seconds": seconds}
 
     async def run(self) -> None:
         """Wait for a signal, and return when everything is closed, or at the second signal."""

@@ -17,6 +17,7 @@ from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.log import LinePace, Logger
 from proxy.relay import Relay
+from proxy.roll import Roll
 from proxy.tls.arrivals import Arrival
 
 Session = ClientConnection | Relay | Arrival
@@ -32,6 +33,8 @@ _QUIET: Final = frozenset(
         # Told with its reason by who checked the credentials.
         DisconnectCause.AUTHENTICATION_FAILED,
         DisconnectCause.CONNECTION_AGE,
+        # Told with who asked for it.
+        DisconnectCause.ADMIN,
         # Told by the watch over those who are written to, with the bytes that were under way.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
@@ -105,6 +108,7 @@ class Sessions:
         self._counters = counters
         self._log = log
         self._limits = limits
+        self.roll: Roll[Session] = Roll()
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
         self._handshaking: dict[ClientConnection | Arrival, float] = {}
@@ -163,6 +167,7 @@ class Sessions:
     def add(self, session: ClientConnection | Arrival, since: float) -> None:
         """Count a client accepted at `since`; its CONNECT must follow soon, PROXY header and TLS handshake included."""
         self._counters.new_connections += 1
+        self.roll.add(session, since)
         self._enroll(session, session.client_address)
         self._handshaking[session] = since
         if self._limits.max_age_seconds:
@@ -182,6 +187,7 @@ class Sessions:
         self._clients.remove(arrival)
         self._per_address[address] -= 1
         self._ages.replace(arrival, client)
+        self.roll.replace(arrival, client)
         if arrival in self._aged:
             self._aged[client] = self._aged.pop(arrival)
         self._enroll(client, address)
@@ -199,6 +205,7 @@ class Sessions:
         self._clients.remove(session)
         self._per_address[address] -= 1
         self._ages.replace(session, relay)
+        self.roll.replace(session, relay)
         if session in self._aged:
             self._aged[relay] = self._aged.pop(session)
         self._enroll(relay, address)
@@ -276,6 +283,7 @@ class Sessions:
         if address is None:
             return
         self._ages.remove(session)
+        self.roll.remove(session)
         self._aged.pop(session, None)
         (self._relays if isinstance(session, Relay) else self._clients).remove(session)
         self._unwatch(session)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from proxy.admin.access import read_token
 from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import find_secrets
 from proxy.auth.providers import Surroundings, build_authenticator
@@ -46,6 +47,11 @@ def _faults(config: Config) -> Iterator[SettingFault]:
         yield from _of_providers(authentication_settings(config))
     if (missing := missing_secret(config)) is not None:
         yield missing
+    if config.admin_api_address:
+        try:
+            read_token(config.admin_api_token_file_path)
+        except SettingFault as fault:
+            yield fault
     yield from _of_events(config)
 
 

@@ -81,6 +81,16 @@ class TopicListService:
         self._groups = ListGroups(loop, charging.key)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
+    @property
+    def groups(self) -> ListGroups:
+        """Give the groups under way, to look at."""
+        return self._groups
+
+    @property
+    def questions(self) -> ListQuestions:
+        """Give what bounds the questions to brokers, to look at."""
+        return self._questions
+
     def apply(self, limits: TopicListLimits) -> None:
         """Take over changed limits; requests under way keep their clocks."""
         self._questions.apply(limits)
@@ -138,7 +148,7 @@ class TopicListService:
         if deadline <= self._loop.time() + TIMER_SECONDS:
             # It waited too long for its turn: the broker must not be asked for a client that gave up.
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
-        group, member = self._join(client, broker, request, record)
+        group, member = self._join(client, broker, request, arrived, record)
         try:
             async with asyncio.timeout_at(deadline) as clock:
                 answer = await member.outcome
@@ -165,9 +175,11 @@ class TopicListService:
         client: Requester,
         broker: BrokerAddress,
         request: pb.CommandGetTopicsOfNamespace,
+        arrived: float,
         record: RequestRecord | None,
     ) -> tuple[ListGroup, Member]:
-        group, member, new = self._groups.join(client, broker, request, share=self._questions.limits.coalescing)
+        share = self._questions.limits.coalescing
+        group, member, new = self._groups.join(client, broker, request, share=share, since=arrived)
         if record is not None:
             record.joined(group)
         if new:

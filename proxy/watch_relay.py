@@ -179,6 +179,11 @@ class WatchedEnd(RelayEnd):
         """Tell whether a watch frame waits for its permit."""
         return self._waiting
 
+    @property
+    def held_bytes(self) -> int:
+        """Count the bytes of the permit of frames that are passing."""
+        return 0 if self._permit is None else self._permit.size
+
     def peer_drained(self) -> None:
         """Go on: the client has taken everything that was passed on."""
         if self.cause is not None:

@@ -70,7 +70,7 @@ def reference() -> str:
         "properties, as the Java proxy's has. A blank number keeps its default.",
         "",
         "*Live* marks keys that SIGHUP changes without a restart; what that means below what is held is in",
-        "[operations](../operations.md#change-limits-while-it-runs).",
+        "[behaviour](../behaviour.md#change-limits-while-it-runs).",
     ]
     for section, keys in sections():
         lines += [

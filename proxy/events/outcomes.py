@@ -34,6 +34,7 @@ _CLOSE_CAUSES: Final = {
     DisconnectCause.READS_TOO_SLOWLY: "slow",
     DisconnectCause.CONNECTION_AGE: "drained",
     DisconnectCause.SHUTDOWN: "shutdown",
+    DisconnectCause.ADMIN: "admin",
 }
 
 

@@ -1,6 +1,6 @@
 """Shutdown, logs, control."""
 
-from proxy.config_key import Key, choice, text, whole
+from proxy.config_key import Key, address, choice, text, whole
 from proxy.keys.units import HOUR_MILLIS, MILLIS
 
 OPERATION = "Operation"
@@ -11,8 +11,19 @@ class OperationKeys:
 
     control_socket_path = Key(
         "controlSocketPath", "", text(), section=OPERATION,
-        doc="Unix socket (mode 0600) that `pulsar-proxy top` reads. Empty: `pulsar-proxy-<servicePort>.sock` in "
-        "`XDG_RUNTIME_DIR`, else in a directory of the user's own under the temporary directory. `none`: no socket.",
+        doc="Unix socket (mode 0600) of the admin API, which `pulsar-proxy top` and `admin` use. Empty: "
+        "`pulsar-proxy-<servicePort>.sock` in `XDG_RUNTIME_DIR`, else in a directory of the user's own under the "
+        "temporary directory. `none`: no socket.",
+    )  # fmt: skip
+    admin_api_address = Key(
+        "adminApiAddress", "", address(), section=OPERATION,
+        doc="Address and port on which the admin API is served as well, such as 127.0.0.1:7070, without TLS; needs "
+        "adminApiTokenFilePath. Empty: on the control socket only.",
+    )  # fmt: skip
+    admin_api_token_file_path = Key(
+        "adminApiTokenFilePath", "", text(), section=OPERATION,
+        doc="File with the token that whoever comes to adminApiAddress has to know, at least 16 characters; read for "
+        "each request, so that a new one needs no restart.",
     )  # fmt: skip
     proxy_role = Key(
         "proxyRole", "gateway", choice("gateway", "sidecar"), section=OPERATION,

@@ -1,7 +1,7 @@
-"""The command `pulsar-proxy top`: find the socket, ask, show, and again.
+"""The command `pulsar-proxy top`: find the proxy, ask, show, and again.
 
-Rule: a terminal is redrawn in place, anything else gets plain lines; one clear line and exit code 1 when no proxy
-answers.
+Rule: on a terminal it is the live view of the extra `top`, or without that a screen of text that is redrawn in place;
+anything else gets plain lines; one clear line and exit code 1 when no proxy answers.
 """
 
 import argparse
@@ -10,17 +10,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any, Final
 
-from proxy.config import Config, ConfigError
-from proxy.control import control_paths
-from proxy.top.ask import NoAnswer, ask_top
+from proxy.admin.ask import AdminClient, NoAnswer
+from proxy.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
+from proxy.config import ConfigError
 from proxy.top.screen import render
 
-FAILED: Final = 1
-BAD_CONFIG: Final = 2
 # Where there is no terminal: wide enough for a refusal with its holders.
 PLAIN_SIZE: Final = (240, 50)
 # Home, and below the lines: erase what an earlier, longer screen left. Clearing first would flicker.
@@ -34,14 +32,17 @@ Show = Callable[[Mapping[str, Any]], None]
 def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the command with its parsed options and give the exit code."""
     try:
-        paths = socket_paths(options, environ)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
+        client = admin_client(options, environ)
+    except (ConfigError, BadOptions) as error:
+        print(*problems_of(error), sep="\n", file=sys.stderr)
         return BAD_CONFIG
-    show = _show_json if options.json else _show_screen if sys.stdout.isatty() and not options.once else _show_plain
+    on_terminal = sys.stdout.isatty() and not options.once and not options.json
+    show = _show_json if options.json else _show_screen if on_terminal else _show_plain
     try:
-        _watch(paths, show, None if options.once else options.interval)
+        if on_terminal and not options.plain and find_spec("textual") is not None:
+            _view(client, options.interval)
+        else:
+            _watch(client, show, None if options.once else options.interval)
     except NoAnswer as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
@@ -53,18 +54,17 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def socket_paths(options: argparse.Namespace, environ: Mapping[str, str]) -> Sequence[Path]:
-    """Give the places where the control socket may be, best first; raises ConfigError."""
-    if options.socket is not None:
-        return [Path(options.socket)]
-    # The one required key says nothing about the socket, so nobody has to give it here.
-    config = Config.load(options.config, environ, {Config.broker_service_url.name: "pulsar://unused.invalid"})
-    return list(control_paths(config.control_socket_path, config.client_port, environ))
+def _view(client: AdminClient, interval_seconds: float) -> None:
+    from proxy.top.live_view import LiveView
+
+    # Before the screen is taken: a proxy that does not answer is one line of text.
+    client.top()
+    LiveView(client, interval_seconds).run()
 
 
-def _watch(paths: Sequence[Path], show: Show, interval_seconds: float | None) -> None:
+def _watch(client: AdminClient, show: Show, interval_seconds: float | None) -> None:
     while True:
-        show(ask_top(paths))
+        show(client.top())
         if interval_seconds is None:
             return
         time.sleep(interval_seconds)

@@ -7,7 +7,7 @@ refused; a client that leaves ends what was done for it; no exception of one req
 import asyncio
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
@@ -37,10 +37,12 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "O
 _HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
 
 
-class _Connection(RequestHandler):
+class HttpConnection(RequestHandler):
     """One client connection, whose unfinished header is bounded as a whole."""
 
     __slots__ = ("_body", "_header_bytes", "accepted_from", "longest_header")
+
+    header_refusal: ClassVar = _HEADER_REFUSAL
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -70,7 +72,7 @@ class _Connection(RequestHandler):
         elif in_header and not self._upgraded:
             self._header_bytes += len(data)
         if self._header_bytes > self.longest_header and self.transport is not None and not self._close:
-            self.transport.write(_raw(431, "Request Header Fields Too Large", _HEADER_REFUSAL))
+            self.transport.write(_raw(431, "Request Header Fields Too Large", self.header_refusal))
             self.close()
             self.transport.close()
 
@@ -85,7 +87,7 @@ class _Connection(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("an answer is under way already")
         if isinstance(exc, LineTooLong):
-            refused = HttpRefused(431, _HEADER_REFUSAL, "header")
+            refused = HttpRefused(431, self.header_refusal, "header")
         else:
             refused = HttpRefused(status, "not a request of http/1.1", "bad_request")
         response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
@@ -101,10 +103,10 @@ class _Server(web.Server):
         super().__init__(*args, **kwargs)
         self.longest_header = 0
         # Those without a request in work, the one that has rested the longest first.
-        self.resting: dict[_Connection, None] = {}
+        self.resting: dict[HttpConnection, None] = {}
 
-    def __call__(self) -> _Connection:
-        connection = _Connection(self, loop=self._loop, **self._kwargs)
+    def __call__(self) -> HttpConnection:
+        connection = HttpConnection(self, loop=self._loop, **self._kwargs)
         connection.longest_header = self.longest_header
         self.resting[connection] = None
         return connection
@@ -169,18 +171,19 @@ class Site:
         """Answer one request, whatever happens, and log it."""
         connection = request.protocol
         server = connection._manager
-        if isinstance(server, _Server) and isinstance(connection, _Connection):
+        if isinstance(server, _Server) and isinstance(connection, HttpConnection):
             server.resting.pop(connection, None)
         try:
             return await self._logged(request)
         finally:
+            ours = isinstance(server, _Server) and isinstance(connection, HttpConnection)
             # None once it is lost.
-            if isinstance(server, _Server) and isinstance(connection, _Connection) and connection.transport is not None:
+            if ours and connection.transport is not None:
                 server.resting[connection] = None
 
     async def _logged(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
-        accepted_from = connection.accepted_from if isinstance(connection, _Connection) else "?"
+        accepted_from = connection.accepted_from if isinstance(connection, HttpConnection) else "?"
         told = self._access.begin(client_of(request, accepted_from, trust_forwarded_for=self._trust_forwarded_for))
         response: web.StreamResponse | None = None
         try:

@@ -27,6 +27,19 @@ _KNOWN: Final[dict[str, Json]] = {
         "properties": {name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")},
         "additionalProperties": False,
     },
+    "networkPolicy.otlp.ports": {"type": "array", "items": _PORT},
+    "updateStrategy": {
+        "type": "object",
+        "properties": {
+            "type": {"enum": ["RollingUpdate", "Recreate"]},
+            "rollingUpdate": {
+                "type": "object",
+                "properties": dict.fromkeys(("maxUnavailable", "maxSurge"), _PERCENT_OR_NUMBER),
+                "additionalProperties": False,
+            },
+        },
+        "additionalProperties": False,
+    },
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "restartPodsOnConfigMapChange": {"enum": ["static", "always", "never", True, False]},
@@ -39,6 +52,7 @@ _KNOWN: Final[dict[str, Json]] = {
     "resources.requests.cpu": _CPU,
     "resources.limits.cpu": _CPU,
     "pdb.maxUnavailable": _PERCENT_OR_NUMBER,
+    "pdb.minAvailable": _PERCENT_OR_NUMBER,
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "service.externalTrafficPolicy": {"enum": ["", "Local", "Cluster"]},
     "certificate.privateKey.algorithm": {"enum": ["ECDSA", "RSA", "Ed25519"]},
@@ -55,7 +69,7 @@ _BY_PATH: Final[tuple[tuple[re.Pattern[str], Json], ...]] = (
 # Of Kubernetes' own form: passed on as they are.
 _PASSED_ON: Final = frozenset({
     "autoscaling.behavior", "dashboards.labels", "pipeline.ingest.resources", "pipeline.report.resources",
-    "pipeline.sparkOperator.sparkConf", "podSecurityContext", "resources", "securityContext", "updateStrategy",
+    "pipeline.sparkOperator.sparkConf", "podSecurityContext", "resources", "securityContext",
 })  # fmt: skip
 
 

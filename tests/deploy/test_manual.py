@@ -1,6 +1,8 @@
 """The manual pages: what mandoc thinks of them, and that nothing is left out."""
 
+import argparse
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,9 +32,16 @@ def test_mandoc_has_nothing_to_say_against_a_page(page: Path) -> None:
     assert [line for line in said.stdout.splitlines() if "referenced manual not found" not in line] == []
 
 
+def leaves(parser: argparse.ArgumentParser, above: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield each command that does something, with the words that call it."""
+    for name, _, command in subcommands(parser):
+        below = list(leaves(command, f"{above}{name} "))
+        yield from below or [(above + name, command)]
+
+
 def test_each_command_and_each_of_its_options_is_shown() -> None:
     shown = rendered(FOLDER / "pulsar-proxy.1")
-    for name, _, command in subcommands(whole_parser()):
+    for name, command in leaves(whole_parser()):
         part = shown.partition("\nCOMMANDS")[2].partition(f"\n   {name}\n")[2]
         assert part, name
         for action in command._actions:

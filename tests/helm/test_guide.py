@@ -1,17 +1,33 @@
-"""docs/helm.md: every value that it names is one, every file is there."""
+"""docs/helm.md: every value that it names is one, every command fits what the charts give, every file is there."""
 
+import argparse
 import re
+import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
+
+from proxy.cli import whole_parser
 from proxy.config import Config
-from scripts.helm.render import GATEWAY, LIBRARY, ROOT, read_values
+from scripts.helm.render import GATEWAY, LIBRARY, ROOT, Render, read_values
+from tests.helm.charts import chart, example, gateway, proxy_container
 
 GUIDE = (ROOT / "docs/helm.md").read_text()
+README = (GATEWAY / "README.md").read_text()
 DEFAULTS = [read_values(chart / "values.yaml") for chart in (GATEWAY, LIBRARY)]
 # Values of Pulsar's chart.
-OF_PULSAR = {"affinity.anti_affinity", "components.proxy"}
+OF_PULSAR = {
+    "affinity.anti_affinity", "auth.authentication.jwt", "auth.authentication.openid", "auth.authorization.enabled",
+    "auth.superUsers.proxy", "podMonitor.dropUnderscoreCreatedMetrics.excludePatterns", "tls.proxy.enabled",
+    "tls.proxy.cacerts",
+}  # fmt: skip
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+# Options of helm and kubectl that take a word.
+TAKES_A_WORD = {"--namespace", "--values", "--selector", "--output", "--filename", "--set"}
 
 
 def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
@@ -21,14 +37,57 @@ def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
             yield from paths(value, f"{above}{name}.")
 
 
+def blocks(language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(GUIDE) if found == language]
+
+
+def commands(program: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a program, wherever in a line of a console it stands."""
+    for text in blocks("console"):
+        for line in text.replace("; do\n", "\n").replace("; done", "").splitlines():
+            for part in re.split(r"\$\(|\||\)", line.strip().removeprefix("$ ")):
+                words = shlex.split(part) if part.strip().startswith(program) else []
+                if words:
+                    yield words
+
+
+def split(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Tell arguments from options."""
+    arguments: list[str] = []
+    options: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            break
+        if word in TAKES_A_WORD:
+            options[word] = next(rest)
+        elif word.startswith("-"):
+            name, _, value = word.partition("=")
+            options[name] = value
+        else:
+            arguments.append(word)
+    return arguments, options
+
+
+@cache
+def installed() -> Render:
+    """Give what the guide's own values file makes, with its certificate."""
+    first, tls = (yaml.safe_load(text) for text in blocks("yaml") if text.startswith(("image:", "tls:")))
+    return chart(GATEWAY).render({**first, **tls})
+
+
+def named(render: Render, kind: str) -> list[str]:
+    return [f"{kind.lower()}/{document['metadata']['name']}" for document in render.of_kind(kind)]
+
+
 def test_every_value_that_the_guide_names_is_one() -> None:
     known = {path for values in DEFAULTS for path in paths(values)}
     first = {path.partition(".")[0] for path in known}
-    named = set(re.findall(r"`([a-z]\w*(?:\.\w+)+)(?::[^`]*)?`", GUIDE)) | set(re.findall(r"--set ([\w.]+)=", GUIDE))
+    spoken = set(re.findall(r"`([a-z]\w*(?:\.\w+)+)(?::[^`]*)?`", GUIDE)) | set(re.findall(r"--set ([\w.]+)=", GUIDE))
     keys = {f"configData.{key.name}" for key in Config.keys()}  # noqa: SIM118
-    wrong = {path for path in named if path.partition(".")[0] in first} - known - keys - OF_PULSAR
+    wrong = {path for path in spoken if path.partition(".")[0] in first} - known - keys - OF_PULSAR
     assert wrong - {"resources.requests.memory"} == set()
-    assert len(named & known) > 10, "the pattern finds what is there"
+    assert len(spoken & known) > 10, "the pattern finds what is there"
 
 
 def test_every_file_that_the_guide_links_to_is_there() -> None:
@@ -37,6 +96,110 @@ def test_every_file_that_the_guide_links_to_is_there() -> None:
     assert links
 
 
-def test_every_value_of_pulsar_s_chart_that_the_guide_calls_the_same_is_there() -> None:
-    (row,) = (line for line in GUIDE.splitlines() if line.startswith("| values |"))
-    assert set(re.findall(r"`(\w+)`", row)) <= DEFAULTS[0].keys()
+def test_every_place_on_the_page_that_it_links_to_is_there() -> None:
+    headings = {re.sub(r"[^\w -]", "", line).strip().lower() for line in re.findall(r"^## (.*)", GUIDE, re.MULTILINE)}
+    places = re.findall(r"\]\(#([^)]+)\)", GUIDE)
+    assert set(places) <= {heading.replace(" ", "-") for heading in headings}
+    assert places
+
+
+def test_helm_is_given_a_chart_that_is_there_and_values_that_render() -> None:
+    found = [split(words[1:]) for words in commands("helm")]
+    for arguments, options in found:
+        assert options["--namespace"] == "pulsar"
+        assert "pulsar-proxy" in arguments, "the release of the other commands"
+        for argument in arguments:
+            assert "/" not in argument or Path(ROOT, argument, "Chart.yaml").is_file()
+        assert options.get("--values", "proxy-values.yaml") == "proxy-values.yaml"
+    assert {arguments[0] for arguments, _ in found} == {"upgrade", "rollback"}
+
+
+def test_kubectl_is_given_objects_and_ports_that_the_chart_makes() -> None:
+    there = {*named(installed(), "Deployment"), *named(installed(), "Service")}
+    container = {port["containerPort"] for port in proxy_container(installed())["ports"]}
+    seen = set()
+    for words in commands("kubectl"):
+        (action, *arguments), options = split(words[1:])
+        seen.add(action)
+        assert options.get("--namespace", "pulsar") == "pulsar"
+        assert {argument for argument in arguments if argument.startswith(("deployment/", "service/"))} <= there
+        if action == "port-forward":
+            target, *ports = arguments
+            service = gateway({}).one("Service")["spec"]["ports"]
+            shown = {port["port"] for port in service} if target.startswith("service/") else container
+            assert {int(port.partition(":")[2]) for port in ports} <= shown
+    assert seen == {"rollout", "exec", "port-forward", "get", "create", "apply"}
+
+
+def test_pods_are_found_by_the_selector_of_the_guide() -> None:
+    (selector,) = {
+        options["--selector"] for words in commands("kubectl") if "--selector" in (options := split(words)[1])
+    }
+    labels = installed().one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert dict(pair.split("=") for pair in selector.split(",")).items() <= labels.items()
+
+
+def test_the_secret_of_the_guide_is_the_one_that_is_mounted() -> None:
+    (words,) = (words for words in commands("kubectl") if "secret" in words)
+    (_, _, kind, name), options = split(words[1:])
+    (mounted,) = (volume["secret"] for volume in installed().one("Deployment")["spec"]["template"]["spec"]["volumes"]
+                  if "secret" in volume)  # fmt: skip
+    assert (kind, name) == ("tls", mounted["secretName"])
+    assert {item["key"] for item in mounted["items"]} == {options["--cert"], options["--key"]} == {"tls.crt", "tls.key"}
+
+
+def test_the_proxy_takes_every_command_that_is_run_in_a_pod() -> None:
+    conf = proxy_container(installed())["args"][-1]
+    seen = set()
+    for words in commands("kubectl"):
+        inside = words[words.index("--") + 1 :] if "--" in words else []
+        if inside[:1] == ["pulsar-proxy"]:
+            seen.add(inside[1])
+            assert parsed(inside[1:]).config == conf
+    assert seen >= {"health", "config", "top"}
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    return whole_parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("tls", [{}, {"enabled": True, "secretName": "s"}], ids=["plain", "TLS"])
+def test_the_notes_name_what_is_there(tls: dict[str, Any]) -> None:
+    render = gateway({"tls": tls})
+    for line in re.findall(r"kubectl .*", render.notes):
+        words = shlex.split(line)
+        (deployment,) = (word.partition("/")[2] for word in words if word.startswith("deploy/"))
+        assert deployment == render.one("Deployment")["metadata"]["name"]
+        inside = words[words.index("--") + 1 :]
+        assert parsed(inside[1:]).config == proxy_container(render)["args"][-1]
+    service = render.one("Service")
+    ports = {port["port"] for port in service["spec"]["ports"]}
+    addresses = re.findall(r"[a-z+]+://([\w.-]+):(\d+)", render.notes)
+    assert len(addresses) == 2
+    for host, port in addresses:
+        assert host == f"{service['metadata']['name']}.pulsar"
+        assert int(port) in ports
+
+
+def test_a_sample_of_the_guide_for_the_application_is_what_the_example_has() -> None:
+    (text,) = (text for text in blocks("yaml") if text.startswith("# Chart.yaml"))
+    both = yaml.safe_load(text)
+    assert both["dependencies"] == read_values(ROOT / "helm/examples/orders/Chart.yaml")["dependencies"]
+    assert example(both["pulsarProxy"]).documents()
+
+
+def test_the_adapter_s_rule_makes_the_metric_that_the_autoscaler_asks_for() -> None:
+    (text,) = (text for text in blocks("yaml") if text.startswith("rules:"))
+    (rule,) = yaml.safe_load(text)["rules"]["custom"]
+    hpa = gateway({"autoscaling": {"enabled": True, "limiter": {"enabled": True}}}).one("HorizontalPodAutoscaler")
+    (pods,) = (metric["pods"] for metric in hpa["spec"]["metrics"] if metric["type"] == "Pods")
+    assert rule["name"]["as"] == pods["metric"]["name"]
+
+
+def test_the_command_of_the_readme_renders() -> None:
+    (command,) = re.findall(r"^\$ (helm .*)", README, re.MULTILINE)
+    arguments, options = split(shlex.split(command)[1:])
+    assert Path(ROOT, arguments[-1], "Chart.yaml").is_file()
+    path, _, value = options["--set"].partition("=")
+    assert path == "configData.brokerServiceURL"
+    assert chart(GATEWAY).render({"configData": {"brokerServiceURL": value}}).texts

@@ -68,10 +68,62 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("event files without end in an emptyDir",
      {"configData": {"eventLogDirectory": "/pulsar/events", "eventLogFilesMaxTotalMB": 0}},
      "configData.eventLogFilesMaxTotalMB: got 0 (nobody deletes files)"),
+    ("pods that may be away and pods that must stay", {"pdb": {"minAvailable": 2}},
+     'pdb: got both of maxUnavailable and minAvailable, expected one: set the other to ""'),
+    ("a budget of nothing", {"pdb": {"maxUnavailable": ""}}, "pdb: got none of maxUnavailable and minAvailable"),
+    ("an update of a StatefulSet", {"updateStrategy": {"type": "OnDelete"}},
+     "/updateStrategy/type': value must be one of 'RollingUpdate', 'Recreate'"),
+    ("a list for a text", {"service": {"loadBalancerIP": ["10.0.0.1"]}},
+     "/service/loadBalancerIP': got array, want string"),
+    ("a text for a list", {"tolerations": "all"}, "/tolerations': got string, want array"),
+    ("a map for a list", {"extraEnvs": {"A": "b"}}, "/extraEnvs': got object, want array"),
+    ("a number for a map", {"podLabels": 1}, "/podLabels': got number, want object"),
+    ("a fraction of a pod", {"replicaCount": 1.5}, "/replicaCount': got number, want integer"),
+    ("limits that do not fit into the memory given",
+     {"memory": {"limit": "1Gi"}, "configData": {"maxTopicListInFlightHeapMemSizeMB": 600}},
+     "the configured limits add up to that; lower them in configData, or set memory.allowLess=true"),
     ("affinity in the words of Pulsar's chart", {"affinity": {"anti_affinity": True}},
      "/affinity': additional properties 'anti_affinity' not allowed"),
     ("a pipeline of no topic", {"pipeline": {"enabled": True}}, "pipeline.source: got nothing"),
 ]  # fmt: skip
+
+
+def least(path: str, got: int, want: int) -> str:
+    """What Helm says of a number below the least."""
+    return f"at '/{path}': minimum: got {got}, want {want}"
+
+
+NEGATIVE: list[tuple[dict[str, Any], str]] = [
+    ({"replicaCount": -1}, least("replicaCount", -1, 0)),
+    ({"minReadySeconds": -1}, least("minReadySeconds", -1, 0)),
+    ({"revisionHistoryLimit": -1}, least("revisionHistoryLimit", -1, 0)),
+    ({"updateStrategy": {"rollingUpdate": {"maxSurge": -1}}}, least("updateStrategy/rollingUpdate/maxSurge", -1, 0)),
+    ({"memory": {"extra": -1}}, least("memory/extra", -1, 0)),
+    ({"memory": {"limit": "-1Gi"}}, "at '/memory/limit': '-1Gi' does not match"),
+    ({"autoscaling": {"minReplicas": -1}}, least("autoscaling/minReplicas", -1, 1)),
+    ({"autoscaling": {"maxReplicas": 0}}, least("autoscaling/maxReplicas", 0, 1)),
+    ({"autoscaling": {"cpu": {"averageUtilization": -70}}}, least("autoscaling/cpu/averageUtilization", -70, 1)),
+    ({"pdb": {"maxUnavailable": -1}}, least("pdb/maxUnavailable", -1, 0)),
+    ({"pdb": {"minAvailable": "-50%"}}, "at '/pdb/minAvailable': '-50%' does not match"),
+    ({"ports": {"pulsar": -6650}}, least("ports/pulsar", -6650, 1).replace("-6650,", "-6,650,")),
+    ({"probe": {"readiness": {"periodSeconds": -2}}}, least("probe/readiness/periodSeconds", -2, 0)),
+    ({"podMonitor": {"interval": "-30s"}}, "at '/podMonitor/interval': '-30s' does not match"),
+    ({"certificate": {"duration": "-1h"}}, "at '/certificate/duration': '-1h' does not match"),
+    ({"certificate": {"privateKey": {"size": -256}}}, least("certificate/privateKey/size", -256, 0)),
+    ({"configData": {"relayBufferBytes": -1}}, least("configData/relayBufferBytes", -1, 65536).replace("65", "65,")),
+    ({"configData": {"shutdownDrainMillis": "-5"}}, 'configData.shutdownDrainMillis: got "-5", expected a whole'),
+    ({"configData": {"httpRequestsMaxPerSecond": -0.5}}, "at '/configData/httpRequestsMaxPerSecond': minimum"),
+    ({"pipeline": {"report": {"load": -10}}}, least("pipeline/report/load", -10, 0)),
+    ({"pipeline": {"report": {"activeDeadlineSeconds": -1}}}, least("pipeline/report/activeDeadlineSeconds", -1, 0)),
+    ({"networkPolicy": {"otlp": {"ports": [-1]}}}, least("networkPolicy/otlp/ports/0", -1, 1)),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), NEGATIVE, ids=[str(values) for values, _ in NEGATIVE])
+def test_negative_values_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        gateway(values)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(("values", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])

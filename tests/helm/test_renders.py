@@ -5,23 +5,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_validate.utils import SchemaNotFoundError
+from kubernetes_validate.utils import all_versions
 
 from proxy.budget import worst_case_bytes
 from proxy.config import Config
 from proxy.shutdown import Role, ShutdownPlan
 from scripts.generate_helm_renders import golden_path
-from scripts.helm.render import EXAMPLE, GATEWAY, read_values
-from tests.helm.charts import chart, ci_files, conf_of, config_of, pods, proxy_container, rendered, wrong_for_kubernetes
+from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
+from tests.helm.charts import (
+    chart,
+    ci_files,
+    conf_of,
+    config_of,
+    pods,
+    proxy_container,
+    rendered,
+    wrong_for_kubernetes,
+)
+from tests.helm.operators import SPECS, wrong_for_operator
 
 GATEWAY_FILES = ci_files(of=GATEWAY)
 EXAMPLE_FILES = ci_files(of=EXAMPLE)
 WITH_PROXY = [path for path in (*GATEWAY_FILES, *EXAMPLE_FILES) if "spark-operator" not in path.name]
-VERSIONS = ("1.27.0", "1.32.0", "1.37.0")
-# Kinds of others, which Kubernetes' schemas do not have.
-OF_OPERATORS = {
-    "Certificate", "PodMonitor", "PrometheusRule", "ScheduledSparkApplication", "ServiceMonitor", "SparkApplication",
-}  # fmt: skip
+# The oldest that the charts take, one between, the newest whose schemas there are.
+VERSIONS = ("1.25.0", "1.31.0", "1.37.0")
+# Containers that values files bring along, and the application of the example.
+OF_THE_OPERATOR = {"wait", "orders"}
 MIB = 1024 * 1024
 
 
@@ -34,25 +43,53 @@ all_files = pytest.mark.parametrize("path", [*GATEWAY_FILES, *EXAMPLE_FILES], id
 with_proxy = pytest.mark.parametrize("path", WITH_PROXY, ids=name)
 
 
+def test_the_versions_are_the_oldest_that_charts_take_one_between_and_the_newest_known() -> None:
+    assert VERSIONS[2] == all_versions()[-1]
+    assert _numbers(VERSIONS[0]) < _numbers(VERSIONS[1]) < _numbers(VERSIONS[2])
+    for path in (GATEWAY, LIBRARY, EXAMPLE):
+        assert read_values(path / "Chart.yaml")["kubeVersion"] == f">={VERSIONS[0]}-0"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @all_files
 def test_kubernetes_takes_what_is_rendered(path: Path, version: str) -> None:
+    too_old = path.name == "native-values.yaml" and version == VERSIONS[0]
     for document in rendered(path).documents():
-        try:
-            wrong = wrong_for_kubernetes(document, version)
-        except SchemaNotFoundError:
-            assert document["kind"] in OF_OPERATORS
+        if f"{document['apiVersion']}/{document['kind']}" in SPECS:
             continue
-        if path.name == "native-values.yaml" and version == "1.27.0":
-            assert "restartPolicy" in wrong or not wrong, "1.27 has no init containers that restart"
-            continue
-        assert wrong == ""
+        # Older than init containers that restart: the chart itself refuses to render for it (test_refusals).
+        expected = "restartPolicy" if too_old and document["kind"] == "Deployment" else ""
+        wrong = wrong_for_kubernetes(document, version)
+        assert expected in wrong if expected else wrong == ""
+
+
+@all_files
+def test_operators_take_what_is_rendered(path: Path) -> None:
+    for document in rendered(path).documents():
+        if f"{document['apiVersion']}/{document['kind']}" in SPECS:
+            assert wrong_for_operator(document) == ""
+
+
+def test_every_kind_of_an_operator_is_in_some_values_file() -> None:
+    found = {f"{each['apiVersion']}/{each['kind']}" for path in GATEWAY_FILES for each in rendered(path).documents()}
+    assert found >= SPECS.keys()
+
+
+def test_a_field_that_no_operator_knows_is_seen() -> None:
+    monitor = rendered(GATEWAY / "ci/monitoring-values.yaml").one("PodMonitor")
+    endpoint = monitor["spec"]["podMetricsEndpoints"][0]
+    wrong = {**monitor, "spec": {**monitor["spec"], "podMetricsEndpoints": [{**endpoint, "scrapeTimeOut": "1s"}]}}
+    assert "scrapeTimeOut" in wrong_for_operator(wrong)
 
 
 def test_the_native_form_is_what_1_27_does_not_know() -> None:
     deployment = rendered(EXAMPLE / "ci/native-values.yaml").one("Deployment")
     assert "restartPolicy" in wrong_for_kubernetes(deployment, "1.27.0")
-    assert wrong_for_kubernetes(deployment, "1.29.0") == ""
+    assert wrong_for_kubernetes(deployment, "1.28.0") == ""
 
 
 @with_proxy
@@ -84,6 +121,7 @@ def test_the_grace_period_is_what_the_proxy_takes_and_five_seconds(path: Path) -
     native = path.name == "native-values.yaml"
     own = -(-longest // 1) + 5
     assert given == (application + own if native else max(application, own))
+    assert given > longest >= config.shutdown_drain_millis / 1000, "or the kubelet kills it while it drains"
 
 
 def plan_of(config: Config) -> ShutdownPlan:
@@ -108,6 +146,23 @@ def test_the_proxy_has_no_rights_and_a_root_that_nobody_writes_to(path: Path) ->
     assert security["allowPrivilegeEscalation"] is False
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+@all_files
+def test_no_container_of_the_charts_has_rights_a_writable_root_or_a_token(path: Path) -> None:
+    for pod in pods(rendered(path)):
+        assert pod["automountServiceAccountToken"] is False
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            if container["name"] in OF_THE_OPERATOR:
+                continue
+            security = {**pod.get("securityContext", {}), **container["securityContext"]}
+            assert security["runAsNonRoot"] is True, container["name"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+            resources = container["resources"]
+            assert resources["requests"]["memory"] == resources["limits"]["memory"], "nobody else's memory is taken"
 
 
 @with_proxy

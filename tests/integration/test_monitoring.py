@@ -4,7 +4,9 @@ Rule: a family must be on the page whatever happened; a label must be on one of 
 was not made here: then the table of instruments answers for it (tests/unit/monitoring).
 """
 
+import asyncio
 import re
+import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tests.integration.test_watch_limits import watch
 from tests.support.promql import COMMON_LABELS, FOREIGN_METRICS, labels, metrics
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.tls import PemFiles
+from tests.support.tools import tool
 from tests.support.web_pages import get
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +36,13 @@ OF_A_CONTAINER = {"pulsar_proxy_memory_container_limit_bytes"}
 # Only with a topic for events.
 OF_A_TOPIC = {"pulsar_proxy_event_log_topic_keeps"}
 
+# PIP-442's own names: Prometheus would have waits in seconds.
+AGAINST_THE_CONVENTION = {
+    f"pulsar_proxy_topic_list_{memory}_wait_time_ms{suffix}": "metric names should not contain abbreviated units"
+    for memory in ("heap", "direct")
+    for suffix in ("", "_created")
+}
+
 Page = dict[str, set[str]]
 
 
@@ -46,16 +56,20 @@ def asked_for() -> dict[str, str]:
     return queries
 
 
-async def worked(stage: Stage) -> Page:
-    """Let the proxy do a little of everything, and read its page: labels by name of sample; families have no label."""
+async def page_of_work(stage: Stage) -> str:
+    """Let the proxy do a little of everything, and read its page."""
     client = await stage.connected()
     await client.topics(namespace(0))
     await client.lookup(TOPIC)
     relayed = await stage.relayed()
     await watch(relayed, 1, namespace(0), ".*")
-    page = await get(stage.proxy.web_port, "/metrics")
+    return (await get(stage.proxy.web_port, "/metrics")).text
+
+
+def labels_of(text: str) -> Page:
+    """Give labels by name of sample; families have no label."""
     found: Page = defaultdict(set)
-    for family in text_string_to_metric_families(page.text):
+    for family in text_string_to_metric_families(text):
         found[f"{family.name}_total" if family.type == "counter" else family.name] |= set()
         for sample in family.samples:
             found[sample.name] |= sample.labels.keys()
@@ -65,7 +79,7 @@ async def worked(stage: Stage) -> Page:
 async def test_what_is_asked_for_is_on_the_page_of_a_proxy_that_has_worked(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"eventLogDirectory": tmp_path / "events", **PemFiles.write(tmp_path / "tls").server_keys}
     async with staged(**keys) as stage:
-        page = await worked(stage)
+        page = labels_of(await page_of_work(stage))
     without_sample = TROUBLE | OF_A_CONTAINER | OF_A_TOPIC
     for query, where in asked_for().items():
         named = metrics(query) - FOREIGN_METRICS
@@ -108,3 +122,14 @@ async def test_a_proxy_that_is_well_says_so(tmp_path: Path) -> None:
     assert numbers["pulsar_proxy_config_reload_success",] == 1
     assert numbers["pulsar_proxy_brokers", "up"] == 1
     assert numbers["pulsar_proxy_event_log_dropped_total", "files"] == 0
+
+
+async def test_prometheus_own_check_has_no_objection_but_to_names_of_pip_442(tmp_path: Path) -> None:
+    promtool = tool("promtool")
+    keys: dict[str, Any] = {"eventLogDirectory": tmp_path / "events", **PemFiles.write(tmp_path / "tls").server_keys}
+    async with staged(**keys) as stage:
+        text = await page_of_work(stage)
+    command = [promtool, "check", "metrics"]
+    run = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, text=True, timeout=60)
+    objections = dict(line.split(" ", 1) for line in (run.stdout + run.stderr).splitlines())
+    assert objections == AGAINST_THE_CONVENTION

@@ -20,7 +20,7 @@ from proxy.config import Config
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics
 from proxy.log import open_log
-from proxy.reload import APPLIED_BY, Reloader, apply
+from proxy.reload import APPLIED_BY, ConfigUnreadable, Reloader, apply
 from proxy.shutdown import Phase
 from tests.support.async_client import Closed, eventually
 from tests.support.proxy_under_test import Stage, config_for, namespace, staged
@@ -76,6 +76,43 @@ async def reloading() -> AsyncIterator[Reloading]:
         yield Reloading(stage, sources, reloader, log)
         sources.gate.set()
         await reloader.close()
+
+
+async def test_who_asks_for_a_report_gets_that_of_a_reload_that_began_afterwards() -> None:
+    async with reloading() as running, asyncio.TaskGroup() as asking:
+        running.sources.gate.clear()
+        running.sources.keys = {"maxConcurrentLookupRequests": 7}
+        first = asking.create_task(running.reloader.reload())
+        await running.stage.until(lambda: running.sources.reads == 1, "a reload under way")
+        second = asking.create_task(running.reloader.reload())
+        third = asking.create_task(running.reloader.reload())
+        await asyncio.sleep(0)
+        running.sources.keys = {"maxConcurrentLookupRequests": 7, "acceptBacklog": 9}
+        running.sources.gate.set()
+        assert [change.key for change in (await first).changed] == ["maxConcurrentLookupRequests"]
+        report = await second
+        assert (report.result, report.changed) == ("applied", ())
+        assert [(each.key, each.old, each.new) for each in report.needs_restart] == [("acceptBacklog", "4096", "9")]
+        assert await third is report
+        assert running.sources.reads == 2
+
+
+async def test_a_report_names_what_is_wrong_and_one_that_is_given_up_keeps_nobody_waiting() -> None:
+    async with reloading() as running:
+        running.sources.error = ConfigUnreadable("not read within 10 s")
+        report = await running.reloader.reload()
+        assert (report.result, report.faults) == ("refused", ())
+        assert "not read within 10 s" in report.reason
+        running.sources.error = None
+        running.sources.gate.clear()
+        waiting = asyncio.get_running_loop().create_task(running.reloader.reload())
+        await running.stage.until(lambda: running.sources.reads == 2, "a reload under way")
+        await running.reloader.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        running.stage.proxy.phase = Phase.DRAINING
+        assert (await running.reloader.reload()).result == "ignored"
+        running.stage.proxy.phase = Phase.SERVING
 
 
 async def test_each_change_is_a_line_and_so_is_each_key_that_needs_a_restart() -> None:

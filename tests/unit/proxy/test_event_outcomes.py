@@ -13,6 +13,7 @@ NAMED = {
     DisconnectCause.READS_TOO_SLOWLY: "slow",
     DisconnectCause.CONNECTION_AGE: "drained",
     DisconnectCause.SHUTDOWN: "shutdown",
+    DisconnectCause.ADMIN: "admin",
 }
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from proxy.admin.ask import AdminClient, NoAnswer
 from proxy.top import command
-from proxy.top.ask import NoAnswer
 from proxy.top.rates import LOOKS, Rates
 from proxy.top.screen import render
 
@@ -227,20 +227,21 @@ def asked(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[Sequence[
     """Have the proxy answer so, one after the other; gives the paths that were asked."""
     left, seen = iter(outcomes), []
 
-    def ask(paths: Sequence[Path]) -> Mapping[str, Any]:
-        seen.append(paths)
+    def ask(client: AdminClient) -> Mapping[str, Any]:
+        seen.append(client._paths)
         outcome = next(left)
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    monkeypatch.setattr(command, "ask_top", ask)
+    monkeypatch.setattr(AdminClient, "top", ask)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     return seen
 
 
 def options(**given: object) -> argparse.Namespace:
-    return argparse.Namespace(**{"socket": "/s", "config": None, "once": False, "json": False, "interval": 1.0} | given)
+    where = {"socket": "/s", "config": None, "address": None, "token_file": None}
+    return argparse.Namespace(**where | {"once": False, "json": False, "plain": True, "interval": 1.0} | given)
 
 
 def test_a_terminal_is_redrawn_in_place_until_ctrl_c(

@@ -1,0 +1,126 @@
+"""Ask a running proxy's admin API: over its control socket, or at its address with the token.
+
+Rule: whatever does not answer is one clear text with what was tried and the key that leads elsewhere.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+PATIENCE_SECONDS: Final = 5.0
+LONG_PATIENCE_SECONDS: Final = 30.0
+_KEY: Final = "controlSocketPath"
+_LARGEST_PAGE: Final = 1000
+
+
+class NoAnswer(Exception):
+    """No proxy answers; the text says what was tried and which key leads to another."""
+
+
+class Refused(Exception):
+    """A proxy answers, but refuses; `status` is its own, `document` what it said."""
+
+    def __init__(self, status: int, document: Mapping[str, Any]) -> None:
+        super().__init__(str(document.get("reason") or f"status {status}"))
+        self.status = status
+        self.document = document
+
+
+class _ByPath(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(self.timeout)
+        try:
+            sock.connect(os.fspath(self._path))
+        except OSError:
+            sock.close()
+            raise
+        self.sock = sock
+
+
+class AdminClient:
+    """Ask the first of some control sockets on which a proxy listens, or one address with a token."""
+
+    def __init__(self, paths: Sequence[Path] = (), address: str = "", token: str = "") -> None:
+        self._paths = paths
+        self._address = address
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: float = PATIENCE_SECONDS
+    ) -> Mapping[str, Any]:
+        """Give the document of an answer; raises NoAnswer, or Refused for a status of 400 and above."""
+        problems = []
+        for place in [self._address] if self._address else self._paths:
+            try:
+                status, document = self._exchange(place, method, path, body, seconds)
+            except (OSError, HTTPException, ValueError) as error:
+                problems.append(f"{place} ({_reason(error)})")
+                continue
+            if status >= 400:
+                raise Refused(status, document)
+            return document
+        tried = ", ".join(problems) if problems else "none: the configuration turns the socket off"
+        raise NoAnswer(f"no proxy answers; tried: {tried}; see {_KEY}, or give --socket")
+
+    def top(self) -> Mapping[str, Any]:
+        """Give the document of `pulsar-proxy top`; raises NoAnswer."""
+        try:
+            return self.ask("GET", "/v1/top")
+        except Refused as error:
+            raise NoAnswer(f"it answers {str(error)!r}") from error
+
+    def pages(self, path: str, name: str, query: Mapping[str, Any], limit: int | None) -> Iterator[Mapping[str, Any]]:
+        """Yield rows called `name`, page after page, at most `limit` (None: all there are); raises as `ask`."""
+        after, left = 0, limit
+        while left is None or left > 0:
+            size = _LARGEST_PAGE if left is None else min(left, _LARGEST_PAGE)
+            document = self.ask("GET", f"{path}?{urlencode({**query, 'limit': size, 'after': after})}")
+            yield from document[name]
+            if document["next"] is None:
+                return
+            after = document["next"]
+            left = None if left is None else left - len(document[name])
+
+    def _exchange(
+        self, place: Path | str, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
+    ) -> tuple[int, Mapping[str, Any]]:
+        host = HTTPConnection(place, timeout=seconds) if isinstance(place, str) else _ByPath(place, seconds)
+        sent = None if body is None else json.dumps(body).encode()
+        try:
+            # Who is turned away is told why at once; what it still sends then finds nobody.
+            with suppress(BrokenPipeError):
+                host.request(method, path, sent, self._headers)
+            answer = host.getresponse()
+            document = json.loads(answer.read())
+        finally:
+            host.close()
+        if not isinstance(document, dict):
+            raise ValueError("its answer is no document")
+        return answer.status, document
+
+
+def ask_top(paths: Sequence[Path]) -> Mapping[str, Any]:
+    """Give the document of `pulsar-proxy top` of the first of `paths` that a proxy listens on; raises NoAnswer."""
+    return AdminClient(paths).top()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    if isinstance(error, json.JSONDecodeError | HTTPException):
+        return "what it answers is none: it is stopping, or of another version"
+    return str(error).lower()

@@ -1,0 +1,90 @@
+"""The rules and dashboards of this repository, as the gateway chart gives them to a cluster."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts.alert_table import ALERTS
+from scripts.helm.render import ROOT, Document, Render
+from tests.helm.charts import gateway
+from tests.support.tools import tool
+
+
+def monitored(**rules: Any) -> Render:
+    return gateway({"prometheusRule": {"enabled": True, **rules}, "dashboards": {"enabled": True}})
+
+
+def alerts(render: Render) -> list[Document]:
+    groups = render.one("PrometheusRule")["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+@pytest.mark.parametrize("rules", [
+    {},
+    {"extraLabels": {"team": "messaging"}, "disabled": ["PulsarProxyDown"], "runbookBaseUrl": "https://git.example/x"},
+], ids=["as they stand", "with every option"])  # fmt: skip
+def test_promtool_takes_the_rules_that_are_rendered(rules: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(monitored(**rules).one("PrometheusRule")["spec"]))
+    done = subprocess.run([tool("promtool"), "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    disabled = sum(alert.name in rules.get("disabled", ()) for alert in ALERTS)
+    assert f"SUCCESS: {len(ALERTS) - disabled} rules found" in done.stdout
+
+
+def test_a_runbook_is_a_path_of_this_repository_unless_there_is_a_base() -> None:
+    for alert in alerts(monitored()):
+        assert Path(ROOT, alert["annotations"]["runbook_url"]).is_file()
+
+
+@pytest.mark.parametrize("base", ["https://git.example/proxy/blob/v1", "https://git.example/proxy/blob/v1/"])
+def test_a_base_goes_before_every_runbook(base: str) -> None:
+    plain, based = alerts(monitored()), alerts(monitored(runbookBaseUrl=base))
+    assert len(based) == len(ALERTS)
+    for alert, same in zip(based, plain, strict=True):
+        path = same["annotations"]["runbook_url"]
+        assert alert["annotations"]["runbook_url"] == f"https://git.example/proxy/blob/v1/{path}"
+        del alert["annotations"]["runbook_url"], same["annotations"]["runbook_url"]
+        assert alert == same, "nothing else changes"
+
+
+def test_a_runbook_elsewhere_stays_where_it_is() -> None:
+    own = {"alert": "Own", "expr": "up == 0", "annotations": {"runbook_url": "https://wiki.example/own"}}
+    render = monitored(runbookBaseUrl="https://git.example", groups=[{"name": "own", "rules": [own]}])
+    assert own in alerts(render)
+
+
+def test_the_dashboard_is_json_under_the_label_that_grafana_s_sidecar_looks_for() -> None:
+    maps = monitored().of_kind("ConfigMap")
+    (found,) = (each for each in maps if "grafana_dashboard" in each["metadata"]["labels"])
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1", "a text: Kubernetes takes no number for a label"
+    ((name, text),) = found["data"].items()
+    dashboard = json.loads(text)
+    assert name == "pulsar-proxy.json"
+    assert dashboard["uid"]
+    assert dashboard["panels"]
+    assert len(text.encode()) < 1 << 20, "more does not fit into a ConfigMap"
+
+
+def annotations(**values: Any) -> dict[str, str]:
+    found: dict[str, str] = gateway(values).one("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    return found
+
+
+def test_pods_are_marked_for_a_prometheus_without_the_operator() -> None:
+    usual = annotations(configData={"webServicePort": 18080})
+    assert (usual["prometheus.io/scrape"], usual["prometheus.io/port"]) == ("true", "18080")
+
+
+@pytest.mark.parametrize("kind", ["podMonitor", "serviceMonitor"])
+def test_with_a_monitor_they_are_not_or_samples_would_come_twice(kind: str) -> None:
+    assert not [name for name in annotations(**{kind: {"enabled": True}}) if name.startswith("prometheus.io/")]
+
+
+def test_annotations_of_the_operator_go_over_those_of_the_chart() -> None:
+    given = annotations(annotations={"prometheus.io/scrape": "false", "own": "1"})
+    assert (given["prometheus.io/scrape"], given["own"]) == ("false", "1")

@@ -1,0 +1,101 @@
+"""What is seen of those who wait: their order, their owners, their times; looking changes nothing."""
+
+import asyncio
+
+import pytest
+
+from limiter import AsyncSemaphore
+from limiter.claim import Claim
+from tests.support.clock import ManualClock
+from tests.unit.limiter.harness import settle
+
+
+def waiting(limiter: AsyncSemaphore, *asked: tuple[str, int]) -> list["asyncio.Task[object]"]:
+    loop = asyncio.get_running_loop()
+    return [loop.create_task(limiter.acquire(size, claim=Claim(key, f"about {key}"))) for key, size in asked]
+
+
+async def end(limiter: AsyncSemaphore, tasks: list["asyncio.Task[object]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await settle()
+    assert not limiter.queue_size
+
+
+def seen(limiter: AsyncSemaphore, count: int = 100) -> list[tuple[object, int]]:
+    return [(waiter.key, waiter.size) for waiter in limiter.first_waiters(count)]
+
+
+async def test_in_one_line_the_first_come_are_the_first_seen(clock: ManualClock) -> None:
+    limiter = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock)
+    held = await limiter.acquire(10, key="holder")
+    first = waiting(limiter, ("a", 3))
+    await settle()
+    clock.advance(4.0)
+    others = waiting(limiter, ("b", 2), ("a", 1))
+    await settle()
+    assert seen(limiter) == [("a", 3), ("b", 2), ("a", 1)]
+    assert seen(limiter, 2) == [("a", 3), ("b", 2)]
+    reading = limiter.first_waiters(1)[0]
+    assert (reading.about, reading.waited_seconds, reading.seconds_left, reading.grows) == ("about a", 4.0, 26.0, False)
+    await end(limiter, [*first, *others])
+    held.release()
+
+
+async def test_who_holds_and_waits_to_grow_is_seen_before_newcomers(clock: ManualClock) -> None:
+    limiter = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock)
+    first, second = await limiter.acquire(5, key="x"), await limiter.acquire(5, key="y")
+    assert first.try_update(8)
+    loop = asyncio.get_running_loop()
+    growing: list[asyncio.Task[object]] = [loop.create_task(second.update(9))]
+    newcomers = waiting(limiter, ("a", 1))
+    await settle()
+    grower, newcomer = limiter.first_waiters(5)
+    assert (grower.key, grower.size, grower.grows, grower.about) == ("y", 9, True, None)
+    assert (newcomer.key, newcomer.grows) == ("a", False)
+    await end(limiter, [*growing, *newcomers])
+    first.release()
+    second.release()
+
+
+async def test_with_turns_the_first_of_each_key_come_before_the_second_of_any(clock: ManualClock) -> None:
+    limiter = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock, share_by_key=True)
+    held = await limiter.acquire(10, key="holder")
+    tasks = waiting(limiter, ("a", 1), ("a", 2), ("a", 3), ("b", 4), ("c", 5), ("c", 6))
+    await settle()
+    before = limiter.statistics()
+    assert seen(limiter) == [("a", 1), ("b", 4), ("c", 5), ("a", 2), ("c", 6), ("a", 3)]
+    assert seen(limiter, 2) == [("a", 1), ("b", 4)]
+    assert limiter.statistics() == before
+    await end(limiter, tasks)
+    held.release()
+
+
+async def test_those_at_their_cap_are_seen_last(clock: ManualClock) -> None:
+    limiter = AsyncSemaphore(
+        "heap", 10, max_queue=0, timeout_seconds=30, clock=clock, share_by_key=True, key_cap_percent=50
+    )
+    held = [await limiter.acquire(5, key="a"), await limiter.acquire(5, key="b")]
+    tasks = waiting(limiter, ("a", 2), ("c", 1))
+    await settle()
+    assert limiter.statistics().keys_capped == 1
+    assert seen(limiter) == [("c", 1), ("a", 2)]
+    await end(limiter, tasks)
+    for permit in held:
+        permit.release()
+
+
+async def test_a_claim_says_what_it_holds(clock: ManualClock) -> None:
+    limiter, claim = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock), Claim("a")
+    assert claim.holding is None
+    permit = await limiter.acquire(4, claim=claim)
+    assert claim.holding == ("heap", 4)
+    assert permit.try_update(7)
+    assert claim.holding == ("heap", 7)
+    permit.release()
+    assert claim.holding is None
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_nobody_waits_where_nothing_is_asked(count: int, clock: ManualClock) -> None:
+    assert AsyncSemaphore("heap", 1, max_queue=0, timeout_seconds=0, clock=clock).first_waiters(count) == []

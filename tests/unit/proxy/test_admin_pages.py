@@ -1,0 +1,79 @@
+"""Pages of the admin API: small steps whatever there is to show, and nobody twice or left out."""
+
+from typing import Any
+
+import pytest
+
+from proxy.admin import connections
+from proxy.admin.connections import Page
+from proxy.admin.paging import SLICE_ROWS, slices, steps
+from proxy.roll import Entry, Roll
+
+
+class Clients(Roll[Any]):
+    """Many clients, which notes how many of them each step looks at."""
+
+    def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.looks = 0
+        for number in range(count):
+            self.add(f"client {number}", since=0.0)
+        monkeypatch.setattr(connections, "connection_row", self.row)
+
+    def row(self, entry: Entry[Any], *_: object) -> dict[str, Any]:
+        return {"id": entry.number, "mode": self.mode(entry.number)}
+
+    @staticmethod
+    def mode(number: int) -> str:
+        return "relay" if number % 1000 == 0 else "lookup"
+
+    def find(self, number: int) -> Any:
+        self.looks += 1
+        return super().find(number)
+
+
+def page(clients: Clients, limit: int, **wanted: object) -> Page:
+    return Page(clients, lambda: 0.0, str, wanted, limit)
+
+
+def test_ten_thousand_clients_are_shown_in_steps_of_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, shown, before = Clients(10_000, monkeypatch), [], 0
+    for rows in page(clients, 10_000).steps(after=0):
+        assert len(rows) <= SLICE_ROWS
+        assert clients.looks - before <= SLICE_ROWS
+        before = clients.looks
+        shown += [row["id"] for row in rows]
+    assert shown == list(range(1, 10_001))
+
+
+def test_a_filter_that_few_pass_makes_no_step_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, shown, before = Clients(10_000, monkeypatch), [], 0
+    found = page(clients, 5, mode="relay")
+    for rows in found.steps(after=0):
+        assert clients.looks - before <= SLICE_ROWS
+        before = clients.looks
+        shown += [row["id"] for row in rows]
+    assert shown == [1000, 2000, 3000, 4000, 5000]
+    assert found.tail() == {"next": 5000}
+    last = page(clients, 5, mode="relay")
+    assert [row["id"] for rows in last.steps(after=5000) for row in rows] == [6000, 7000, 8000, 9000, 10_000]
+    assert last.tail() == {"next": None}
+
+
+def test_who_leaves_between_two_steps_is_passed_over_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = Clients(3 * SLICE_ROWS, monkeypatch)
+    made = page(clients, 1000).steps(after=0)
+    shown = [row["id"] for row in next(made)]
+    clients.remove(f"client {SLICE_ROWS + 9}")
+    clients.remove("client 3")
+    clients.add("new", since=0.0)
+    shown += [row["id"] for rows in made for row in rows]
+    assert shown == [number for number in range(1, 3 * SLICE_ROWS + 1) if number != SLICE_ROWS + 10]
+
+
+def test_rows_of_plain_values_come_in_steps_too() -> None:
+    sizes = [len(rows) for rows in slices(range(2 * SLICE_ROWS + 1), lambda number: {"number": number})]
+    assert sizes == [SLICE_ROWS, SLICE_ROWS, 1]
+    roll: Roll[str] = Roll()
+    roll.add("a", since=1.0)
+    assert list(steps(roll, [1, 2], lambda entry: {"name": entry.member})) == [[{"name": "a"}]]

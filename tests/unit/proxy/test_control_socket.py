@@ -1,0 +1,179 @@
+"""The control socket: whose it is, and how it comes and goes. What is said on it: test_admin_api.py."""
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy import control
+from proxy.control import ControlSocket, control_paths, open_control
+from proxy.log import open_log
+
+PORT = 7001
+
+
+def opened(setting: object) -> ControlSocket | None:
+    return open_control(str(setting), PORT, open_log("info", "json", BytesIO()))
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[ControlSocket]:
+    """Listen on `path` until the block ends."""
+    found = opened(path)
+    assert found is not None
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def answers(path: Path) -> bool:
+    """Tell whether somebody listens there."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# --- whose it is ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_only_its_owner_can_open_it_from_its_first_moment_on(
+    tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, modes = tmp_path / "s", []
+    bind = socket.socket.bind
+
+    class Watched(socket.socket):
+        def bind(self, address: Any) -> None:
+            bind(self, address)
+            modes.append(mode(path))
+
+    monkeypatch.setattr(control.socket, "socket", Watched)  # type: ignore[attr-defined]
+    before = os.umask(umask)
+    try:
+        with listening(path):
+            assert modes == [0o600]
+            assert mode(path) == 0o600
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+
+
+def test_a_stopped_proxy_leaves_nothing_behind_and_a_second_close_does_nothing(tmp_path: Path) -> None:
+    with listening(tmp_path / "s") as found:
+        assert (tmp_path / "s").exists()
+    assert not (tmp_path / "s").exists()
+    found.close()
+
+
+def test_the_socket_of_a_dead_proxy_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(path))
+    dead.close()
+    with listening(path):
+        assert answers(path)
+        assert mode(path) == 0o600
+
+
+def test_a_live_proxys_socket_is_left_alone_and_the_key_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listening(path):
+        with pytest.raises(OSError, match=f"another process listens on {path}.*controlSocketPath"):
+            opened(path)
+        assert answers(path)
+
+
+def test_a_successors_socket_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listening(path) as found:
+        path.unlink()
+        with listening(path):
+            found.close()
+            assert path.exists()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("/dev/null")])
+def test_what_is_no_socket_is_never_removed(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "s"
+    make(path)
+    with pytest.raises(OSError, match=r"controlSocketPath\): expected a socket or nothing"):
+        opened(path)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["n" * 108, "missing/s"])
+def test_a_path_that_cannot_be_had_names_the_key(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OSError, match=f"{name}.*controlSocketPath"):
+        opened(tmp_path / name)
+
+
+# --- where it is ----------------------------------------------------------------------------------
+
+
+def test_the_default_is_the_users_runtime_directory_then_one_of_its_own() -> None:
+    own = Path(f"/var/tmp/pulsar-proxy-{os.getuid()}/pulsar-proxy-7001.sock")
+    temporary = {"TMPDIR": "/var/tmp"}
+    assert list(control_paths("", PORT, {"XDG_RUNTIME_DIR": "/run/user/7", **temporary})) == [
+        Path("/run/user/7/pulsar-proxy-7001.sock"),
+        own,
+    ]
+    assert list(control_paths("", PORT, {"XDG_RUNTIME_DIR": "", **temporary})) == [own]
+    assert list(control_paths("", PORT, {})) == [Path("/tmp") / own.relative_to("/var/tmp")]
+    assert list(control_paths("/a/b", PORT, {"XDG_RUNTIME_DIR": "/run/user/7"})) == [Path("/a/b")]
+
+
+def test_without_a_key_it_is_made_in_a_directory_of_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "absent"))
+    found = opened("")
+    assert found is not None
+    assert found.path.parent.parent == tmp_path
+    assert mode(found.path.parent) == 0o700
+    found.close()
+
+
+def test_a_directory_that_others_may_write_to_is_no_place_and_no_reason_not_to_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    (own,) = control_paths("", PORT, os.environ)
+    own.parent.mkdir()
+    own.parent.chmod(0o777)
+    found = opened("")
+    if found is not None:
+        found.close()
+    assert found is None
+    assert not own.exists()
+
+
+def test_a_directory_of_another_user_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    myself = os.getuid()
+    # What is made from now on belongs to somebody else, as it seems.
+    monkeypatch.setattr(os, "getuid", lambda: myself + 1)
+    (own,) = control_paths("", PORT, os.environ)
+    own.parent.mkdir(0o700)
+    found = opened("")
+    if found is not None:
+        found.close()
+    assert found is None
+    assert not own.exists()
+
+
+def test_none_is_no_socket() -> None:
+    assert opened("none") is None
