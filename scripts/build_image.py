@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,8 +130,11 @@ class Images:
         built = self.home / "built-of.txt"
         if built.exists() and built.read_text(encoding="utf-8") == inputs and self.has(NAME):
             return NAME
-        self.make_base()
-        self._bud(self.fetch_wheels(), made)
+        # Both mostly wait for other machines.
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            wheels = beside.submit(self.fetch_wheels)
+            self.make_base()
+            self._bud(wheels.result(), made)
         # The image of this name that was before has none now, and would stay for ever.
         self.buildah("rmi", "--prune")
         built.write_text(inputs, encoding="utf-8")

@@ -69,8 +69,8 @@ def licensed(component: dict[str, Any]) -> dict[str, Any]:
     """Add the licence that a package names in its own words; those of SPDX are there already."""
     if component.get("licenses"):
         return component
-    told = metadata.metadata(component["name"]).get("License")
-    if not told:
+    package = metadata.metadata(component["name"])
+    if not (told := package["License"] if "License" in package else ""):
         return component
     # Some put the whole text there; it begins with the name.
     name = told.strip().splitlines()[0].strip()
