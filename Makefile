@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-pipeline test check lint types generated unit integration deploy pulsar spark bench bench-pipeline load
+.PHONY: help demo demo-pipeline test check lint types generated unit integration deploy jars brokers pulsar spark bench bench-pipeline load
 .PHONY: generate image sbom lock clean
 
 help: ## List the targets
@@ -45,12 +45,17 @@ integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broke
 deploy: $(VENV)/.dev ## Tests of the image, Compose, manual pages, completion, with the tools that are here
 	$(BIN)/python -m pytest -q tests/deploy
 
-spark: $(VENV)/.dev ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
+# One after the other: two Mavens at a time would write the same repository.
+jars: $(VENV)/.dev
 	$(BIN)/python -m tests.spark.jars
+
+brokers: jars
+	$(BIN)/python -m tests.pulsar.harness --prepare
+
+spark: jars ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
 	$(BIN)/python -m pytest -q tests/spark
 
-pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker
-	$(BIN)/python -m tests.pulsar.harness --prepare
+pulsar: brokers ## Tests against a real Pulsar broker
 	$(BIN)/python -m pytest -q tests/pulsar tests/conformance
 
 bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
