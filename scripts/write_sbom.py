@@ -70,7 +70,8 @@ def licensed(component: dict[str, Any]) -> dict[str, Any]:
     if component.get("licenses"):
         return component
     package = metadata.metadata(component["name"])
-    if not (told := package["License"] if "License" in package else ""):
+    told = package["License"] if "License" in package else ""  # noqa: SIM401 - a message has no typed get
+    if not told:
         return component
     # Some put the whole text there; it begins with the name.
     name = told.strip().splitlines()[0].strip()
