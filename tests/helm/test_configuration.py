@@ -18,9 +18,9 @@ SCHEMA = json.loads((GATEWAY / "values.schema.json").read_text())
 KEYS = {key.name: key for key in Config.keys()}  # noqa: SIM118
 DEFAULTS = read_values(GATEWAY / "values.yaml")["configData"]
 TRIED: list[Any] = [
-    "", "0", "1", "7", "-1", "65536", "99999999999", "1.5", "x", "true", "TRUE", "no", "none", "fifo", "FIFO", "127.0.0.1:7070", "[::1]:7070", "localhost:0",
-    "pulsar://b:6650", "pulsar+ssl://b:6651", "http://b:8080", "https://b:8443", "10.0.0.0/8", "*", "{}", "a b", "ä",
-    "a\nb", 0, 1, 7, -1, 65536, 99999999999, True, False,
+    "", "0", "1", "7", "-1", "65536", "99999999999", "1.5", "x", "true", "TRUE", "no", "none", "fifo", "FIFO",
+    "127.0.0.1:7070", "[::1]:7070", "localhost:0", "pulsar://b:6650", "pulsar+ssl://b:6651", "http://b:8080",
+    "https://b:8443", "10.0.0.0/8", "*", "{}", "a b", "ä", "a\nb", 0, 1, 7, -1, 65536, 99999999999, True, False,
 ]  # fmt: skip
 
 

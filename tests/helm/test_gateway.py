@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,20 @@ def test_a_packed_chart_has_its_library_inside(path: Path, tmp_path: Path) -> No
     packed = LoadedChart(Path(package(path, destination=tmp_path)))
     values = {"configData": BROKERS} if path == GATEWAY else {}
     assert packed.render(values).texts == chart(path).render(values).texts
+
+
+@pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)
+def test_a_packed_chart_has_what_it_needs_and_nothing_of_ci(path: Path, tmp_path: Path) -> None:
+    packed = Path(package(path, destination=tmp_path))
+    assert packed.name == f"{path.name}-{VERSION}.tgz"
+    with tarfile.open(packed) as archive:
+        names = {name.removeprefix(f"{path.name}/") for name in archive.getnames()}
+    assert {"Chart.yaml", "values.yaml", "values.schema.json", "README.md"} <= names
+    assert [name for name in names if name.startswith(("ci/", "/"))] == []
+    if path == GATEWAY:
+        files = {str(file.relative_to(path)) for pattern in ("rules/*", "dashboards/*") for file in path.glob(pattern)}
+        assert files | {"charts/pulsar-proxy-sidecar-lib/templates/_memory.tpl", "templates/NOTES.txt"} <= names
+        assert len(files) >= 2
 
 
 @pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)
