@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-pipeline test check lint types generated unit integration deploy pulsar spark bench bench-pipeline load
+.PHONY: help demo demo-pipeline test check lint types generated unit integration deploy jars brokers pulsar spark bench bench-pipeline load
 .PHONY: generate image sbom lock clean
 
 help: ## List the targets
@@ -14,11 +14,13 @@ help: ## List the targets
 demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
 
+# Spark computes while the tests of Pulsar wait: side by side, the output of each in one piece, a failure of either counts.
 test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory unit integration deploy spark pulsar
+	@$(MAKE) --no-print-directory unit integration deploy
+	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target spark pulsar
 	@$(BIN)/python -m tests.support.tools --report
 
 check: lint types generated ## Lint, types, generated files
@@ -37,18 +39,23 @@ generated: $(VENV)/.dev ## Generated files are what their generators write
 unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/helm tests/test_layering.py -m "not spark"
 
-integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker
-	$(BIN)/python -m pytest -q tests/integration
+integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker, on both cores
+	$(BIN)/python -m pytest -q -n 2 tests/integration
 
 deploy: $(VENV)/.dev ## Tests of the image, Compose, manual pages, completion, with the tools that are here
 	$(BIN)/python -m pytest -q tests/deploy
 
-spark: $(VENV)/.dev ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
+# One after the other: two Mavens at a time would write the same repository.
+jars: $(VENV)/.dev
 	$(BIN)/python -m tests.spark.jars
+
+brokers: jars
+	$(BIN)/python -m tests.pulsar.harness --prepare
+
+spark: jars ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
 	$(BIN)/python -m pytest -q tests/spark
 
-pulsar: $(VENV)/.dev ## Tests against a real Pulsar broker
-	$(BIN)/python -m tests.pulsar.harness --prepare
+pulsar: brokers ## Tests against a real Pulsar broker
 	$(BIN)/python -m pytest -q tests/pulsar tests/conformance
 
 bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)

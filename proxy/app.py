@@ -39,6 +39,7 @@ from proxy.tasks import TaskScope
 from proxy.telemetry.export import OtlpExport, open_export
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.lag import LoopLag
+from proxy.telemetry.otel_settings import otel_settings
 from proxy.telemetry.prometheus import ProxyMetrics
 from proxy.telemetry.tenants import TenantBook
 from proxy.tls.streams import TlsStreams
@@ -110,7 +111,8 @@ class Proxy:
         self.web: WebPort | None = None
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
-        counters.budget_bytes, counters.budget_parts = worst_case_bytes(config), worst_case_parts(config)
+        self.exports = otel_settings(os.environ)[0] is not None
+        self.add_up(config)
         counters.config_applied_at = self._created = time.time()
         self._started_at = self._collected_at = self._ticked_at = loop.time()
         counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
@@ -165,6 +167,11 @@ class Proxy:
             host, port, _ = split_address(config.admin_api_address)
             self.admin_port = self.admin.listen(host, port)
             self.log.info("listening for admin", host=host, admin_port=self.admin_port)
+
+    def add_up(self, config: Config) -> None:
+        """Note the worst case of all memory under this configuration."""
+        self.counters.budget_bytes = worst_case_bytes(config, exports=self.exports)
+        self.counters.budget_parts = worst_case_parts(config, exports=self.exports)
 
     def _tell_ports(self) -> None:
         host = self.config.bind_address

@@ -2,7 +2,6 @@
 
 from proxy import limits
 from proxy.app import Proxy
-from proxy.budget import worst_case_bytes, worst_case_parts
 from proxy.config import Config
 from proxy.web.settings import web_limits
 
@@ -62,7 +61,7 @@ def apply_web(proxy: Proxy, config: Config) -> None:
 
 def apply_budget(proxy: Proxy, config: Config) -> None:
     """Add the worst case up anew."""
-    proxy.counters.budget_bytes, proxy.counters.budget_parts = worst_case_bytes(config), worst_case_parts(config)
+    proxy.add_up(config)
     proxy.note_budget()
 
 

@@ -7,12 +7,14 @@ as debootstrap does.
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from proxy.version import VERSION  # noqa: E402
 
+DOCKERFILE: Final = ROOT / "deploy" / "image" / "Dockerfile"
 SUITE: Final = "bookworm"
 # What the suite brings, and so the one that wheels are fetched for.
 SUITE_PYTHON: Final = "3.11"
@@ -63,6 +66,8 @@ class Images:
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # Of builders that were killed: whoever has the lock is alone.
+            self.buildah("rm", "--all")
             yield
 
     def buildah(self, *arguments: str) -> str:
@@ -119,20 +124,64 @@ class Images:
         return wheels
 
     def build(self) -> str:
-        """Build the image and give its name; raises BuildFailed."""
-        self.make_base()
-        wheels = self.fetch_wheels()
+        """Build the image, unless it is here and was built of the same, and give its name; raises BuildFailed."""
+        made = arguments()
+        inputs = digest(made)
+        built = self.home / "built-of.txt"
+        if built.exists() and built.read_text(encoding="utf-8") == inputs and self.has(NAME):
+            return NAME
+        # Both mostly wait for other machines.
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            wheels = beside.submit(self.fetch_wheels)
+            self.make_base()
+            self._bud(wheels.result(), made)
+        # The image of this name that was before has none now, and would stay for ever.
+        self.buildah("rmi", "--prune")
+        built.write_text(inputs, encoding="utf-8")
+        return NAME
+
+    def _bud(self, wheels: Path, made: Mapping[str, str]) -> None:
         settings = self.home / "pip.conf"
         settings.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
-        epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
-        made = {"BASE": BASE, "VERSION": VERSION, "REVISION": _git("rev-parse", "HEAD"), "CREATED": _date(epoch)}
         self.buildah(
-            "bud", "--pull-never", "--isolation", ISOLATION, "--format", "docker", "--layers=false", "--quiet",
+            "bud", "--pull-never", "--isolation", ISOLATION, "--format", "docker",
+            "--layers=false", "--force-rm", "--quiet",
             "--secret", f"id=pip,src={settings}", "--volume", f"{wheels}:/wheels:ro",
             *(word for name, value in made.items() for word in ("--build-arg", f"{name}={value}")),
-            "--file", str(ROOT / "deploy/image/Dockerfile"), "--tag", NAME, str(ROOT),
+            "--file", str(DOCKERFILE), "--tag", NAME, str(ROOT),
         )  # fmt: skip
-        return NAME
+
+
+def arguments() -> dict[str, str]:
+    """Give the Dockerfile's arguments for this state of the sources."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
+    # Sources that differ from their commit say so in the image.
+    revision = _git("describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
+    return {"BASE": BASE, "VERSION": VERSION, "REVISION": revision, "CREATED": _date(epoch)}
+
+
+def digest(made: Mapping[str, str], root: Path = ROOT) -> str:
+    """Give a text that differs as soon as anything differs that the image is built of."""
+    kept = hashlib.sha256(repr(sorted(made.items())).encode())
+    for path in sorted(context(root)):
+        # Lengths keep one file's end from being read as another's beginning.
+        content = path.read_bytes()
+        kept.update(f"{path.relative_to(root)} {path.stat().st_mode & 0o111:o} {len(content)}\n".encode() + content)
+    return kept.hexdigest()
+
+
+def context(root: Path = ROOT) -> Iterator[Path]:
+    """Yield each file that the Dockerfile may copy: what .dockerignore names, and what decides on it."""
+    ignore = root / ".dockerignore"
+    yield from (ignore, root / DOCKERFILE.relative_to(ROOT))
+    for line in ignore.read_text(encoding="utf-8").splitlines():
+        for path in root.glob(line[1:]) if line.startswith("!") else ():
+            files = path.rglob("*") if path.is_dir() else (path,)
+            yield from (file for file in files if file.is_file() and not _ignored(file.relative_to(root)))
+
+
+def _ignored(path: Path) -> bool:
+    return path.suffix == ".pyc" or not {"__pycache__", "target"}.isdisjoint(path.parts)
 
 
 def run(command: Sequence[str]) -> str:

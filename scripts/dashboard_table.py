@@ -10,7 +10,7 @@ from typing import Final, Literal
 __all__ = ["COLUMNS", "ROWS", "VARIABLES", "Panel", "Query", "Row"]
 
 Kind = Literal["timeseries", "stat"]
-Unit = Literal["bytes", "Bps", "ms", "s", "short", "percentunit", "ops", "cps", "reqps"]
+Unit = Literal["bytes", "Bps", "ms", "s", "short", "percentunit", "ops", "cps", "reqps", "suffix: d"]
 
 COLUMNS: Final = 24
 # What a dashboard's variables select; a target without such a label (a VM has no pod) matches the regular expression of
@@ -196,7 +196,7 @@ ERRORS: Final = Row("What goes wrong?", (
           (Query(rate("pulsar_proxy_tls_handshakes_total", 'result!="done"', by="peer, result"),
                  "{{peer}}: {{result}}"),
            Query(rate("pulsar_authentication_failures_total", by="reason"), "credentials: {{reason}}"))),
-    Panel("Days until a certificate expires", "The alert comes at 7.", "short",
+    Panel("Days until a certificate expires", "The alert comes at 7.", "suffix: d",
           (Query(f"min by (cert) ({of('pulsar_proxy_tls_cert_expiry_seconds')}) / 86400", "{{cert}}"),)),
     Panel("The proxy itself", "Normal: all 0. Internal errors are bugs, with a traceback in the log.", "short",
           (Query(f"sum (increase({of('pulsar_proxy_internal_errors_total')}[$__rate_interval]))", "internal errors"),

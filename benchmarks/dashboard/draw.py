@@ -145,18 +145,25 @@ def _axis(unit: str) -> Any:
 
 
 def _label(unit: str) -> str:
-    """Give Vega's expression for a number on the axis."""
+    """Give Vega's expression for a number on the axis, in Grafana's words."""
+    number = "(abs(datum.value) < 1 ? format(datum.value, '~g') : format(datum.value, '~s'))"
     return {
         "bytes": "format(datum.value, '~f') + ' MiB'",
         "Bps": "format(datum.value, '~f') + ' MiB/s'",
         "percentunit": "format(datum.value, '.0%')",
-        "ms": "format(datum.value, '~s') + ' ms'",
-        "s": "format(datum.value, '~s') + 's'",
-    }.get(unit, "format(datum.value, '~s')")
+        "ms": "datum.value < 1000 ? format(datum.value, '~f') + ' ms' : format(datum.value / 1000, '~f') + ' s'",
+        "s": "datum.value < 1 ? format(datum.value * 1000, '~f') + ' ms' : format(datum.value, '~f') + ' s'",
+    }.get(unit, f"{number} + '{_suffix(unit)}'")
+
+
+def _suffix(unit: str) -> str:
+    return {"reqps": " req/s", "ops": " ops/s", "cps": " /s", "suffix: d": " d"}.get(unit, "")
 
 
 def _worded(value: float, unit: str) -> str:
-    return f"{value:,.0f} ms" if unit == "ms" else f"{value:,.0f}"
+    if unit == "ms" and value >= 1000:
+        return f"{value / 1000:,.2f} s"
+    return f"{value:,.0f} ms" if unit == "ms" else f"{value:,.0f}{_suffix(unit)}"
 
 
 def _config() -> Json:

@@ -1,6 +1,6 @@
 """Durations twice over: quantiles of the last minutes for Prometheus, counts by bucket since the start for OTLP.
 
-Rule: both are counted by one call on the hot path, which costs a microsecond; nothing is imported for either.
+Rule: both are counted by one call on the hot path, which costs 0.9 us (ADR 18); nothing is imported for either.
 """
 
 from bisect import bisect_left

@@ -176,9 +176,12 @@ class Site:
         try:
             return await self._logged(request)
         finally:
-            ours = isinstance(server, _Server) and isinstance(connection, HttpConnection)
             # None once it is lost.
-            if ours and connection.transport is not None:
+            if (
+                connection.transport is not None
+                and isinstance(server, _Server)
+                and isinstance(connection, HttpConnection)
+            ):
                 server.resting[connection] = None
 
     async def _logged(self, request: web.BaseRequest) -> web.StreamResponse:

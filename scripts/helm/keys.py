@@ -25,10 +25,10 @@ _CHOICE: Final = re.compile(r"one of (.+)")
 # What a file of Latin-1 and one of UTF-8 have in common, without line breaks.
 _LINE: Final = r"^[ -~]*$"
 _VARIABLE: Final = r"\$\{[A-Za-z0-9_]+\}"
-_ADDRESS: Final = r"(localhost|[0-9.]+|\[[0-9A-Fa-f.:]+\])"
+_HOST_AND_PORT: Final = r"(localhost|[0-9.]+|\[[0-9A-Fa-f.:]+\]):[0-9]{1,5}"
 _PATTERNS: Final = {
     "a host name or an IP address": rf"^ *([A-Za-z0-9._:%-]*|{_VARIABLE}) *$",
-    "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070": rf"^ *({_ADDRESS}:[0-9]{{1,5}}|{_VARIABLE})? *$",
+    "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070": rf"^ *({_HOST_AND_PORT}|{_VARIABLE})? *$",
     "pulsar://host:port, several separated by commas": rf"^ *(pulsar://[ -~]+|{_VARIABLE})? *$",
     "pulsar+ssl://host:port, several separated by commas": rf"^ *(pulsar\+ssl://[ -~]+|{_VARIABLE})? *$",
     "http://host:port or https://host:port, several separated by commas": rf"^ *(https?://[ -~]+|{_VARIABLE})? *$",

@@ -114,6 +114,9 @@ def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
     for dashboard in dashboards:
         kinds = {variable["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "datasource"}
         assert kinds == {source["type"]}
+        # Nothing here has a namespace or a pod; `.+` would show nothing.
+        chosen = [variable for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
+        assert {variable["allValue"] for variable in chosen} == {".*"}
 
 
 @pytest.mark.parametrize("name", ["grafana", "prometheus", "proxy"])

@@ -25,6 +25,10 @@ def test_it_lists_what_the_image_installs(tmp_path: Path, monkeypatch: pytest.Mo
     assert named >= {"uvloop", "aiohttp", "pulsar-client"}
     assert not named & {"pytest", "pyspark", "mypy"}
     assert [component["name"] for component in document["components"] if not component.get("licenses")] == []
+    licences = {component["name"]: component["licenses"][0] for component in document["components"]}
+    assert licences["aiohttp"]["expression"] == "Apache-2.0 AND MIT"
+    assert licences["uvloop"]["license"]["id"] == "MIT"
+    assert licences["protobuf"]["license"]["name"] == "3-Clause BSD License"
     dependencies = {entry["ref"]: entry.get("dependsOn", []) for entry in document["dependencies"]}
     [root] = [on for ref, on in dependencies.items() if ref == document["metadata"]["component"]["bom-ref"]]
     assert any(reference.startswith("uvloop") for reference in root)

@@ -74,13 +74,17 @@ def conf_of(render: Render) -> str:
     return text
 
 
+def environ_of(render: Render) -> dict[str, str]:
+    """Give the environment of the proxy; secrets have a value of their own."""
+    return {each["name"]: each.get("value", "of-a-secret") for each in proxy_container(render).get("env", ())}
+
+
 def config_of(render: Render) -> Config:
     """Read what was rendered as the proxy would: its file and its environment. Secrets have a value of their own."""
-    environ = {each["name"]: each.get("value", "of-a-secret") for each in proxy_container(render).get("env", ())}
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "proxy.conf")
         path.write_text(conf_of(render))
-        return Config.load(path, environ)
+        return Config.load(path, environ_of(render))
 
 
 def wrong_for_kubernetes(document: Document, version: str) -> str:

@@ -49,6 +49,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      "/configData/brokerConnectionsTotal'"),
     ("a limit in the environment", {"extraEnvs": [{"name": "PULSAR_PREFIX_relayBufferBytes", "value": "1048576"}]},
      "extraEnvs: got PULSAR_PREFIX_relayBufferBytes, expected it in configData"),
+    ("metrics exported by the environment", {"extraEnvs": [{"name": "OTEL_SDK_DISABLED", "value": "false"}]},
+     "extraEnvs: got OTEL_SDK_DISABLED, expected it in configData"),
     ("a sidecar as a gateway", {"configData": {"proxyRole": "sidecar"}},
      "configData.proxyRole: got sidecar, expected gateway"),
     ("no web port", {"configData": {"webServicePort": ""}}, "configData.webServicePort: got nothing, expected a port"),

@@ -10,6 +10,7 @@ from kubernetes_validate.utils import all_versions
 from proxy.budget import worst_case_bytes
 from proxy.config import Config
 from proxy.shutdown import Role, ShutdownPlan
+from proxy.telemetry.otel_settings import otel_settings
 from scripts.generate_helm_renders import golden_path
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
 from tests.helm.charts import (
@@ -17,6 +18,7 @@ from tests.helm.charts import (
     ci_files,
     conf_of,
     config_of,
+    environ_of,
     pods,
     proxy_container,
     rendered,
@@ -106,7 +108,8 @@ def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
 def test_memory_is_what_the_proxy_itself_adds_up(path: Path) -> None:
     render = rendered(path)
     extra_mib = {"all": 256}.get(path.name.removesuffix("-values.yaml"), 16 if path.is_relative_to(EXAMPLE) else 64)
-    expected_mib = -(-(worst_case_bytes(config_of(render)) + extra_mib * MIB) // MIB)
+    exports = otel_settings(environ_of(render))[0] is not None
+    expected_mib = -(-(worst_case_bytes(config_of(render), exports=exports) + extra_mib * MIB) // MIB)
     resources = proxy_container(render)["resources"]
     assert resources["requests"]["memory"] == resources["limits"]["memory"] == f"{expected_mib}Mi"
 

@@ -58,7 +58,7 @@ class Asked:
 
 
 @asynccontextmanager
-async def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **keys: object) -> AsyncIterator[Asked]:
+async def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> AsyncIterator[Asked]:
     """Run a stage with a control socket, and check that no asker stays behind in it."""
     log = BytesIO()
     monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json", log))

@@ -8,6 +8,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.demo.script import Failure
 from tests.support.async_client import AsyncClient, lookup_frame, schema_frame, topics_frame
+from tests.support.ports import free_port
 from tests.support.proxy_under_test import (
     LIST_BYTES,
     TOPIC,
@@ -16,7 +17,6 @@ from tests.support.proxy_under_test import (
     staged,
 )
 from tests.support.raw_broker import (
-    free_port,
     handshake,
     list_answer,
     raw_broker,

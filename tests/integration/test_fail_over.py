@@ -17,8 +17,8 @@ from proxy.demo.script import Failure, Redirect
 from proxy.demo.topics import GeneratedTopics
 from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
 from tests.support.fault_proxy import FaultProxy, fault_proxies, service_url
+from tests.support.ports import free_port
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
-from tests.support.raw_broker import free_port
 from tests.support.tls import PemFiles, server_context
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE

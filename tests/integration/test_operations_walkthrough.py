@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,7 +163,7 @@ async def test_a_sidecar_is_installed_and_leaves_after_its_application(tmp_path:
 async def test_an_upgrade_loses_no_request(tmp_path: Path) -> None:
     new_port, new_web_port = free_ports(2)
     new = {"NEW_PORT": new_port, "NEW_WEB_PORT": new_web_port, "NEW_PREFIX": Path(sys.executable).parents[1]}
-    keys = {"shutdownDrainMillis": LONG_MILLIS}
+    keys: dict[str, Any] = {"shutdownDrainMillis": LONG_MILLIS}
     async with embedded() as broker, on_call("Upgrade", tmp_path, broker, dict(new), **keys) as (old, walk):
         await walk.step()
         gate = broker.script.hold(LISTS)
@@ -181,7 +182,7 @@ async def test_an_upgrade_loses_no_request(tmp_path: Path) -> None:
 
 
 async def test_a_drain_answers_what_is_under_way_and_ends_with_0(tmp_path: Path) -> None:
-    keys = {"shutdownDrainMillis": LONG_MILLIS}
+    keys: dict[str, Any] = {"shutdownDrainMillis": LONG_MILLIS}
     async with embedded() as broker, on_call("Drain", tmp_path, broker, **keys) as (proxy, walk):
         gate = broker.script.hold(LISTS)
         client = await waiting_list(proxy, "demo/ns-0")
@@ -268,7 +269,7 @@ async def until_it_waits(proxy: Running) -> None:
 
 
 async def test_a_storm_is_rehearsed_looked_at_and_who_waits_is_served_when_the_limit_is_raised(tmp_path: Path) -> None:
-    keys = {
+    keys: dict[str, Any] = {
         "maxTopicListInFlightDirectMemSizeMB": 1,
         "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": LONG_MILLIS,
         "topicListRequestTimeoutMillis": LONG_MILLIS,

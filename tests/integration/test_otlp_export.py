@@ -61,7 +61,7 @@ async def fresh(own: Collector) -> ResourceMetrics:
 async def test_a_collector_hears_what_a_scrape_of_the_same_time_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
         export_to(own.endpoint, monkeypatch, OTEL_EXPORTER_OTLP_HEADERS="tenant=blue")
         async with child_proxy(tmp_path, broker) as proxy:
             client = await proxy.connected()
@@ -82,6 +82,7 @@ async def test_a_collector_hears_what_a_scrape_of_the_same_time_shows(
                 assert numbers_of(metrics.get(instrument.otel_name, Metric())) == shown, instrument.name
                 compared += 1
         assert compared > 70
+        assert frozenset({("part", "export of metrics")}) in page["pulsar_proxy_memory_budget_part_bytes"]
         demo = frozenset({("tenant", "demo")})
         assert page["pulsar_proxy_tenant_lists_total"][demo] == 3
         assert page["pulsar_proxy_tenant_list_bytes_total"][demo] > 3 * 50 * 60
@@ -96,7 +97,7 @@ async def test_a_collector_hears_what_a_scrape_of_the_same_time_shows(
 async def test_the_last_export_is_behind_everything_that_was_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
         export_to(own.endpoint, monkeypatch, OTEL_METRIC_EXPORT_INTERVAL="3600000")
         async with child_proxy(tmp_path, broker) as proxy:
             client = await proxy.connected()
@@ -124,7 +125,7 @@ def closed_port() -> int:
 async def test_a_collector_that_is_away_costs_a_line_and_a_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+    async with EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
         export_to(f"http://127.0.0.1:{closed_port()}", monkeypatch, OTEL_EXPORTER_OTLP_TIMEOUT="0.5")
         async with child_proxy(tmp_path, broker) as proxy:
             await lists_are_served(proxy)
@@ -143,7 +144,7 @@ async def test_a_collector_that_is_away_costs_a_line_and_a_count(
 async def test_a_collector_that_never_answers_holds_up_neither_clients_nor_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
         own.answering.clear()
         export_to(own.endpoint, monkeypatch)
         async with child_proxy(tmp_path, broker) as proxy:
@@ -154,12 +155,14 @@ async def test_a_collector_that_never_answers_holds_up_neither_clients_nor_the_e
 
 
 async def test_a_proxy_that_nobody_asked_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with collector() as own, EmbeddedBroker(GeneratedTopics(1, 50, 60)) as broker:
+    async with collector() as own, EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", own.endpoint)
         async with child_proxy(tmp_path, broker) as proxy:
             await lists_are_served(proxy)
+            page = scraped(await proxy.get("/metrics"))
             os.kill(proxy.child.pid, signal.SIGTERM)
             assert await proxy.exit_code() == 0
             (line,) = proxy.lines("opentelemetry")
         assert "OTEL_SDK_DISABLED=false" in line["detail"]
+        assert frozenset({("part", "export of metrics")}) not in page["pulsar_proxy_memory_budget_part_bytes"]
         assert own.waiting == 0

@@ -13,8 +13,9 @@ from proxy.broker_handshake import BrokerHandshake
 from proxy.demo.script import Failure
 from proxy.errors import DisconnectCause
 from tests.support.async_client import AsyncClient, connect_frame
+from tests.support.ports import free_port
 from tests.support.proxy_under_test import Stage, staged
-from tests.support.raw_broker import CONNECTED, free_port, raw_broker, silence
+from tests.support.raw_broker import CONNECTED, raw_broker, silence
 
 
 async def refused(stage: Stage, target: str, cause: str) -> str:

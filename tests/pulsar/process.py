@@ -7,7 +7,6 @@ Pulsar.
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,16 +27,6 @@ class ProcessFailedError(Exception):
 def _die_with_parent() -> None:
     # A test run that is killed runs no fixture teardown; without this its broker would stay.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def free_ports(count: int) -> list[int]:
-    """Find loopback ports that are free now; all are held until all are known, so they differ."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 class ChildProcess:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.pulsar.process import ChildProcess, ProcessFailedError, free_ports
+from tests.pulsar.process import ChildProcess, ProcessFailedError
 from tests.pulsar.standalone import Broker
+from tests.support.ports import free_ports
 from tests.support.wire import ServerRefusedError, WireClient, WireError
 
 _ROOT: Final = Path(__file__).parent.parent.parent

@@ -99,10 +99,3 @@ def list_answer(request_id: int, topics: tuple[str, ...]) -> bytes:
     return frame(
         pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
     )
-
-
-def free_port() -> int:
-    """Find a port on which nobody listens."""
-    with socket.create_server((LOOPBACK, 0)) as sock:
-        port: int = sock.getsockname()[1]
-    return port

@@ -110,7 +110,7 @@ env:
 {{- define "pulsar-proxy-lib.checkEnv" -}}
 {{- range .env -}}
   {{- $key := trimPrefix "PULSAR_PREFIX_" .name -}}
-  {{- if hasKey (get $.settings.table.keys $key | default dict) "least" -}}
+  {{- if or (eq $key "OTEL_SDK_DISABLED") (hasKey (get $.settings.table.keys $key | default dict) "least") -}}
     {{- fail (printf "extraEnvs: got %s, expected it in configData: memory and grace period are computed from there" .name) -}}
   {{- end -}}
 {{- end -}}

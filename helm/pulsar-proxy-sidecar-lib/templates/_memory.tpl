@@ -16,7 +16,8 @@ the constants come. A test holds the two sums against each other.
 {{- $s := .settings -}}
 {{- $c := $s.table.constants -}}
 {{- $parts := list $c.IDLE_PROCESS_BYTES (include "pulsar-proxy-lib.worstCase.lists" $s) (include "pulsar-proxy-lib.worstCase.connections" $s)
-  (include "pulsar-proxy-lib.worstCase.requests" $s) (include "pulsar-proxy-lib.worstCase.web" $s) (include "pulsar-proxy-lib.worstCase.events" $s) -}}
+  (include "pulsar-proxy-lib.worstCase.requests" $s) (include "pulsar-proxy-lib.worstCase.web" $s) (include "pulsar-proxy-lib.worstCase.events" $s)
+  (include "pulsar-proxy-lib.worstCase.export" $s) -}}
 {{- $sum := 0 -}}
 {{- range $parts -}}{{- $sum = add $sum (int64 .) -}}{{- end -}}
 {{- $sum -}}
@@ -114,6 +115,11 @@ the constants come. A test holds the two sums against each other.
   {{- $sum = add $sum $buffer (int64 $c.PULSAR_CLIENT_BYTES) (mul (int64 $c.TOPIC_SINK_BLOCKS) (int64 $c.BLOCK_BYTES)) -}}
 {{- end -}}
 {{- $sum -}}
+{{- end -}}
+
+{{- /* The library that sends metrics to an OpenTelemetry collector, if the environment turns it on. */ -}}
+{{- define "pulsar-proxy-lib.worstCase.export" -}}
+{{- ternary .table.constants.OTLP_BYTES 0 (eq (get .env "OTEL_SDK_DISABLED" | trim | lower) "false") | int64 -}}
 {{- end -}}
 
 {{- /* A quantity of Kubernetes in bytes. */ -}}

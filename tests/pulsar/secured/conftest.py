@@ -13,10 +13,11 @@ import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.harness import run_other_broker
-from tests.pulsar.process import ProcessFailedError, free_ports
+from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy, broker_kind, run_secured_proxy
 from tests.pulsar.standalone import MissingToolError
+from tests.support.ports import free_ports
 
 
 @pytest.fixture(scope="session")

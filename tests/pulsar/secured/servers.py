@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.pulsar.process import ChildProcess, free_ports
+from tests.pulsar.process import ChildProcess
 from tests.pulsar.proxy_process import run_proxy
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.standalone import Broker, Kind
+from tests.support.ports import free_ports
 
 _PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"

@@ -8,11 +8,12 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.harness import run_other_broker
-from tests.pulsar.process import ProcessFailedError, free_ports
+from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.secured.clients import authentication, client, exchange
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy, broker_kind, run_secured_proxy
+from tests.support.ports import free_ports
 from tests.support.wire import ServerRefusedError, WireClient
 
 pytestmark = pytest.mark.pulsar

@@ -22,7 +22,7 @@ from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
 
 ROOT = Path(__file__).resolve().parents[3]
 STEP_SECONDS = 30
-TABLE = {(alert.name, alert.severity): alert for alert in ALERTS}
+TABLE: dict[tuple[str, str], Alert] = {(alert.name, alert.severity): alert for alert in ALERTS}
 HOLDS = re.compile(r"(\d+)m")
 WORD = re.compile(r"\b(?:max|topicList|client)[A-Z]\w+")
 

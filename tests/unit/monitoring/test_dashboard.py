@@ -117,3 +117,23 @@ def test_names_that_exist_pass() -> None:
     query = 'sum by (cause) (rate(pulsar_proxy_disconnects_total{cause=~"up|pulsar_x"}[5m])) > 0 and up == 1'
     assert unknown_names(query, INSTRUMENTS) == set()
     assert "up" in FOREIGN_METRICS
+
+
+def unit_of(query: str) -> set[str]:
+    """Say in which units a query may be shown, by the names in it."""
+    if query.endswith("/ 86400"):
+        return {"suffix: d"}
+    if "rate(" in query:
+        return {"Bps"} if "_bytes_total{" in query else {"reqps", "ops", "cps"}
+    if re.search(r"_bytes\{.* / \w+_bytes\{", query):
+        return {"percentunit"}
+    units = {"_bytes": "bytes", "_ms": "ms", "_seconds": "s"}
+    (name,) = set(re.findall(r"\b((?:pulsar|process)_\w+)\{", query))
+    found = next((unit for suffix, unit in units.items() if name.endswith((suffix, f"{suffix}_total"))), "short")
+    return {"short"} if "changes(" in query else {found}
+
+
+@panel_by_panel
+def test_its_unit_is_that_of_its_numbers(panel: Panel) -> None:
+    for query in panel.queries:
+        assert panel.unit in unit_of(query.expression) or query.expression.endswith("== bool 0)"), query

@@ -78,10 +78,11 @@ def test_all_pages_are_asked_for_and_json_is_one_row_a_line(
 ) -> None:
     pages = iter([{"connections": [ROW, ROW], "next": 17}, {"connections": [ROW], "next": None}])
     fake = Fake(monkeypatch, {})
-    monkeypatch.setattr(AdminClient, "ask", lambda *asked: fake.asked.append(asked[2]) or next(pages))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(AdminClient, "ask", lambda *asked: fake.asked.append((asked[2], None)) or next(pages))  # type: ignore[func-returns-value]
     code, out, _ = run(capsys, "connections", "--json")
     assert (code, [json.loads(line) for line in out.splitlines()]) == (0, [ROW] * 3)
-    assert fake.asked == ["/v1/connections?limit=1000&after=0", "/v1/connections?limit=1000&after=17"]
+    paths = ["/v1/connections?limit=1000&after=0", "/v1/connections?limit=1000&after=17"]
+    assert fake.asked == [(path, None) for path in paths]
 
 
 def test_each_id_is_killed_and_one_that_is_gone_is_exit_code_3(

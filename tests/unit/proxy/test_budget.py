@@ -69,6 +69,13 @@ def test_debts_count_only_where_keys_take_turns() -> None:
     assert larger - total == shared["keys that owe"] > 0
 
 
+def test_the_library_that_exports_counts_when_it_is_used() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    with_it, without = list(worst_case(config, exports=True)), list(worst_case(config))
+    (line,) = [line for line in with_it if line not in without]
+    assert worst_case_bytes(config, exports=True) - worst_case_bytes(config) == line.limit_bytes > 0
+
+
 def test_every_key_that_a_line_names_exists() -> None:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
     known = {key.name for key in Config.keys()}  # noqa: SIM118

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.log import open_log
 from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
+from proxy.pump import Body, Pump
 from proxy.transport import Endpoint, SharedReadBuffer
 from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.clock import ManualClock
@@ -84,6 +85,61 @@ async def settle() -> None:
 
 def slices(*bodies: bytes) -> Sequence[memoryview]:
     return [memoryview(body) for body in bodies]
+
+
+class HalfPump(Pump):
+    """A pump that hands the first `taken` bytes of a body to the kernel, and the rest when it is let."""
+
+    def __init__(self, taken: int) -> None:
+        self.taken = taken
+        self.let = asyncio.Event()
+
+    async def send(self, endpoint: Endpoint, prefix: bytes, body: Body, on_moved: Callable[[int], None]) -> None:
+        on_moved(self.taken)
+        await self.let.wait()
+        on_moved(len(prefix) + body.size - self.taken)
+
+
+@dataclass
+class Sized:
+    """A body that nobody reads."""
+
+    size: int
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        raise NotImplementedError
+
+    def read(self, position: int, count: int) -> memoryview:
+        raise NotImplementedError
+
+
+class TestUnsent:
+    def test_what_the_kernel_has_not_taken_of_a_list_counts(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                pump = HalfPump(taken=104)
+                body = on.start(on.output.send_pumped(b"head", Sized(1000), pump))
+                await settle()
+                assert on.output.unsent_bytes == 900
+                on.output.send(b"frame")
+                assert on.output.unsent_bytes == 905
+                pump.let.set()
+                await settle()
+                assert on.output.unsent_bytes == 5
+                await body
+
+        run_virtual(main())
+
+    def test_nothing_is_unsent_of_a_list_that_was_given_up(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                body = on.start(on.output.send_pumped(b"head", Sized(1000), HalfPump(taken=4)))
+                await settle()
+                body.cancel()
+                await settle()
+                assert on.output.unsent_bytes == 0
+
+        run_virtual(main())
 
 
 class TestOrder:

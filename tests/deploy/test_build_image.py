@@ -1,0 +1,68 @@
+"""When the image is built anew: if anything differs that it is built of, and not otherwise."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.build_image import ROOT, Images, Tools, arguments, context, digest
+from tests.deploy.test_dockerfiles import copied
+
+MADE = {"BASE": "base", "VERSION": "1"}
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    for name, text in {
+        ".dockerignore": "*\n!pyproject.toml\n!proxy\n!requirements/*.txt\n",
+        "deploy/image/Dockerfile": "FROM base\n",
+        "pyproject.toml": "",
+        "proxy/serve.py": "one",
+        "proxy/deep/under.py": "two",
+        "requirements/image.txt": "",
+        "tests/test_it.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["proxy/serve.py", "proxy/deep/under.py", "proxy/new.py", "deploy/image/Dockerfile", ".dockerignore"]
+)
+def test_a_file_of_the_image_that_changes_makes_another_image(sources: Path, name: str) -> None:
+    before = digest(MADE, sources)
+    with (sources / name).open("a") as file:
+        file.write("# more\n")
+    assert digest(MADE, sources) != before
+
+
+def test_what_the_image_does_not_hold_makes_no_other_image(sources: Path) -> None:
+    before = digest(MADE, sources)
+    (sources / "tests/test_it.py").write_text("changed")
+    (sources / "proxy/__pycache__").mkdir()
+    (sources / "proxy/__pycache__/serve.cpython-311.pyc").write_text("compiled")
+    assert digest(MADE, sources) == before
+
+
+def test_another_version_or_text_that_moves_to_another_file_makes_another_image(sources: Path) -> None:
+    before = digest(MADE, sources)
+    assert digest(MADE | {"VERSION": "2"}, sources) != before
+    (sources / "proxy/serve.py").write_text("")
+    (sources / "proxy/deep/under.py").write_text("twoone")
+    assert digest(MADE, sources) != before
+
+
+def test_all_that_the_dockerfile_copies_counts() -> None:
+    files = {path.relative_to(ROOT) for path in context()}
+    for name in copied(ROOT / "deploy/image/Dockerfile"):
+        assert any(path.is_relative_to(name) for path in files), name
+
+
+def test_what_was_built_of_the_same_is_taken_as_it_is(tmp_path: Path) -> None:
+    # A buildah that says it has the image and would fail at anything else.
+    buildah = tmp_path / "buildah"
+    buildah.write_text('#!/bin/sh\ncase " $* " in *" images "*) echo here ;; *) exit 1 ;; esac\n')
+    buildah.chmod(0o755)
+    (tmp_path / "built-of.txt").write_text(digest(arguments()))
+    images = Images(tmp_path, Tools(str(buildah), "/bin/false", "/bin/false"))
+    assert images.build().startswith("localhost/pulsar-proxy:")
