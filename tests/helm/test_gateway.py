@@ -33,6 +33,8 @@ groups:
         expr: up > 2
         labels:
           severity: warning
+        annotations:
+          runbook_url: https://wiki.example/third
 """
 DASHBOARD = '{"title": "Fixture", "panels": [{"legendFormat": "{{pod}}", "expr": "up{job=\\"proxy\\"}"}]}\n'
 
@@ -59,7 +61,7 @@ def test_every_rule_file_is_in_the_prometheus_rule_with_its_templates_untouched(
 
 
 def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
-    given = {"enabled": True, "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
+    given = {"enabled": True, "runbookBaseUrl": "https://git.example", "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
              "groups": [{"name": "own", "rules": []}]}  # fmt: skip
     rule = monitored(with_files, prometheusRule=given).one("PrometheusRule")
     fixture, own = rule["spec"]["groups"]
@@ -68,6 +70,7 @@ def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
     assert "labels" not in recording
     assert down["labels"] == {"severity": "critical", "team": "m"}
     assert third["labels"] == {"severity": "warning", "team": "m"}
+    assert third["annotations"]["runbook_url"] == "https://wiki.example/third", "a runbook elsewhere stays there"
     assert rule["metadata"]["labels"]["release"] == "p"
 
 
