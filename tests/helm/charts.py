@@ -1,5 +1,6 @@
 """The charts of this repository for tests: loaded once, rendered with values, checked as Kubernetes would."""
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -23,12 +24,18 @@ def chart(path: Path) -> LoadedChart:
 
 def gateway(values: Mapping[str, Any]) -> Render:
     """Render the gateway with such values, and brokers if they name none."""
-    return chart(GATEWAY).render({**values, "configData": {**BROKERS, **values.get("configData", {})}})
+    return _rendered(GATEWAY, json.dumps({**values, "configData": {**BROKERS, **values.get("configData", {})}}))
 
 
 def example(values: Mapping[str, Any]) -> Render:
     """Render the example of an application with such values for its proxy."""
-    return chart(EXAMPLE).render({"pulsarProxy": dict(values)})
+    return _rendered(EXAMPLE, json.dumps({"pulsarProxy": dict(values)}))
+
+
+@cache
+def _rendered(path: Path, values: str) -> Render:
+    """Render once what several tests look at: each compiles the schemas of two charts anew."""
+    return chart(path).render(json.loads(values))
 
 
 def ci_files(*, of: Path) -> list[Path]:

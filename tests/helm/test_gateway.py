@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ groups:
         expr: up > 2
         labels:
           severity: warning
+        annotations:
+          runbook_url: https://wiki.example/third
 """
 DASHBOARD = '{"title": "Fixture", "panels": [{"legendFormat": "{{pod}}", "expr": "up{job=\\"proxy\\"}"}]}\n'
 
@@ -58,7 +61,7 @@ def test_every_rule_file_is_in_the_prometheus_rule_with_its_templates_untouched(
 
 
 def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
-    given = {"enabled": True, "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
+    given = {"enabled": True, "runbookBaseUrl": "https://git.example", "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
              "groups": [{"name": "own", "rules": []}]}  # fmt: skip
     rule = monitored(with_files, prometheusRule=given).one("PrometheusRule")
     fixture, own = rule["spec"]["groups"]
@@ -67,6 +70,7 @@ def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
     assert "labels" not in recording
     assert down["labels"] == {"severity": "critical", "team": "m"}
     assert third["labels"] == {"severity": "warning", "team": "m"}
+    assert third["annotations"]["runbook_url"] == "https://wiki.example/third", "a runbook elsewhere stays there"
     assert rule["metadata"]["labels"]["release"] == "p"
 
 
@@ -175,6 +179,20 @@ def test_a_packed_chart_has_its_library_inside(path: Path, tmp_path: Path) -> No
     packed = LoadedChart(Path(package(path, destination=tmp_path)))
     values = {"configData": BROKERS} if path == GATEWAY else {}
     assert packed.render(values).texts == chart(path).render(values).texts
+
+
+@pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)
+def test_a_packed_chart_has_what_it_needs_and_nothing_of_ci(path: Path, tmp_path: Path) -> None:
+    packed = Path(package(path, destination=tmp_path))
+    assert packed.name == f"{path.name}-{VERSION}.tgz"
+    with tarfile.open(packed) as archive:
+        names = {name.removeprefix(f"{path.name}/") for name in archive.getnames()}
+    assert {"Chart.yaml", "values.yaml", "values.schema.json", "README.md"} <= names
+    assert [name for name in names if name.startswith(("ci/", "/"))] == []
+    if path == GATEWAY:
+        files = {str(file.relative_to(path)) for pattern in ("rules/*", "dashboards/*") for file in path.glob(pattern)}
+        assert files | {"charts/pulsar-proxy-sidecar-lib/templates/_memory.tpl", "templates/NOTES.txt"} <= names
+        assert len(files) >= 2
 
 
 @pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)

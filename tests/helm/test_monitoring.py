@@ -48,8 +48,7 @@ def test_a_base_goes_before_every_runbook(base: str) -> None:
     for alert, same in zip(based, plain, strict=True):
         path = same["annotations"]["runbook_url"]
         assert alert["annotations"]["runbook_url"] == f"https://git.example/proxy/blob/v1/{path}"
-        del alert["annotations"]["runbook_url"], same["annotations"]["runbook_url"]
-        assert alert == same, "nothing else changes"
+        assert {**alert, "annotations": {**alert["annotations"], "runbook_url": path}} == same, "nothing else changes"
 
 
 def test_a_runbook_elsewhere_stays_where_it_is() -> None:
