@@ -239,7 +239,7 @@ class ListQuestions:
             raise
         group.stands_at(Stage.BROKER, Part.UPSTREAM)
         if group.story is not None:
-            group.story.broker = str(broker)
+            group.story.broker = broker
         group.waits_for_memory = lambda: question.waits_for_memory
         longest_wait = self._limiter.heap.timeout_seconds
         try:

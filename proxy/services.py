@@ -53,6 +53,7 @@ def recorder(proxy: "Proxy", sink: EventSink | None) -> Recorder | None:
         proxy.questions,
         memory.charging,
         lambda error: proxy.counters.internal_error(error, "event log"),
+        later=proxy.loop.call_later,
     )
 
 

@@ -80,7 +80,7 @@ class EventLog:
             self._add("files", self._files())
         if config.event_log_topic:
             self._add("topic", self._topic())
-        self.sink: EventSink | None = Tee([sink.buffer for sink in self._sinks]) if self._sinks else None
+        self.sink: EventSink | None = self._tee() if self._sinks else None
         counters.event_log.sinks = self._numbers
 
     def start(self) -> None:
@@ -109,6 +109,12 @@ class EventLog:
         if not ended:
             left = sink.drain.in_hand + len(sink.buffer)
             self._log.warning("events were not written", where=sink.name, limit=seconds, queued=left)
+
+    def _tee(self) -> Tee:
+        def failed(error: Exception) -> None:
+            self._counters.internal_error(error, THREAD_NAME)
+
+        return Tee([sink.buffer for sink in self._sinks], orjson.dumps, failed)
 
     # --- parts --------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ no I/O, and nothing that could keep a list in memory.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-__all__ = ["PARTS", "STAGE_OF_PART", "GroupStory", "Meter", "Part", "parts_between"]
+__all__ = ["PARTS", "STAGE_OF_PART", "GroupStory", "Leaver", "Meter", "Part", "parts_between"]
 
 
 class Part:
@@ -83,6 +83,11 @@ class Meter:
             self._size = self._began_ns = 0
 
     @property
+    def held(self) -> bool:
+        """Tell whether it is held now."""
+        return bool(self._began_ns)
+
+    @property
     def held_us(self) -> int:
         """Give how long it was held."""
         return self._held_ns // 1000
@@ -93,8 +98,15 @@ class Meter:
         return self._byte_ns // 1000
 
 
+class Leaver(Protocol):
+    """A member of a group."""
+
+    def over(self, *, carries_cost: bool) -> None:
+        """Hear that nothing about this member changes any more; whether it tells what the group cost."""
+
+
 class GroupStory:
-    """What the members of one group have in common; `now` gives monotonic nanoseconds, `put` takes whole events.
+    """What the members of one group have in common; `now` gives monotonic nanoseconds, `broker` its name as text.
 
     The event of the last member to leave carries what the group cost, so it waits until the group's work is over.
     """
@@ -102,7 +114,6 @@ class GroupStory:
     __slots__ = (
         "_now",
         "_pending",
-        "_put",
         "_request_id",
         "_working",
         "broker",
@@ -127,14 +138,12 @@ class GroupStory:
     def __init__(
         self,
         now: Callable[[], int],
-        put: Callable[[dict[str, object]], None],
         number: int,
-        broker: str,
+        broker: object,
         question: bytes,
     ) -> None:
         self._now = now
-        self._put = put
-        self._pending: dict[str, object] | None = None
+        self._pending: Leaver | None = None
         self._working = True
         self.number = number
         self.broker = broker
@@ -201,7 +210,8 @@ class GroupStory:
 
     def heap_over(self) -> None:
         """Note that it was given back; a second call does nothing."""
-        self.heap.end(self._now())
+        if self.heap.held:
+            self.heap.end(self._now())
 
     def asks_direct(self, frame_bytes: int, request_id: int) -> None:
         """Note that direct memory is asked for, for a frame of so many bytes with that request id in it."""
@@ -225,7 +235,8 @@ class GroupStory:
 
     def direct_over(self) -> None:
         """Note that it was given back; a second call does nothing."""
-        self.direct.end(self._now())
+        if self.direct.held:
+            self.direct.end(self._now())
 
     # --- its events -------------------------------------------------------------------------------
 
@@ -235,33 +246,37 @@ class GroupStory:
         self.open += 1
         return self.size > 1
 
-    def left(self, event: dict[str, object]) -> None:
-        """Take the event of a member that has left."""
+    def left(self, member: Leaver) -> None:
+        """Hear that a member has left."""
         self.open -= 1
         if self.open:
-            self._put(event)
+            member.over(carries_cost=False)
         elif self._working:
-            self._pending = event
+            self._pending = member
         else:
-            self._put_with_cost(event)
+            self._last_left(member)
 
     def work_over(self) -> None:
         """Hear that nothing is done for this group any more; what it has left to hold ends with its members."""
         self._working = False
-        event, self._pending = self._pending, None
-        if event is not None:
-            self._put_with_cost(event)
+        member, self._pending = self._pending, None
+        if member is not None:
+            self._last_left(member)
 
-    def _put_with_cost(self, event: dict[str, object]) -> None:
-        heap, direct, now_ns = self.heap, self.direct, self._now()
-        heap.end(now_ns)
-        direct.end(now_ns)
+    def _last_left(self, member: Leaver) -> None:
+        now_ns = self._now()
+        self.heap.end(now_ns)
+        self.direct.end(now_ns)
+        member.over(carries_cost=True)
+
+    def add_cost(self, event: dict[str, object]) -> None:
+        """Put what the group cost into the event of its last member."""
+        heap, direct = self.heap, self.direct
         event["carries_cost"] = True
         event["heap_held_us"] = heap.held_us
         event["direct_held_us"] = direct.held_us
         event["heap_byte_us"] = heap.byte_us
         event["direct_byte_us"] = direct.byte_us
-        self._put(event)
 
 
 def parts_between(story: GroupStory, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:

@@ -238,6 +238,8 @@ async def test_members_that_leave_say_where_the_group_stood(
 ) -> None:
     async with staged(events=kept(), **TIGHT) as stage:
         members = await wait(stage)
+        assert stage.proxy.recorder is not None
+        stage.proxy.recorder.make_events()
         before = len(stage.events.kept)
         for member in members:
             cut(member)

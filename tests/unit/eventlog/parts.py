@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,13 @@ MIB = 1024 * 1024
 
 def encode(event: Mapping[str, object]) -> bytes:
     return json.dumps(event).encode()
+
+
+def tee(buffers: Sequence[EventBuffer], failed: Callable[[Exception], None] | None = None) -> Tee:
+    def fail(error: Exception) -> None:
+        pytest.fail(repr(error))
+
+    return Tee(buffers, encode, failed or fail)
 
 
 def file_settings(directory: Path, **changes: Any) -> FileSettings:
@@ -65,8 +72,8 @@ class Line:
     def __init__(self, store: Any = None, limit_bytes: int = MIB, flush_seconds: float = 1.0) -> None:
         self.store: Any = MemoryStore() if store is None else store
         self.buffer = EventBuffer(limit_bytes)
-        self.tee = Tee([self.buffer])
         self.reports: list[str] = []
+        self.tee = tee([self.buffer], lambda error: self.reports.append(repr(error)))
         stamp = Stamp("proxy", BOOT, encode)
         self.drain = Drain(self.buffer, stamp, self.store, flush_seconds, self.reports.append, lambda: None)
 

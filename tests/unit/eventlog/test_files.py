@@ -118,7 +118,7 @@ def test_disk_that_stays_full_fills_the_buffer_and_then_drops(tmp_path: Path, mo
     disk = Disk(monkeypatch, room=0)
     line.put()
     line.drain.step(100.0)
-    line.put(1000)
+    line.put(1000, broker="b" * 1000)
     assert line.buffer.dropped > 0
     disk.room = MIB
     line.drain.step(110.0)

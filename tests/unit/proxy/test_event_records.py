@@ -1,7 +1,7 @@
 """Events of topic lists in virtual time: each second stands in the part in which it passed, and nowhere else."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -16,6 +16,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
 from proxy.budget import LARGEST_REQUEST_BYTES
+from proxy.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
 from proxy.events.story import PARTS, Part
 from proxy.list_groups import GroupKey, ListGroup
 from tests.support.list_clients import ListClient
@@ -287,6 +288,49 @@ def test_a_recorder_that_fails_costs_an_event_and_no_answer(stage: ListStage, mo
     assert [type(report) for report in stage.reports] == [ZeroDivisionError]
     stage.counters.list_outcomes.clear()
     stage.counters.get_topics_of_namespace_requests = 0
+
+
+def serve_one(stage: ListStage) -> None:
+    asked(stage)
+    begin(stage)
+    go_on(stage)
+
+
+def test_events_of_answered_requests_are_made_together_and_soon(
+    stage: ListStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: asked_for.append((seconds, call)))
+    serve_one(stage)
+    serve_one(stage)
+    assert not stage.events.kept
+    ((seconds, make),) = asked_for
+    assert seconds == LONGEST_WAIT_SECONDS
+    make()
+    assert [event["outcome"] for event in stage.events.kept] == ["ok", "ok"]
+    for _ in range(TOGETHER):
+        serve_one(stage)
+    assert len(stage.events.kept) == 2 + TOGETHER, "as many as are made at once do not wait"
+
+
+def test_events_are_all_made_when_the_proxy_ends(stage: ListStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: None)
+    serve_one(stage)
+    with pytest.raises(StopIteration):
+        stage.recorder.all_told().send(None)
+    assert len(stage.events.kept) == 1
+
+
+def test_event_of_a_client_that_left_says_what_was_known_then(
+    stage: ListStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: None)
+    (client,) = asked(stage)
+    stage.call(client.leave)
+    stage.step()
+    stage.recorder.make_events()
+    (event,) = stage.events.kept
+    assert (event["outcome"], event["topic_count"]) == ("cancelled", None)
 
 
 def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: ListStage) -> None:

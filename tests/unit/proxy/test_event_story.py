@@ -17,13 +17,22 @@ class Clock:
         return self.now_ns
 
 
+class Member:
+    """Makes its event as soon as it hears that it may, as a record does a little later."""
+
+    def __init__(self, story: GroupStory, events: list[dict[str, object]]) -> None:
+        self._story = story
+        self._events = events
+
+    def over(self, *, carries_cost: bool) -> None:
+        event: dict[str, object] = {"carries_cost": False}
+        if carries_cost:
+            self._story.add_cost(event)
+        self._events.append(event)
+
+
 def story_of(clock: Clock) -> tuple[GroupStory, list[dict[str, object]]]:
-    events: list[dict[str, object]] = []
-    return GroupStory(clock, events.append, 1, "broker:6650", b"question"), events
-
-
-def blank() -> dict[str, object]:
-    return {"carries_cost": False}
+    return GroupStory(clock, 1, "broker:6650", b"question"), []
 
 
 def test_a_meter_sums_sizes_times_the_time_they_were_booked() -> None:
@@ -87,7 +96,7 @@ def test_the_last_event_of_a_group_carries_its_cost() -> None:
     story.work_over()
     for _ in range(3):
         clock.now_ns += 2 * US
-        story.left(blank())
+        story.left(Member(story, events))
     assert [event["carries_cost"] for event in events] == [False, False, True]
     assert {name: events[2][name] for name in events[2] if name != "carries_cost"} == {
         "heap_held_us": 7,
@@ -102,7 +111,7 @@ def test_the_event_of_the_last_member_waits_for_the_end_of_the_work() -> None:
     story, events = story_of(clock)
     story.joined()
     story.heap_held(10)
-    story.left(blank())
+    story.left(Member(story, events))
     assert events == []
     clock.now_ns += 9 * US
     story.heap_over()
