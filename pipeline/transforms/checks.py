@@ -20,11 +20,17 @@ NUMBERS: Final = tuple(field for field in FIELDS if field.type in ("int16", "int
 CHECKED: Final = tuple(field for field in FIELDS if field.values or field in NUMBERS)
 # No event is nearly as long, and to parse what is longer takes minutes and many times its size.
 TOO_LONG: Final = f"octet_length(raw) > {1024 * 1024}"
+# Whether the first brace that closes anything is the last character but for blanks. Bytes are compared, at a tenth of
+# the cost of `instr` and `length`, which decode what they pass, and took a third of the time of an ingest.
+_ONE_BRACE: Final = (
+    "endswith(rtrim(raw), '}') AND NOT contains("
+    "CAST(substring(CAST(rtrim(raw) AS BINARY), 1, octet_length(rtrim(raw)) - 1) AS STRING), '}')"
+)
 # `from_json` reads the first object of a line and is silent about the rest, as of two events whose line break was lost.
 # Braces within texts are rare: only then is the line read again, as the only element of an array and as the only value
 # of an object. What could end the one early, `],[`, does not end the other.
 SEVERAL: Final = (
-    "CASE WHEN instr(raw, '}') = length(rtrim(raw)) THEN false"
+    f"CASE WHEN {_ONE_BRACE} THEN false"
     " ELSE coalesce(size(from_json('[' || raw || ']', 'array<map<string,string>>')) <> 1, true)"
     """ OR coalesce(size(from_json('{"":' || raw || '}', 'map<string,string>')) <> 1, true) END"""
 )

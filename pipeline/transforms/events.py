@@ -53,7 +53,8 @@ def from_lines(lines: DataFrame, late_before_us: int | None = None) -> DataFrame
     fields = [StructField(VERSION, LongType()) if field.name == VERSION else field for field in event_schema()]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     # A remainder is a record even if nothing is left of it.
-    present = lines.where((F.trim("value") != "") | F.col("damaged"))
+    # Nearly every line begins like an object; only the others are copied to be trimmed.
+    present = lines.where(F.expr("startswith(value, '{') OR trim(value) <> '' OR damaged"))
     named = present.select(F.col("value").alias("raw"), "source", "damaged")
     short = F.expr(f"IF({TOO_LONG}, NULL, raw)")
     parsed = named.select("raw", "source", "damaged", F.from_json(short, schema, OPTIONS).alias("event"))

@@ -80,7 +80,12 @@ def embedded(namespaces: int = 4) -> EmbeddedBroker:
 
 @asynccontextmanager
 async def on_call(
-    section: str, directory: Path, broker: EmbeddedBroker, variables: dict[str, object] | None = None, **keys: object
+    section: str,
+    directory: Path,
+    broker: EmbeddedBroker,
+    # A dictionary of variables; its type would be asked of every key that a dictionary brings.
+    variables: Any = None,
+    **keys: object,
 ) -> AsyncIterator[tuple[Running, Walk]]:
     """Run a proxy, and a shell whose reader has found it."""
     async with child_proxy(directory, broker, **keys) as proxy:

@@ -40,6 +40,8 @@ WRONG = {
     json.dumps(event(1)) + "],[" + json.dumps(event(2)): ("malformed", None),
     json.dumps(event(1)) + '},{"a":' + json.dumps(event(2)): ("malformed", None),
     json.dumps(event(1)) + "] and more": ("malformed", None),
+    json.dumps(event(1)) + "} ": ("malformed", None),
+    json.dumps(event(1, client_version="\u00e9"), ensure_ascii=False) + "{}": ("malformed", None),
     json.dumps(event(1))[:-40]: ("malformed", None),
     json.dumps(event(1)).replace('"', "'"): ("malformed", None),
     json.dumps(event(1, schema_version=2, kind="unheard of")): ("future_version", None),
@@ -93,9 +95,11 @@ def test_line_beyond_all_memory_is_set_aside_by_its_beginning(job: Ingest) -> No
     assert (row.detail, row.digest) == ("too_long", hashlib.sha256(b"x" * most).hexdigest())
 
 
-def test_unknown_fields_and_braces_in_texts_are_no_fault(job: Ingest) -> None:
+def test_unknown_fields_braces_in_texts_and_blanks_around_are_no_fault(job: Ingest) -> None:
     write_events(job.source / "a.jsonl", [event(0, of_tomorrow={"a": [1]}), event(1, client_version="}{")])
-    assert job.run().kept == 2
+    accents = json.dumps(event(2, client_version="\u00e9\u00e9"), ensure_ascii=False)
+    (job.source / "b.jsonl").write_text(f" {accents}  \n   \n{json.dumps(event(3))}\t\n", encoding="utf-8")
+    assert job.run().kept == 4
 
 
 def test_twice_the_same_input_changes_nothing(job: Ingest) -> None:

@@ -99,13 +99,13 @@ def read_range(
     batcher = Batcher(part.name, part.index)
     seen: set[int] = set()
     with connected(settings) as client, reading(client, part.name, message_id(part.start), settings) as reader:
-        for message, ledger, entry, published in _messages(reader, settings, part, clock):
+        for message, place, (ledger, entry), published in _messages(reader, settings, part, clock):
             seen.add(ledger)
             value = message.data()
             # A null value is a tombstone for compaction, not an event.
             if not value and message.has_null_value():
                 continue
-            batcher.add(value, ledger, entry, message.message_id().batch_index(), published, message.partition_key())
+            batcher.add(value, ledger, entry, place.batch_index(), published, message.partition_key())
             if batcher.is_full:
                 yield from batcher.take()
     _check_all_seen(settings, part, seen)
@@ -114,8 +114,8 @@ def read_range(
 
 def _messages(
     reader: pulsar.Reader, settings: PulsarSettings, part: Range, clock: Callable[[], float]
-) -> Iterator[tuple[Any, int, int, int]]:
-    """Give the messages after `part.start` up to `part.end`, each with its ledger, entry and time of publication."""
+) -> Iterator[tuple[Any, Any, tuple[int, int], int]]:
+    """Give the messages after `part.start` up to `part.end`, each with its id, its entry and time of publication."""
     end = part.end
     at: tuple[int, int] = part.start
     published = 0
@@ -141,7 +141,7 @@ def _messages(
         if here != at:
             at = here
             published = message.publish_timestamp()
-        yield message, *here, published
+        yield message, place, at, published
         if here == end and not reader.has_message_available():
             return
 
