@@ -61,7 +61,8 @@ def test_every_rule_file_is_in_the_prometheus_rule_with_its_templates_untouched(
 
 
 def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
-    given = {"enabled": True, "runbookBaseUrl": "https://git.example", "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
+    given = {"enabled": True, "runbookBaseUrl": "https://git.example",
+             "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
              "groups": [{"name": "own", "rules": []}]}  # fmt: skip
     rule = monitored(with_files, prometheusRule=given).one("PrometheusRule")
     fixture, own = rule["spec"]["groups"]
