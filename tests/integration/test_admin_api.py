@@ -205,6 +205,8 @@ async def test_a_killed_client_leaves_nothing_of_its_queued_permit(
         stage = api.stage
         await stage.until(lambda: not stage.heap.held and not stage.direct.held, "all memory given back")
         assert stage.caused("admin") == 3
+        # Events are made a moment after what they tell of.
+        await stage.until(lambda: any(event["outcome"] == "cancelled" for event in stage.events.kept), "the event")
         assert {event["close_cause"] for event in stage.events.kept if event["outcome"] == "cancelled"} == {"admin"}
         lines = api.lines("admin change")
         assert [(line["action"], line["cause"]) for line in lines] == [("kill", "admin")] * 3
