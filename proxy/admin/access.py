@@ -79,7 +79,7 @@ class Access:
             token = await in_thread(lambda: read_token(self._token_file), "admin token", READ_SECONDS)
         except (SettingFault, TimeoutError) as error:
             raise HttpRefused(503, f"the token cannot be read now ({_KEY})", "token") from error
-        if not hmac.compare_digest(presented.strip().encode(), token):
+        if not hmac.compare_digest(presented.strip().encode(errors="surrogateescape"), token):
             raise self._unknown("this is not the token")
 
     @staticmethod

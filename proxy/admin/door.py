@@ -2,7 +2,7 @@
 
 Rule: one request a connection. A place is taken when a connection is accepted and free when it is gone, whatever its
 other end does: the request must be there within `REQUEST_SECONDS`, and the answer taken within `ANSWER_SECONDS`. One
-more than there are places is told so and cut. What HTTP needs is imported when the first asker comes, off the loop: a
+more than its door has places is told so and cut. What HTTP needs is imported when the first asker comes, off the loop: a
 proxy that nobody asks pays nothing for it.
 """
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from proxy.admin.exchange import AdminServer
     from proxy.app import Proxy
 
+# At each of the two doors.
 MOST_CONNECTIONS: Final = 8
 ACCEPTS_A_TURN: Final = 16
 REQUEST_SECONDS: Final = 5.0
@@ -121,13 +122,15 @@ class AdminDoor:
         return self._accepting[-1]
 
     def _take(self, accepted: socket.socket, _: str) -> None:
-        if len(self._places) >= MOST_CONNECTIONS:
+        peer = peer_of(accepted)
+        # Each door has places of its own: who knows no token must not keep the operator off the control socket.
+        if sum(place.peer.local == peer.local for place in self._places) >= MOST_CONNECTIONS:
             # So little fits into the kernel's buffer: nothing is kept for one that does not read.
             with suppress(OSError):
                 accepted.send(FULL_ANSWER)
             accepted.close()
             return
-        place = Place(self._loop, self, peer_of(accepted))
+        place = Place(self._loop, self, peer)
         self._places.add(place)
         place.cut = self._scope.start(self._serve(accepted, place), partial(self._handed_over, accepted, place))
 

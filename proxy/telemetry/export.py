@@ -83,12 +83,14 @@ class OtlpExport:
             return
         # Set here, not by the thread: one that is slow to begin is under way, too.
         self._busy = True
-        readings, at_ns = take(INSTRUMENTS, self._sources), time.time_ns()
         try:
+            readings, at_ns = take(INSTRUMENTS, self._sources), time.time_ns()
             problem = await in_thread(partial(self._send, readings, at_ns), "otlp", self._settings.timeout_seconds)
         except TimeoutError:
             problem = f"no end after {self._settings.timeout_seconds:g} s (OTEL_METRIC_EXPORT_TIMEOUT)"
         except Exception as error:
+            # The thread may never have begun.
+            self._busy = False
             problem = repr(error)
         if problem is None:
             self._results["sent"] += 1

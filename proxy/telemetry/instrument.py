@@ -148,7 +148,8 @@ def take(instruments: Iterable[Instrument], sources: MetricSources) -> list[Read
 
 def _read(instrument: Instrument, sources: MetricSources) -> Reading:
     if instrument.durations is None:
-        return Reading(instrument, instrument.read(sources), None)
+        # A copy: what is read may be a book itself, and a reading is held by another thread, and until the next one.
+        return Reading(instrument, dict(instrument.read(sources)), None)
     samples = instrument.durations(sources)
     quantiles = tuple(samples.quantiles(*QUANTILES.values()))
     return Reading(instrument, {}, Distribution(quantiles, samples.count, samples.total, tuple(samples.buckets)))

@@ -335,6 +335,21 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
         assert (await api.get("/v1/top"))["clients"]["lookup_mode"] == 0
 
 
+async def test_silent_ones_at_the_address_keep_nobody_off_the_control_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    async with asked(tmp_path, monkeypatch, adminApiAddress="127.0.0.1:0", adminApiTokenFilePath=token) as api:
+        port = api.stage.proxy.admin_port
+        silent = [await connect(port) for _ in range(MOST_CONNECTIONS)]
+        await eventually(lambda: len(api.stage.proxy.admin) == MOST_CONNECTIONS, "all places taken")
+        assert (await ask(port, "GET", "/v1/top")).status == 503
+        assert (await api.ask("GET", "/v1/top")).status == 200
+        for _, writer in silent:
+            writer.close()
+
+
 async def test_an_answer_that_fails_ends_its_exchange_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asked(tmp_path, monkeypatch) as api:
 
@@ -377,6 +392,15 @@ async def test_at_its_address_nothing_is_served_without_the_token_or_to_web_page
         assert TOKEN not in json.dumps(answered.document)
         if status == 401:
             assert answered.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_token_that_is_no_text_is_not_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    async with asked(tmp_path, monkeypatch, adminApiAddress="127.0.0.1:0", adminApiTokenFilePath=token) as api:
+        request = b"GET /v1/top HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\xfe\r\n\r\n"
+        assert (await raw(api.stage.proxy.admin_port, request)).startswith(b"HTTP/1.1 401 ")
+        assert not api.stage.proxy.counters.internal_errors
 
 
 async def test_a_new_token_needs_no_restart_and_a_lost_one_lets_nobody_in(

@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from proxy.log import open_log
+from proxy.telemetry import export
 from proxy.telemetry.export import OtlpExport, open_export
-from proxy.telemetry.instrument import Reading
+from proxy.telemetry.instrument import Reading, take
 from proxy.telemetry.otel_settings import OtelSettings
+from proxy.threads import in_thread
 from tests.support.loops import both_loops, eventually, run_on
 from tests.support.metric_sources import full_sources
 
@@ -181,6 +185,34 @@ def test_a_sender_that_cannot_be_made_is_a_failed_export() -> None:
         await eventually(lambda: stage.results["failed"] >= 2)
         await stage.export.close()
         assert "no such library" in stage.lines()[0]["detail"]
+        assert stage.sources.counters.internal_errors.get("otlp") is None
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_cannot_begin_or_a_book_that_cannot_be_read_is_one_failed_export(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        stage, faults = Stage(OFTEN, FakeSender()), [RuntimeError("can't start new thread"), KeyError("no book")]
+
+        def take_or_fail(*asked: Any) -> list[Reading]:
+            if len(faults) == 1:
+                raise faults.pop()
+            return take(*asked)
+
+        async def thread_or_fault(*asked: Any) -> str | None:
+            if faults:
+                raise faults.pop(0)
+            return await in_thread(*asked)
+
+        monkeypatch.setattr(export, "take", take_or_fail)
+        monkeypatch.setattr(export, "in_thread", thread_or_fault)
+        stage.export.start()
+        await eventually(lambda: stage.results["sent"])
+        await stage.export.close()
+        assert (stage.results["failed"], stage.results["skipped"]) == (2, 0)
+        assert "can't start new thread" in stage.lines()[0]["detail"]
         assert stage.sources.counters.internal_errors.get("otlp") is None
 
     asyncio.run(main())

@@ -162,6 +162,8 @@ def test_a_wait_is_in_the_bucket_whose_bound_it_does_not_pass() -> None:
 def moved(sources: MetricSources) -> None:
     sources.counters.new_connections += 5
     sources.counters.active_connections += 5
+    sources.counters.authentication.successes["Basic", "basic"] += 3
+    sources.counters.authentication.failures["Token", "token", "NEW"] = 2
     sources.heap_waits.granted(0.2)
 
 
@@ -191,6 +193,9 @@ def test_counts_are_those_since_the_last_export_only_if_asked_for(
     assert connections.data_points[0].as_int == (5 if of_counters == DELTA else whole)
     assert waits.data_points[0].count == sum(waits.data_points[0].bucket_counts) == (1 if of_histograms == DELTA else 9)
     assert waits.data_points[0].sum == pytest.approx(0.2 if of_histograms == DELTA else 122.6044)
+    if of_counters == DELTA:
+        assert list(numbers_of(last["pulsar.authentication_success"]).values()) == [3]
+        assert sorted(numbers_of(last["pulsar.authentication_failures"]).values()) == [0, 2]
     assert first["pulsar.proxy.new_connections"].sum.data_points[0].as_int == whole - 5
     assert last["topic.list.heap.queue.size"].sum.aggregation_temporality == CUMULATIVE
 
