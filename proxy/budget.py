@@ -46,6 +46,8 @@ PULSAR_CLIENT_BYTES: Final = 32 * 1024 * 1024
 # The library that sends metrics to a collector, its thread and an export under way: measured at 10.7 MiB, and 2.5 MiB
 # more for certificates of the system's authorities.
 OTLP_BYTES: Final = 20 * 1024 * 1024
+# Names in events that are remembered (events/identities.py): 3 x 4,096 of 1.2 KiB at most, and 4,096 of 0.5 KiB.
+EVENT_NAMES_BYTES: Final = 17 * 1024 * 1024
 # What the allocator and free slabs add to both limits: as docs/memory.md promises.
 SLACK_PERCENT: Final = 15
 # A share, and its key: a name that came in a frame of 4 KiB at most.
@@ -79,13 +81,15 @@ def worst_case(config: Config, *, exports: bool = False) -> Iterator[BudgetLine]
 
 
 def event_log(config: Config) -> Iterator[BudgetLine]:
-    """List the budgets of the event log: a line for each sink."""
+    """List the budgets of the event log: a line for each sink, and one for what they have in common."""
     buffer_bytes = config.event_log_buffer_mb * 1024 * 1024
     if config.event_log_directory:
         yield BudgetLine("event log, files", "eventLogDirectory", buffer_bytes + SINK_BLOCKS * BLOCK_BYTES)
     if config.event_log_topic:
         library = PULSAR_CLIENT_BYTES + TOPIC_SINK_BLOCKS * BLOCK_BYTES
         yield BudgetLine("event log, topic", "eventLogTopic", buffer_bytes + library)
+    if config.event_log_directory or config.event_log_topic:
+        yield BudgetLine("event log, names", "", EVENT_NAMES_BYTES)
 
 
 def _web(config: Config) -> Iterator[BudgetLine]:

@@ -34,13 +34,13 @@ def run_health(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def obstacle_of(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
-    """Say why the proxy should get no clients now; None if it should. Takes at most the given time."""
+    """Say why the proxy should get no clients now; None if it should. A port has so much time, a socket for each wait."""
     host = _EVERYWHERE.get(config.bind_address, config.bind_address)
     if config.web_service_port:
         return _asked(host, config.web_service_port, timeout_seconds, encrypted=False)
     if config.web_service_port_tls and not config.tls_require_trusted_client_cert_on_connect:
         return _asked(host, config.web_service_port_tls, timeout_seconds, encrypted=True)
-    return _asked_by_socket(config, environ)
+    return _asked_by_socket(config, environ, timeout_seconds)
 
 
 def _asked(host: str, port: int, timeout_seconds: float, *, encrypted: bool) -> str | None:
@@ -88,13 +88,15 @@ def _left(deadline: float) -> float:
     return left
 
 
-def _asked_by_socket(config: Config, environ: Mapping[str, str]) -> str | None:
+def _asked_by_socket(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
     from proxy.admin.ask import NoAnswer, ask_top
     from proxy.control import control_paths
     from proxy.shutdown import Phase, Role
 
     try:
-        document = ask_top(list(control_paths(config.control_socket_path, config.client_port, environ)))
+        # The time is for each wait: whoever serves the user's own socket does not drip.
+        paths = list(control_paths(config.control_socket_path, config.client_port, environ))
+        document = ask_top(paths, timeout_seconds)
     except NoAnswer as error:
         return str(error)
     state = document["proxy"]["state"]

@@ -31,6 +31,9 @@ class Operated(Protocol):
     def take_config(self, config: Config) -> None:
         """Keep the configuration in force."""
 
+    def add_up(self, config: Config) -> None:
+        """Note the worst case of all memory under this configuration."""
+
 
 class Live:
     """Answer for one proxy."""
@@ -64,6 +67,8 @@ class Live:
         self._level.configure(config.log_level)
         if config.proxy_log_level != old.proxy_log_level:
             self._relay_log.set_level(int(config.proxy_log_level))
+            # What is shown of relays has a line in it.
+            self._proxy.add_up(config)
         for key in old.differences(config):
             was, now = getattr(old, key.attribute), getattr(config, key.attribute)
             self._log.warning("configuration changed", key=key.name, old=was, new=now)

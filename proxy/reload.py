@@ -64,7 +64,11 @@ APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
     "topicListMaxAnswerBytes": (live_changes.apply_topic_lists, live_changes.apply_budget),
     "topicListMaxOutstandingPerBroker": (live_changes.apply_topic_lists,),
     "topicListCoalescingEnabled": (live_changes.apply_topic_lists,),
-    "topicListFairness": (live_changes.apply_limiter, live_changes.apply_topic_lists),
+    "topicListFairness": (
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+        live_changes.apply_budget,
+    ),
     "topicListMaxMemoryPercentPerKey": (live_changes.apply_limiter, live_changes.apply_topic_lists),
     "topicListWriteStallTimeoutMillis": (live_changes.apply_writes,),
     "topicListWriteMinBytesPerSecond": (live_changes.apply_writes,),

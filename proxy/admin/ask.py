@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 PATIENCE_SECONDS: Final = 5.0
 LONG_PATIENCE_SECONDS: Final = 30.0
 _KEY: Final = "controlSocketPath"
+_ADDRESS_KEY: Final = "adminApiAddress"
 _LARGEST_PAGE: Final = 1000
 
 
@@ -74,12 +75,13 @@ class AdminClient:
                 raise Refused(status, document)
             return document
         tried = ", ".join(problems) if problems else "none: the configuration turns the socket off"
-        raise NoAnswer(f"no proxy answers; tried: {tried}; see {_KEY}, or give --socket")
+        elsewhere = f"expected its {_ADDRESS_KEY}" if self._address else f"see {_KEY}, or give --socket"
+        raise NoAnswer(f"no proxy answers; tried: {tried}; {elsewhere}")
 
-    def top(self) -> Mapping[str, Any]:
+    def top(self, seconds: float = PATIENCE_SECONDS) -> Mapping[str, Any]:
         """Give the document of `pulsar-proxy top`; raises NoAnswer."""
         try:
-            return self.ask("GET", "/v1/top")
+            return self.ask("GET", "/v1/top", seconds=seconds)
         except Refused as error:
             raise NoAnswer(f"it answers {str(error)!r}") from error
 
@@ -113,9 +115,9 @@ class AdminClient:
         return answer.status, document
 
 
-def ask_top(paths: Sequence[Path]) -> Mapping[str, Any]:
+def ask_top(paths: Sequence[Path], seconds: float = PATIENCE_SECONDS) -> Mapping[str, Any]:
     """Give the document of `pulsar-proxy top` of the first of `paths` that a proxy listens on; raises NoAnswer."""
-    return AdminClient(paths).top()
+    return AdminClient(paths).top(seconds)
 
 
 def _reason(error: Exception) -> str:

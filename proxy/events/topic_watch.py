@@ -60,7 +60,8 @@ class TopicWatch:
         """Ask once, and tell what has changed."""
         try:
             found: Keeping | str = await self._ask()
-        except (AdminError, CredentialsUnavailable, TimeoutError) as error:
+        except (AdminError, CredentialsUnavailable, OSError) as error:
+            # An OSError: certificates that cannot be read now, or TimeoutError.
             found = str(error) or f"no answer within {ASK_SECONDS:g} s"
         self._counters.topic_keeps = found.keeps if isinstance(found, Keeping) else None
         if found != self._told:
@@ -70,8 +71,10 @@ class TopicWatch:
     async def _ask(self) -> Keeping:
         if self._admin is None:
             raise AdminError("no admin service is configured: set eventLogTopicWebServiceURL")
-        admin = self._admin({} if self._credentials is None else await self._credentials.headers())
-        return await in_thread(lambda: admin.keeping(self._topic), "event log topic", ASK_SECONDS)
+        headers = {} if self._credentials is None else await self._credentials.headers()
+        # It is made in the thread, too: files of certificates are read for it.
+        make = self._admin
+        return await in_thread(lambda: make(headers).keeping(self._topic), "event log topic", ASK_SECONDS)
 
     def _tell(self, found: Keeping | str) -> None:
         topic, namespace = str(self._topic), f"{self._topic.tenant}/{self._topic.namespace}"

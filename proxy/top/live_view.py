@@ -49,6 +49,7 @@ LISTINGS: Final = (
     Listing("limiters", "Limiters", LIMITERS, "/v1/limiters", _books),
 )
 _OVERVIEW: Final = "overview"
+_PAUSED: Final = "paused"
 _BY_NAME: Final = {listing.name: listing for listing in LISTINGS}
 
 
@@ -100,7 +101,7 @@ class LiveView(App[None]):
     def action_pause(self) -> None:
         """Hold still, or go on."""
         self.paused = not self.paused
-        self.sub_title = "paused" if self.paused else ""
+        self.sub_title = _PAUSED if self.paused else ""
 
     def look(self) -> None:
         """Ask for what is on the screen, unless a question is under way."""
@@ -115,7 +116,7 @@ class LiveView(App[None]):
                 self._show_overview(await asyncio.to_thread(self._client.top))
             else:
                 self._show(listing, await asyncio.to_thread(self._client.ask, "GET", listing.path))
-            self.sub_title = ""
+            self.sub_title = _PAUSED if self.paused else ""
         except (NoAnswer, Refused) as error:
             # What was seen last stays: it is what the operator needs to understand why.
             self.sub_title = plain(str(error))

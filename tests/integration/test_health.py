@@ -4,10 +4,13 @@ import asyncio
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from proxy.admin.ask import AdminClient
 from proxy.config import Config
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics
@@ -127,6 +130,19 @@ async def test_a_port_that_never_answers_is_given_up_even_if_bytes_drip() -> Non
         found = await obstacle(config, 0.3)
         assert found is not None
         assert "no answer in time" in found or "timed out" in found
+
+
+def test_the_time_is_that_of_the_control_socket_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def ask(*_: object, seconds: float) -> Mapping[str, Any]:
+        given.append(seconds)
+        return {"proxy": {"state": "serving"}}
+
+    monkeypatch.setattr(AdminClient, "ask", ask)
+    config = Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", "webServicePort": ""})
+    assert obstacle_of(config, {}, 0.25) is None
+    assert given == [0.25]
 
 
 async def test_a_wrong_configuration_has_its_own_code(tmp_path: Path) -> None:

@@ -192,13 +192,28 @@ async def test_a_changed_key_takes_effect(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["maxTopicListInFlightHeapMemSizeMB", "brokerConnectionsTotal", "maxConcurrentLookupRequests"]
+    ("name", "value"),
+    [
+        ("maxTopicListInFlightHeapMemSizeMB", 4),
+        ("brokerConnectionsTotal", 4),
+        ("maxConcurrentLookupRequests", 4),
+        ("topicListFairness", "tenant"),
+        ("proxyLogLevel", 1),
+    ],
 )
-async def test_the_budget_follows_the_limits(name: str) -> None:
+async def test_the_budget_follows_the_limits(name: str, value: object) -> None:
     async with staged() as stage:
         before = stage.proxy.counters.budget_bytes
-        change(stage, **{name: 4})
-        assert stage.proxy.counters.budget_bytes < before
+        change(stage, **{name: value})
+        assert stage.proxy.counters.budget_bytes != before
+        assert stage.proxy.counters.budget_parts == worst_case_parts(stage.proxy.config)
+
+
+async def test_the_budget_follows_a_log_level_that_is_set_by_hand() -> None:
+    async with staged() as stage:
+        before = stage.proxy.counters.budget_bytes
+        stage.proxy.live.change("proxyLogLevel", "2")
+        assert stage.proxy.counters.budget_bytes > before
         assert stage.proxy.counters.budget_parts == worst_case_parts(stage.proxy.config)
 
 

@@ -108,10 +108,13 @@ the constants come. A test holds the two sums against each other.
 {{- $c := .table.constants -}}
 {{- $buffer := mul 1048576 (int64 (include "pulsar-proxy-lib.int" (dict "settings" . "key" "eventLogBufferMB"))) -}}
 {{- $sum := 0 -}}
-{{- if include "pulsar-proxy-lib.value" (dict "settings" . "key" "eventLogDirectory") -}}
+{{- $files := include "pulsar-proxy-lib.value" (dict "settings" . "key" "eventLogDirectory") -}}
+{{- $topic := include "pulsar-proxy-lib.value" (dict "settings" . "key" "eventLogTopic") -}}
+{{- if or $files $topic -}}{{- $sum = int64 $c.EVENT_NAMES_BYTES -}}{{- end -}}
+{{- if $files -}}
   {{- $sum = add $sum $buffer (mul (int64 $c.SINK_BLOCKS) (int64 $c.BLOCK_BYTES)) -}}
 {{- end -}}
-{{- if include "pulsar-proxy-lib.value" (dict "settings" . "key" "eventLogTopic") -}}
+{{- if $topic -}}
   {{- $sum = add $sum $buffer (int64 $c.PULSAR_CLIENT_BYTES) (mul (int64 $c.TOPIC_SINK_BLOCKS) (int64 $c.BLOCK_BYTES)) -}}
 {{- end -}}
 {{- $sum -}}

@@ -171,7 +171,10 @@ def test_nobody_at_an_address_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     token.write_text("correct-horse-battery-staple\n")
     # A port that nobody can listen on.
     assert main(["admin", "limiters", "--address", "127.0.0.1:0", "--token-file", str(token)]) == 1
-    assert "tried: 127.0.0.1:0 (" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "tried: 127.0.0.1:0 (" in error
+    assert "adminApiAddress" in error
+    assert "--socket" not in error
 
 
 # --- its tables -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -295,6 +296,25 @@ async def test_a_line_tells_each_change_and_the_metric_the_state_of_now() -> Non
     lost = log.lines[0][2]
     assert "deleteWhileInactive is true, expected false" in lost["detail"]
     assert lost["change"].startswith("retention and inactive-topic policy of public/log")
+
+
+async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_on() -> None:
+    ANSWERS[:] = [Keeping(-1, -1, False)]
+    counters, log, threads, missing = EventLogCounters(), Lines(), set(), [ssl.SSLError("no certificate found")]
+
+    def admin(_: object) -> TopicAdmin:
+        threads.add(threading.get_ident())
+        if missing:
+            raise missing.pop()
+        return Answers(())
+
+    watch = TopicWatch(topic_name(TOPIC), admin, None, counters, log)  # type: ignore[arg-type]
+    await watch.look()
+    assert counters.topic_keeps is None
+    assert "no certificate found" in log.lines[0][2]["detail"]
+    await watch.look()
+    assert counters.topic_keeps is True
+    assert threading.get_ident() not in threads
 
 
 async def test_without_an_admin_service_a_warning_says_so() -> None:

@@ -102,4 +102,18 @@ async def test_one_question_at_a_time_and_none_while_it_is_paused() -> None:
         await pilot.press("space")
         assert view.paused
         view.look()
+        assert not view._asking
         assert len(proxy.asked) == before + 1
+
+
+async def test_an_answer_on_its_way_does_not_hide_that_it_is_paused() -> None:
+    proxy = Proxy()
+    view = LiveView(proxy, interval_seconds=3600)
+    async with view.run_test(size=(140, 40)) as pilot:
+        await eventually(lambda: "812 in lookup mode" in text(view) and not view._asking, "what was waited for")
+        proxy.gate.clear()
+        view.look()
+        await pilot.press("space")
+        proxy.gate.set()
+        await eventually(lambda: not view._asking, "what was waited for")
+        assert view.sub_title == "paused"
