@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
-from proxy.admin.routes import MODES
+from proxy.admin.routes import DEFAULT_PAGE, MODES
 
 EXIT_CODES: Final = (
     "exit codes: 0 done; 1 no proxy answers, or it refuses; 2 wrong arguments or configuration; 3 no such connection"
@@ -24,7 +24,11 @@ _WHAT: Final = {
     "reload": "read the configuration again, as SIGHUP does, and report",
     "drain": "leave, as at SIGTERM",
 }
-_LISTINGS: Final = ("connections", "queue", "groups")
+_LISTINGS: Final = {
+    "connections": "at most so many rows (default: all)",
+    "queue": f"at most so many rows of each line (default {DEFAULT_PAGE})",
+    "groups": f"at most so many rows (default {DEFAULT_PAGE})",
+}
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +55,7 @@ def add_admin(parser: argparse.ArgumentParser, duration: Callable[[str], float])
         add_where(command)
         command.add_argument("--json", action="store_true", help="the API's own documents instead of a table")
         if name in _LISTINGS:
-            command.add_argument("--limit", type=_count, default=None, metavar="N", help="at most so many rows")
+            command.add_argument("--limit", type=_count, default=None, metavar="N", help=_LISTINGS[name])
     made["connections"].add_argument("--mode", choices=MODES, help="only those in this mode")
     made["connections"].add_argument("--principal", metavar="NAME", help="only those of this principal, as it is shown")
     made["kill"].add_argument("id", nargs="+", type=_count, metavar="ID", help="as `connections` shows it")

@@ -83,7 +83,14 @@ def _listing(path: str, name: str, columns: tuple[Column, ...]) -> Command:
     def show(client: AdminClient, options: argparse.Namespace) -> int:
         limit = "" if options.limit is None else f"?limit={min(options.limit, _MOST_LINES)}"
         document = client.ask("GET", path + limit)
-        _print_json(document) if options.json else _print_table(columns, document[name])
+        if options.json:
+            _print_json(document)
+            return 0
+        _print_table(columns, document[name])
+        shown = len(document[name])
+        there = document["total"] if "total" in document else sum(document["lines"].values())
+        if shown < there:
+            print(f"{shown} of {there} are shown; --limit says how many, {_MOST_LINES} at most", file=sys.stderr)
         return 0
 
     return show

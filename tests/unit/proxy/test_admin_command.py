@@ -85,6 +85,21 @@ def test_all_pages_are_asked_for_and_json_is_one_row_a_line(
     assert fake.asked == [(path, None) for path in paths]
 
 
+@pytest.mark.parametrize(
+    ("what", "document"),
+    [
+        ("groups", {"total": 120, "groups": []}),
+        ("queue", {"lines": {"heap": 100, "direct": 20}, "waiters": []}),
+    ],
+)
+def test_a_listing_that_is_cut_says_of_how_many(
+    what: str, document: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Fake(monkeypatch, {f"GET /v1/{what}": document})
+    assert run(capsys, what)[2].startswith("0 of 120 are shown; --limit")
+    assert run(capsys, what, "--json")[2] == ""
+
+
 def test_each_id_is_killed_and_one_that_is_gone_is_exit_code_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
