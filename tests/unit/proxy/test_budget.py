@@ -76,6 +76,19 @@ def test_the_library_that_exports_counts_when_it_is_used() -> None:
     assert worst_case_bytes(config, exports=True) - worst_case_bytes(config) == line.limit_bytes > 0
 
 
+def test_names_in_events_count_once_with_an_event_log_whichever_its_sinks() -> None:
+    without, total = budget()
+    assert not [owner for owner in without if owner.startswith("event log")]
+    for keys in ({"eventLogDirectory": "/events"}, {"eventLogTopic": "persistent://a/b/c"}):
+        lines, larger = budget(**keys)
+        of_events = {owner: size for owner, size in lines.items() if owner.startswith("event log")}
+        assert len(of_events) == 2
+        assert of_events["event log, names"] == 17 * MIB
+        assert larger - total == sum(of_events.values())
+    # What docs/memory.md promises.
+    assert sum(size for owner, size in budget(eventLogDirectory="/e")[0].items() if "event" in owner) == 25.75 * MIB
+
+
 def test_every_key_that_a_line_names_exists() -> None:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
     known = {key.name for key in Config.keys()}  # noqa: SIM118
