@@ -128,7 +128,9 @@ PROCESS: Final = (
     ),
     Alert(
         "PulsarProxyRestarting", "process", "critical",
-        "changes(process_start_time_seconds[15m]) > 2 and on (job, instance) pulsar_proxy_build_info", "1m",
+        # Between two starts it cannot be scraped: what it is must be known for longer than a moment, or `for` starts anew.
+        "changes(process_start_time_seconds[15m]) > 2"
+        " and on (job, instance) last_over_time(pulsar_proxy_build_info[15m])", "1m",
         "{{ $labels.instance }} was started {{ $value }} times in 15 minutes",
         "Find out who ends it: the kernel (out of memory), a probe, the watchdog, or its own configuration.",
     ),

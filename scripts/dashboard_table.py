@@ -33,7 +33,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel; `width` is in columns of 24. `most` is the end of the axis, for shares of one."""
+    """One panel; `width` is in columns of 24. `most` is the end of the axis, for shares of one, `least` its begin."""
 
     title: str
     description: str
@@ -43,6 +43,7 @@ class Panel:
     kind: Kind = "timeseries"
     stacked: bool = False
     most: float | None = None
+    least: float | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,8 @@ ERRORS: Final = Row("What goes wrong?", (
                  "{{peer}}: {{result}}"),
            Query(rate("pulsar_authentication_failures_total", by="reason"), "credentials: {{reason}}"))),
     Panel("Days until a certificate expires", "The alert comes at 7.", "suffix: d",
-          (Query(f"min by (cert) ({of('pulsar_proxy_tls_cert_expiry_seconds')}) / 86400", "{{cert}}"),)),
+          (Query(f"min by (cert) ({of('pulsar_proxy_tls_cert_expiry_seconds')}) / 86400", "{{cert}}"),),
+          least=None),  # An expired one has fewer than none.
     Panel("The proxy itself", "Normal: all 0. Internal errors are bugs, with a traceback in the log.", "short",
           (Query(f"sum (increase({of('pulsar_proxy_internal_errors_total')}[$__rate_interval]))", "internal errors"),
            Query(f"sum (increase({of('pulsar_proxy_event_log_dropped_total')}[$__rate_interval]))", "events lost"),

@@ -36,7 +36,9 @@ def target(number: int, query: Query, kind: str) -> Json:
 
 
 def field_config(panel: Panel) -> Json:
-    defaults: Json = {"unit": panel.unit, "min": 0}
+    defaults: Json = {"unit": panel.unit}
+    if panel.least is not None:
+        defaults["min"] = panel.least
     if panel.most is not None:
         defaults["max"] = panel.most
     if panel.kind == "timeseries":

@@ -1,8 +1,10 @@
 """docs/helm.md: every value that it names is one, every command fits what the charts give, every file is there."""
 
 import argparse
+import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,6 +17,7 @@ from proxy.cli import whole_parser
 from proxy.config import Config
 from scripts.helm.render import GATEWAY, LIBRARY, ROOT, Render, read_values
 from tests.helm.charts import chart, example, gateway, proxy_container
+from tests.support.tools import tool
 
 GUIDE = (ROOT / "docs/helm.md").read_text()
 README = (GATEWAY / "README.md").read_text()
@@ -192,6 +195,27 @@ def test_the_adapter_s_rule_makes_the_metric_that_the_autoscaler_asks_for() -> N
     hpa = gateway({"autoscaling": {"enabled": True, "limiter": {"enabled": True}}}).one("HorizontalPodAutoscaler")
     (pods,) = (metric["pods"] for metric in hpa["spec"]["metrics"] if metric["type"] == "Pods")
     assert rule["name"]["as"] == pods["metric"]["name"]
+
+
+def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path) -> None:
+    (text,) = (text for text in blocks("yaml") if text.startswith("rules:"))
+    (rule,) = yaml.safe_load(text)["rules"]["custom"]
+    query = rule["metricsQuery"].replace("<<.GroupBy>>", "pod").replace("<<.LabelMatchers>>", 'pod=~"a|b"')
+    used = {"heap": (10, 90), "direct": (90, 10)}
+    series = [
+        {"series": f'pulsar_proxy_topic_list_{memory}_memory_{name}_bytes{{namespace="n",pod="{pod}"}}', "values": value}
+        for memory, amounts in used.items()
+        for pod, amount in zip("ab", amounts, strict=True)
+        for name, value in (("used", str(amount)), ("limit", "100"))
+    ]
+    expected = [{"labels": f'{{pod="{pod}"}}', "value": 0.9} for pod in "ab"]
+    test = {"interval": "30s", "input_series": series,
+            "promql_expr_test": [{"expr": query, "eval_time": "0s", "exp_samples": expected}]}  # fmt: skip
+    (tmp_path / "adapter.yaml").write_text(json.dumps({"rule_files": [], "tests": [test]}))
+    run = subprocess.run(
+        [tool("promtool"), "test", "rules", "adapter.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_the_command_of_the_readme_renders() -> None:

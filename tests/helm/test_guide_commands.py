@@ -40,7 +40,7 @@ def parsed(line: str) -> HelmCommand:
             put(values, path.split("."), value)
         elif word in OPTIONS_WITH_A_VALUE:
             words.pop(0)
-        elif word == "--reuse-values":
+        elif word == "--reset-then-reuse-values":
             keeps = True
         else:
             assert not word.startswith("-"), f"an option that this test does not know: {word}"
@@ -68,7 +68,7 @@ def test_each_command_renders_a_proxy(line: str) -> None:
 
 def test_commands_are_found() -> None:
     assert len(commands()) >= 2
-    assert parsed("helm upgrade it helm/x -n pulsar --set a.b=c --reuse-values") == (
+    assert parsed("helm upgrade it helm/x -n pulsar --set a.b=c --reset-then-reuse-values") == (
         "it",
         "helm/x",
         {"a": {"b": "c"}},

@@ -10,6 +10,14 @@ from tests.helm.charts import BROKERS, chart, example, gateway
 
 TLS = {"enabled": True, "secretName": "certificate"}
 
+# No numbers, but the memory that is computed depends on them.
+COUNTED = (
+    "proxyLogLevel", "PULSAR_PREFIX_topicListFairness", "eventLogTopic", "eventLogDirectory", "tlsEnabledWithBroker",
+    "proxyRole", "authenticationEnabled", "forwardAuthorizationCredentials", "brokerWebServiceURL",
+    "brokerWebServiceURLTLS", "functionWorkerWebServiceURL", "functionWorkerWebServiceURLTLS",
+    "httpReverseProxy.docs.proxyTo",
+)  # fmt: skip
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("a key that nobody knows", {"configData": {"maxTopicListInFlightHeapMemSizeMb": 1}},
      "additional properties 'maxTopicListInFlightHeapMemSizeMb' not allowed"),
@@ -51,6 +59,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      "extraEnvs: got PULSAR_PREFIX_relayBufferBytes, expected it in configData"),
     ("metrics exported by the environment", {"extraEnvs": [{"name": "OTEL_SDK_DISABLED", "value": "false"}]},
      "extraEnvs: got OTEL_SDK_DISABLED, expected it in configData"),
+    *((f"{key} in the environment", {"extraEnvs": [{"name": key, "value": "x"}]},
+       f"extraEnvs: got {key}, expected it in configData") for key in COUNTED),
     ("a sidecar as a gateway", {"configData": {"proxyRole": "sidecar"}},
      "configData.proxyRole: got sidecar, expected gateway"),
     ("no web port", {"configData": {"webServicePort": ""}}, "configData.webServicePort: got nothing, expected a port"),
@@ -143,7 +153,9 @@ def test_what_makes_no_sense_is_refused(values: dict[str, Any], message: str) ->
     ({"configData": {"unheardOf": 1}}, "additional properties 'unheardOf' not allowed"),
     ({"mode": "sidecar"}, "/mode': value must be one of 'native', 'plain'"),
     ({"resources": {"requests": {"memory": "1Gi"}}}, "resources.requests.memory: got 1Gi, expected it in memory.limit"),
-    ({"memory": {"limit": "64Mi"}}, "memory.limit: got 64Mi, expected at least 275Mi"),
+    ({"mode": "plain", "configData": {"shutdownDrainMillis": 19_999}},
+     "configData.shutdownDrainMillis: got 19999, expected at least 20000: a plain sidecar is told to stop with"),
+    ({"memory": {"limit": "64Mi"}}, "memory.limit: got 64Mi, expected at least 307Mi"),
 ])  # fmt: skip
 def test_a_sidecar_that_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(HelmError) as refused:

@@ -107,7 +107,7 @@ def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
 @with_proxy
 def test_memory_is_what_the_proxy_itself_adds_up(path: Path) -> None:
     render = rendered(path)
-    extra_mib = {"all": 256}.get(path.name.removesuffix("-values.yaml"), 16 if path.is_relative_to(EXAMPLE) else 64)
+    extra_mib = {"all": 256}.get(path.name.removesuffix("-values.yaml"), 48 if path.is_relative_to(EXAMPLE) else 64)
     exports = otel_settings(environ_of(render))[0] is not None
     expected_mib = -(-(worst_case_bytes(config_of(render), exports=exports) + extra_mib * MIB) // MIB)
     resources = proxy_container(render)["resources"]

@@ -103,7 +103,7 @@ class Walk:
         return "".join([await self.step() for _ in list(self._left)])
 
     def skip(self, tag: str) -> None:
-        """Leave out the next block, which must have that tag: another test runs it."""
+        """Leave out the next block, which must have that tag: it downloads."""
         assert self._left.pop(0).tags == (tag,)
 
     @property

@@ -108,9 +108,10 @@ env:
 
 {{- /* Refuse variables that would change what memory and grace period were computed from: (dict "settings" S "env" LIST). */ -}}
 {{- define "pulsar-proxy-lib.checkEnv" -}}
+{{- $counted := list "OTEL_SDK_DISABLED" "proxyLogLevel" "topicListFairness" "eventLogTopic" "eventLogDirectory" "tlsEnabledWithBroker" "proxyRole" "authenticationEnabled" "forwardAuthorizationCredentials" -}}
 {{- range .env -}}
   {{- $key := trimPrefix "PULSAR_PREFIX_" .name -}}
-  {{- if or (eq $key "OTEL_SDK_DISABLED") (hasKey (get $.settings.table.keys $key | default dict) "least") -}}
+  {{- if or (has $key $counted) (regexMatch "^((broker|functionWorker)WebServiceURL(TLS)?$|httpReverseProxy[.])" $key) (hasKey (get $.settings.table.keys $key | default dict) "least") -}}
     {{- fail (printf "extraEnvs: got %s, expected it in configData: memory and grace period are computed from there" .name) -}}
   {{- end -}}
 {{- end -}}

@@ -196,5 +196,9 @@ sidecar is told when the application has ended, a plain one at the same time.
 {{- $settings := include "pulsar-proxy-sidecar.settings" (dict "root" .root "values" .values) | fromJson -}}
 {{- $own := int64 (include "pulsar-proxy-lib.graceSeconds" (dict "settings" $settings)) -}}
 {{- $application := int64 .applicationSeconds -}}
+{{- $drain := int64 (include "pulsar-proxy-lib.value" (dict "settings" $settings "key" "shutdownDrainMillis")) -}}
+{{- if and (eq .values.mode "plain") (lt $drain (mul 1000 $application)) -}}
+  {{- fail (printf "configData.shutdownDrainMillis: got %d, expected at least %d: a plain sidecar is told to stop with its application" $drain (mul 1000 $application)) -}}
+{{- end -}}
 {{- if eq .values.mode "native" -}}{{ add $application $own }}{{- else -}}{{ max $application $own }}{{- end -}}
 {{- end -}}

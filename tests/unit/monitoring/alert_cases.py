@@ -205,6 +205,18 @@ CASES = (
         told_seconds=600,
     ),
     Case(
+        # A crash loop: every second scrape fails.
+        "PulsarProxyRestarting", "critical",
+        {
+            "process_start_time_seconds": " ".join(f"{start} stale" for start in range(1, 16)),
+            BUILD: " ".join(["1 stale"] * 15),
+        },
+        "10.0.0.7:8080 was started 10 times in 15 minutes",
+        ({"process_start_time_seconds": "1 stale 2 stale 3x117", BUILD: "1 stale 1 stale 1x117"},),
+        begins_seconds=180,
+        told_seconds=600,
+    ),
+    Case(
         "PulsarProxyMemoryNearLimit", "critical", _memory(51, 40, 100),
         "10.0.0.7:8080 uses 91% of its container's memory",
         (_memory(50, 40, 100), _memory(500, 400, None)),

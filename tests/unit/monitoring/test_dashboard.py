@@ -73,6 +73,11 @@ def test_rows_are_questions_and_the_five_of_them() -> None:
     assert len(titles) == 5
 
 
+def test_a_certificate_that_has_expired_is_on_the_axis() -> None:
+    (panel,) = (panel for panel in PANELS if "cert_expiry" in json.dumps(panel.get("targets")))
+    assert "min" not in panel["fieldConfig"]["defaults"]
+
+
 def test_panels_have_numbers_of_their_own_and_lie_side_by_side() -> None:
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     places = [panel["gridPos"] for panel in PANELS]
