@@ -128,7 +128,7 @@ PROCESS: Final = (
     ),
     Alert(
         "PulsarProxyRestarting", "process", "critical",
-        # Between two starts it cannot be scraped: what it is must be known for longer than a moment, or `for` starts anew.
+        # Between two starts no scrape succeeds: without the range, `for` would start anew at each.
         "changes(process_start_time_seconds[15m]) > 2"
         " and on (job, instance) last_over_time(pulsar_proxy_build_info[15m])", "1m",
         "{{ $labels.instance }} was started {{ $value }} times in 15 minutes",

@@ -203,7 +203,7 @@ def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path)
     query = rule["metricsQuery"].replace("<<.GroupBy>>", "pod").replace("<<.LabelMatchers>>", 'pod=~"a|b"')
     used = {"heap": (10, 90), "direct": (90, 10)}
     series = [
-        {"series": f'pulsar_proxy_topic_list_{memory}_memory_{name}_bytes{{namespace="n",pod="{pod}"}}', "values": value}
+        {"series": f'pulsar_proxy_topic_list_{memory}_memory_{name}_bytes{{pod="{pod}"}}', "values": value}
         for memory, amounts in used.items()
         for pod, amount in zip("ab", amounts, strict=True)
         for name, value in (("used", str(amount)), ("limit", "100"))
