@@ -300,7 +300,8 @@ async def test_a_line_tells_each_change_and_the_metric_the_state_of_now() -> Non
 
 async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_on() -> None:
     ANSWERS[:] = [Keeping(-1, -1, False)]
-    counters, log, threads, missing = EventLogCounters(), Lines(), set(), [ssl.SSLError("no certificate found")]
+    counters, log, missing = EventLogCounters(), Lines(), [ssl.SSLError("no certificate found")]
+    threads: set[int] = set()
 
     def admin(_: object) -> TopicAdmin:
         threads.add(threading.get_ident())
