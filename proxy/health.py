@@ -34,7 +34,7 @@ def run_health(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def obstacle_of(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
-    """Say why the proxy should get no clients now; None if it should. A port has so much time, a socket for each wait."""
+    """Say why the proxy should get no clients now; None if it should. A port has that time, a socket for each wait."""
     host = _EVERYWHERE.get(config.bind_address, config.bind_address)
     if config.web_service_port:
         return _asked(host, config.web_service_port, timeout_seconds, encrypted=False)

@@ -33,9 +33,10 @@ $ curl -s -H "Authorization: Bearer $(cat admin.token)" -X DELETE http://127.0.0
 ```
 
 At most {MOST_CONNECTIONS} may ask at once at each of the two; one more gets 503. The request has to be there within
-{REQUEST_SECONDS:g} s, the answer is cut after {ANSWER_SECONDS:g} s. Long answers are made and written {SLICE_ROWS} rows at a time, with
-traffic served in between: rows of one answer are not of one moment, and who left meanwhile is not in it. An answer that
-is no whole JSON was cut. Routes and fields may be added, none will change.
+{REQUEST_SECONDS:g} s, the answer is cut after {ANSWER_SECONDS:g} s. Long answers are made and
+written {SLICE_ROWS} rows at a time, with traffic served in between: rows of one answer are not of one
+moment, and who left meanwhile is not in it. An answer that is no whole JSON was cut. Routes and fields may be added,
+none will change.
 
 Whatever is wrong is `{{"reason": "..."}}`: 400 a parameter or field, 401 and 403 who may not, 404 no such path or
 connection, 405 no such method, 409 not now, 413 body too large, 431 header too large, 500 a bug (the log has its

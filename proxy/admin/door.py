@@ -2,8 +2,8 @@
 
 Rule: one request a connection. A place is taken when a connection is accepted and free when it is gone, whatever its
 other end does: the request must be there within `REQUEST_SECONDS`, and the answer taken within `ANSWER_SECONDS`. One
-more than its door has places is told so and cut. What HTTP needs is imported when the first asker comes, off the loop: a
-proxy that nobody asks pays nothing for it.
+more than its door has places for is told and cut. What HTTP needs is imported when the first asker comes, off the
+loop: a proxy that nobody asks pays nothing for it.
 """
 
 import asyncio
