@@ -74,7 +74,10 @@ def _micros(option: str, word: str | None) -> int | None:
         moment = datetime.fromisoformat(word)
     except ValueError:
         raise PipelineError(f"{option}: got {word!r}, expected a time such as 2026-01-01T12:00") from None
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        aware = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise PipelineError(f"{option}: got {word!r}, expected a time of the years 1 to 9999 in UTC") from None
     return (aware - _EPOCH) // timedelta(microseconds=1)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -34,6 +35,7 @@ from pipeline.sinks import (
     read_table,
     write_table,
 )
+from pipeline.stopping import Batches
 from pipeline.tables.events import EVENTS
 from pipeline.tables.table import Table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
@@ -47,6 +49,11 @@ BEGINNING: Final = Batch(STREAM, -1)
 # The name of the file that an event of the stream is from.
 FILE: Final = "_file"
 ANEW: Final = "to begin anew delete its `usage`, `waits`, `_notes/usage` and the checkpoint"
+OF_STREAM: Final = f"got a table `usage` that a stream adds to, expected to go on with --stream; {ANEW}"
+NOTE_ONLY: Final = (
+    "got `_notes/usage`, the note of a stream, and no table `usage`, expected both or neither: go on with --stream,"
+    " or delete the note and the checkpoint of a stream that is to run no more"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +68,10 @@ class UsageSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Where a stream keeps how far it has come; `trigger` None takes what there is and ends."""
+    """Where a stream keeps how far it has come; `trigger_us` (microseconds) None takes what there is and ends."""
 
     checkpoint: str
-    trigger: str | None = None
+    trigger_us: int | None = None
     max_files: int = 200
 
 
@@ -114,29 +121,51 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
 
 
 def follow_usage(
-    spark: SparkSession, settings: UsageSettings, stream: StreamSettings, note: Callable[[str], None]
+    spark: SparkSession,
+    settings: UsageSettings,
+    stream: StreamSettings,
+    note: Callable[[str], None],
+    stop: Event | None = None,
 ) -> UsageSummary:
-    """Add up events as they come into the table `events`, until the stream ends; raises PipelineError."""
+    """Add up events as they come into the table `events`, until the stream ends, or `stop`; raises PipelineError.
+
+    One that was told to stop before it added anything has found nothing, which is no error.
+    """
+    stop = stop or Event()
     store = open_store(spark, settings.common)
     _require_owner(store, settings, stream=True)
     read_table(spark, settings.common, EVENTS)
-    if isinstance(store, ParquetStore):
-        begin_stream(store, settings, stream)
-    else:
-        begin_delta_stream(spark, store, settings, stream)
 
     def add(events: DataFrame, number: int) -> None:
         add_batch(store, events, settings.window_seconds, number)
         note(f"batch {number}")
 
-    query = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(add), stream).start()
+    batches = Batches(add)
+    writer = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(batches.take), stream)
+    # Not before Spark has taken what it is told: a stream that cannot be has left no note.
+    _begin(spark, store, settings, stream)
+    query = writer.start()
     try:
-        query.awaitTermination()
+        batches.follow(query, stop)
     except StreamingQueryException as error:
         raise _explained(error, settings.common) or error from error
     finally:
         query.stop()
+    if stop.is_set() and _is_empty(store):
+        return UsageSummary(0, 0, 0, 0, 0.0)
     return refresh(spark, settings)
+
+
+def _begin(spark: SparkSession, store: Store, settings: UsageSettings, stream: StreamSettings) -> None:
+    if isinstance(store, ParquetStore):
+        begin_stream(store, settings, stream)
+    else:
+        begin_delta_stream(spark, store, settings, stream)
+
+
+def _is_empty(store: Store) -> bool:
+    usage = store.read(USAGE)
+    return usage is None or usage.isEmpty()
 
 
 def begin_stream(store: ParquetStore, settings: UsageSettings, stream: StreamSettings) -> None:
@@ -233,15 +262,14 @@ def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> No
     if isinstance(store, ParquetStore):
         with store.exclusive() as opened:
             begun = opened.is_applied(BEGINNING)
-        of_batch = not begun and store.read(USAGE) is not None
+        there = store.read(USAGE) is not None
+        of_batch = there and not begun
     else:
         # Delta tells nobody which batches a table has, but the parts of its streams have numbers.
         begun, of_batch = (_has_parts(store, of_stream=of_stream) for of_stream in (True, False))
+        there = begun or of_batch
     if begun and not stream:
-        raise PipelineError(
-            f"--out {settings.common.out}: got a table `usage` that a stream adds to, expected to go on with --stream;"
-            f" {ANEW}"
-        )
+        raise PipelineError(f"--out {settings.common.out}: {OF_STREAM if there else NOTE_ONLY}")
     if stream and of_batch:
         raise PipelineError(
             f"--out {settings.common.out}: got a table `usage` that was not made by a stream, expected none: without"
@@ -291,4 +319,6 @@ def _explained(error: StreamingQueryException, common: CommonSettings) -> Pipeli
 
 def _triggered(writer: DataStreamWriter, stream: StreamSettings) -> DataStreamWriter:
     kept = writer.option("checkpointLocation", stream.checkpoint)
-    return kept.trigger(availableNow=True) if stream.trigger is None else kept.trigger(processingTime=stream.trigger)
+    if stream.trigger_us is None:
+        return kept.trigger(availableNow=True)
+    return kept.trigger(processingTime=f"{stream.trigger_us // 1000} milliseconds")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from threading import Event, Lock
+from threading import Event
 from typing import Final
 
 from pyspark.errors import StreamingQueryException
@@ -18,21 +18,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.errors import ExitCode, PipelineError
 from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import Books, Input, Rules, write
 from pipeline.sinks import Batch, open_store
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFiles, names, passed_by, paths_of
+from pipeline.stopping import Batches
 from pipeline.tables.events import EVENTS
 
 __all__ = ["follow"]
 
 NAME: Final = "ingest"
-POLL_SECONDS: Final = 1
-# A batch that is under way when the job is told to stop has this long to end; then it is cut off, and comes again.
-LAST_BATCH_SECONDS: Final = 300.0
 # How often a stream that goes on looks for files that are too old for it: it lists the directory and the checkpoint.
 LOOK_SECONDS: Final = 3_600.0
 
@@ -42,49 +39,36 @@ def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
     stream = _Stream(spark, settings, say)
     query = stream.start()
     try:
-        while not query.awaitTermination(POLL_SECONDS):
-            stream.look_for_passed_by(LOOK_SECONDS)
-            if stop.is_set():
-                stream.stop(query)
-                break
+        stream.batches.follow(query, stop, lambda: stream.look_for_passed_by(LOOK_SECONDS))
     except StreamingQueryException as error:
-        if stream.failure is not None:
-            raise stream.failure from error
+        if stream.batches.failure is not None:
+            raise stream.batches.failure from error
         raise pulsar.explain(error) or error from error
     stream.look_for_passed_by()
     return replace(stream.books, passed_by=stream.passed_by)
 
 
 class _Stream:
-    """One run of a stream: its books, and whether a batch is under way."""
+    """One run of a stream: its books and its batches."""
 
     def __init__(self, spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> None:
         self.books = Books()
         self.passed_by = 0
-        self.failure: Exception | None = None
+        self.batches = Batches(self._take)
         self._spark = spark
         self._settings = settings
         self._say = say
         self._store = open_store(spark, settings.common)
         self._newest_us = self._newest()
-        self._under_way = Lock()
-        self._stopping = False
         self._id = ""
         self._looked = time.monotonic()
 
     def start(self) -> StreamingQuery:
-        writer = self._source().writeStream.queryName(NAME).foreachBatch(self._on_batch)
+        writer = self._source().writeStream.queryName(NAME).foreachBatch(self.batches.take)
         writer = writer.option("checkpointLocation", self._settings.checkpoint)
         if self._settings.mode == "once":
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._settings.trigger_us // 1000} milliseconds").start()
-
-    def stop(self, query: StreamingQuery) -> None:
-        """Let the batch under way end, and begin no other."""
-        self._stopping = True
-        if self._under_way.acquire(timeout=LAST_BATCH_SECONDS):
-            self._under_way.release()
-        query.stop()
 
     def look_for_passed_by(self, every_seconds: float = 0.0) -> None:
         """Count the files that are too old to be taken, unless that was done within this time; warn of more of them."""
@@ -108,17 +92,6 @@ class _Stream:
         age = f"{self._settings.max_file_age_us // 1000}ms"
         skip_gone = self._settings.on_data_loss == "warn"
         return names(self._spark, self._settings.source, self._settings.max_files, age, skip_gone=skip_gone)
-
-    def _on_batch(self, frame: DataFrame, number: int) -> None:
-        with self._under_way:
-            if self._stopping:
-                raise PipelineError("told to stop", ExitCode.FAILED)
-            try:
-                self._take(frame, number)
-            except Exception as error:
-                # Spark passes on its text only.
-                self.failure = error
-                raise
 
     def _take(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()

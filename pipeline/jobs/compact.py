@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 
 from pipeline.compact import CompactSettings, compact
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest.settings import micros
+from pipeline.ingest.settings import MOST_US, micros
 from pipeline.options import add_common, common_settings
 from pipeline.session import open_session
 
 __all__ = ["add_arguments", "run"]
 
 MIB = 1024 * 1024
+# Much more ago there are no dates.
+MOST_DAYS = MOST_US // 86_400_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
 
 def compact_settings(options: argparse.Namespace) -> CompactSettings:
     """Take the options; raises PipelineError for what makes no sense."""
+    if options.retention_days is not None and options.retention_days > MOST_DAYS:
+        raise PipelineError(f"--retention-days: got {options.retention_days}, expected {MOST_DAYS} or less")
     for name, least in (("retention_days", 1), ("target_file_mb", 1)):
         given = getattr(options, name)
         if given is not None and given < least:

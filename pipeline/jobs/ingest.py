@@ -1,7 +1,6 @@
 """The job `ingest`: event files or a topic, checked, into the tables `events` and `quarantine`."""
 
 import argparse
-import signal
 from threading import Event
 
 from pipeline.errors import ExitCode
@@ -9,6 +8,7 @@ from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
 from pipeline.options import add_common
 from pipeline.session import open_session
+from pipeline.stopping import set_by_sigterm
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the job and say what became of the input; raises PipelineError. SIGTERM ends a stream after its batch."""
     settings = told.ingest_settings(options)
-    stop = Event()
-    if settings.mode != "batch":
-        signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
+    stop = Event() if settings.mode == "batch" else set_by_sigterm()
     spark = open_session("ingest", settings.common)
     try:
         print(f"ingest: {ingest(spark, settings, stop=stop)}")

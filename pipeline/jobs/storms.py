@@ -1,6 +1,7 @@
 """The job `storms`: bursts of arrivals, who was in them, how long until everybody was served."""
 
 import argparse
+import math
 
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import add_common, common_settings
@@ -42,8 +43,9 @@ def run(options: argparse.Namespace) -> int:
     common = common_settings(options)
     rule = BurstRule(options.times, options.floor, options.gap)
     settings = StormSettings(common, rule, options.top, given_period(options))
-    if rule.times < 1 or rule.floor < 1 or rule.gap_seconds < 0 or settings.top < 1:
-        raise PipelineError("--times, --floor, --gap and --top: expected at least 1, 1, 0 and 1")
+    if not 1 <= rule.times < math.inf or rule.floor < 1 or rule.gap_seconds < 0 or settings.top < 1:
+        got = f"{rule.times:g}, {rule.floor}, {rule.gap_seconds} and {settings.top}"
+        raise PipelineError(f"--times, --floor, --gap and --top: got {got}, expected numbers of at least 1, 1, 0 and 1")
     spark = open_session("storms", common)
     try:
         summary = find_storms(spark, settings)

@@ -1,11 +1,14 @@
 """The job `usage`: who costs how much, how long they waited, and what sharing answers saved."""
 
 import argparse
+from threading import Event
 
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.options import add_common, common_settings
+from pipeline.ingest.settings import LEAST_US, micros
+from pipeline.options import CommonSettings, add_common, common_settings
 from pipeline.periods import ALWAYS, add_period, given_period, window_seconds
 from pipeline.session import open_session
+from pipeline.stopping import set_by_sigterm
 from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
 
 __all__ = ["add_arguments", "run"]
@@ -22,32 +25,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream", action="store_true", help="add to the tables what has come into `events` since the last time"
     )
-    parser.add_argument("--trigger", metavar="TIME", help="with --stream: go on for ever, so often, such as 10s")
+    parser.add_argument(
+        "--trigger", metavar="TIME", help="with --stream: go on taking what comes, so often: 10s, 1m; until SIGTERM"
+    )
     parser.add_argument("--checkpoint", metavar="DIR", help="of --stream (default: _checkpoints/usage in --out)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the job and say what it found; raises PipelineError."""
+    """Run the job and say what it found; raises PipelineError. SIGTERM ends a stream after its batch."""
     common = common_settings(options)
     settings = UsageSettings(common, window_seconds("--window", options.window), options.top, given_period(options))
     _require_sense(options, settings)
+    stream = _stream_settings(options, common)
+    stop = Event() if stream is None else set_by_sigterm()
     spark = open_session("usage", common)
     try:
-        if options.stream:
-            stream = StreamSettings(options.checkpoint or f"{common.out}/_checkpoints/usage", options.trigger)
-            summary = follow_usage(spark, settings, stream, lambda text: print(f"usage: {text}", flush=True))
-        else:
+        if stream is None:
             summary = make_usage(spark, settings)
+        else:
+            summary = follow_usage(spark, settings, stream, lambda text: print(f"usage: {text}", flush=True), stop)
     finally:
         spark.stop()
     print(f"usage: {summary}")
     return ExitCode.OK
 
 
+def _stream_settings(options: argparse.Namespace, common: CommonSettings) -> StreamSettings | None:
+    """Take what a stream is told, None for a batch; raises PipelineError for a trigger that is no time."""
+    if not options.stream:
+        return None
+    trigger_us = None if options.trigger is None else micros("--trigger", options.trigger, LEAST_US)
+    return StreamSettings(options.checkpoint or f"{common.out}/_checkpoints/usage", trigger_us)
+
+
 def _require_sense(options: argparse.Namespace, settings: UsageSettings) -> None:
     if settings.top < 1:
         raise PipelineError(f"--top: got {settings.top}, expected at least 1")
-    if not options.stream and (options.trigger or options.checkpoint):
+    if not options.stream and (options.trigger is not None or options.checkpoint):
         raise PipelineError("--trigger and --checkpoint: got no --stream, which they are for")
     if options.stream and settings.period != ALWAYS:
         raise PipelineError("--since and --until: got --stream, which takes every event once; expected neither")

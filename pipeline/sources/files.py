@@ -152,7 +152,7 @@ class EventFiles:
         if not any(sign in str(error) for sign in SIGNS) or self.damaged:
             raise error
         there = self._there(error)
-        damaged = _damaged(self.spark, [path for path in there if path.endswith(".gz") and _local(path)])
+        damaged = _damaged(self.spark, [path for path in there if _is_compressed(path) and _local(path)])
         if not damaged and there == self.paths:
             raise error
         return replace(self, paths=there, damaged=damaged, long=self.long.intersection(there))
@@ -182,6 +182,11 @@ def _local(path: str) -> Path | None:
     return Path(_shown(path))
 
 
+def _is_compressed(path: str) -> bool:
+    """Say whether its name says so, which is what Spark goes by."""
+    return path.endswith(".gz")
+
+
 def _shown(path: str) -> str:
     return re.sub("^file:/+", "/", path)
 
@@ -204,7 +209,7 @@ def _is_large(path: str) -> bool:
     if local is None or path.endswith(".parquet"):
         return False
     try:
-        return local.stat().st_size > (COMPRESSED_BYTES if path.endswith(".gz") else MAX_LINE_BYTES)
+        return local.stat().st_size > (COMPRESSED_BYTES if _is_compressed(path) else MAX_LINE_BYTES)
     except OSError:
         # Gone, for whoever reads it to say.
         return False
@@ -277,7 +282,7 @@ def _is_whole(path: str) -> bool:
 def _has_long_line(path: str) -> bool:
     try:
         with open(_shown(path), "rb") as file:
-            return has_long_line(file, compressed=path.endswith(".gz"))
+            return has_long_line(file, compressed=_is_compressed(path))
     except FileNotFoundError:
         return False
 
@@ -286,7 +291,7 @@ def _salvage(path: str) -> Iterator[pd.DataFrame]:
     with open(_shown(path), "rb") as file:
         rows: list[tuple[str, str, bool]] = []
         size = 0
-        for line, damaged in lines_of(file):
+        for line, damaged in lines_of(file, compressed=_is_compressed(path)):
             rows.append((line.decode(errors="replace"), _shown(path), damaged))
             size += len(line)
             if len(rows) >= LINES_A_BATCH or size >= BYTES_A_BATCH:

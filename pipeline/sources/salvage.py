@@ -2,9 +2,9 @@
 files with a line that is longer than any memory.
 
 Rule: damage costs the member it is in, not those behind it: the next that is sound, or that the end of the file cuts,
-is looked for, and what is between comes out once, marked. A text without compression is read as it is, whatever its
-name. Of a line that is too long its beginning stands for it. Memory: `MAX_LINE_BYTES` and one chunk of a file at a
-time. Plain Python, since it runs in Spark's workers.
+is looked for, and what is between comes out once, marked. A file that its name does not call compressed is read as it
+is, as Spark does, and so is a text that its name does call so. Of a line that is too long its beginning stands for it.
+Memory: `MAX_LINE_BYTES` and one chunk of a file at a time. Plain Python, since it runs in Spark's workers.
 """
 
 import codecs
@@ -56,13 +56,13 @@ def has_long_line(file: BinaryIO, *, compressed: bool) -> bool:
     return False
 
 
-def lines_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+def lines_of(file: BinaryIO, *, compressed: bool) -> Iterator[tuple[bytes, bool]]:
     """Give the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins.
 
     Of a line of more than `MAX_LINE_BYTES` it gives so many, and passes by the others.
     """
     rest = bytearray()
-    for chunk, damaged in _plain(file) if _is_text(file) else _chunks(file):
+    for chunk, damaged in _chunks(file) if compressed and not _is_text(file) else _plain(file):
         begin, *lines = chunk.split(b"\n")
         rest += begin[: MAX_LINE_BYTES - len(rest)]
         for line in lines:

@@ -3,8 +3,10 @@ import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from threading import Event
 
 import pytest
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.compact import CompactSettings, compact
@@ -16,7 +18,7 @@ from pipeline.storms import StormSettings, find_storms
 from pipeline.tables import Table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.storms import ARRIVALS, STORMS
-from pipeline.tables.usage import SHARING, USAGE, WAITS
+from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.storms import BurstRule
 from pipeline.transforms.usage import usage, waits
 from pipeline.usage import StreamSettings, UsageSettings, add_batch, follow_usage, make_usage, read_usage, read_waits
@@ -73,6 +75,39 @@ def test_stream_comes_to_what_a_batch_does(
     assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [5]
     with pytest.raises(PipelineError, match="that a stream adds to, expected to go on with --stream"):
         make_usage(spark, UsageSettings(common))
+
+
+def test_stream_that_is_told_to_stop_ends_after_its_batch_and_makes_what_follows(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    add_events(spark, common, 1)
+    add_events(spark, common, 2)
+    stop = Event()
+    stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=3_600_000_000, max_files=1)
+    assert follow_usage(spark, UsageSettings(common), stream, lambda text: stop.set(), stop).requests == 1
+    assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [1]
+    assert read_table(spark, common, TOP_COSTS).count() > 0
+    # The first may come again, if Spark was ended before it had noted its end.
+    assert follow()[-1] == "batch 1"
+    assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [2]
+
+
+def test_stream_that_is_told_to_stop_before_it_found_anything_has_not_failed(
+    spark: SparkSession, common: CommonSettings
+) -> None:
+    add_events(spark, common)
+    stop = Event()
+    stop.set()
+    stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=3_600_000_000)
+    assert follow_usage(spark, UsageSettings(common), stream, lambda text: None, stop).rows == 0
+    assert open_store(spark, common).read(USAGE) is None
+
+
+def test_stream_that_cannot_be_leaves_nothing(spark: SparkSession, common: CommonSettings) -> None:
+    add_events(spark, common, 1)
+    with pytest.raises(IllegalArgumentException):
+        follow_usage(spark, UsageSettings(common), StreamSettings("c", trigger_us=-1_000), lambda text: None)
+    assert make_usage(spark, UsageSettings(common)).requests == 1
 
 
 def test_batch_that_comes_again_adds_nothing(spark: SparkSession, common: CommonSettings) -> None:

@@ -123,6 +123,15 @@ def test_compaction_refuses_what_would_delete_everything(words: list[str]) -> No
         compact.compact_settings(parser.parse_args(["--out", "o", *words]))
 
 
+@pytest.mark.parametrize("days", ["36501", "800000", "99999999999"])
+def test_retention_beyond_all_dates_is_refused(days: str) -> None:
+    parser = argparse.ArgumentParser()
+    compact.add_arguments(parser)
+    with pytest.raises(PipelineError, match=f"--retention-days: got {days}, expected 36500 or less") as raised:
+        compact.compact_settings(parser.parse_args(["--out", "o", "--retention-days", days]))
+    assert raised.value.code == ExitCode.USAGE
+
+
 class Session:
     """Stands for Spark's; knows whether it was stopped."""
 

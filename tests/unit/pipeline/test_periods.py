@@ -28,6 +28,18 @@ def test_what_is_no_period_is_refused(words: tuple[str, ...]) -> None:
     assert raised.value.code == ExitCode.USAGE
 
 
+@pytest.mark.parametrize("words", [("--since", "0001-01-01T00:00+14:00"), ("--until", "9999-12-31T23:59:59-10:00")])
+def test_time_that_is_no_date_in_utc_is_refused(words: tuple[str, str]) -> None:
+    with pytest.raises(PipelineError, match=f"{words[0]}: got .*, expected a time of the years 1 to 9999") as raised:
+        given(*words)
+    assert raised.value.code == ExitCode.USAGE
+
+
+def test_first_and_last_time_can_be_shown() -> None:
+    period = given("--since", "0001-01-01", "--until", "9999-12-31T23:59:59")
+    assert str(period) == "0001-01-01T00:00:00+00:00 to 9999-12-31T23:59:59+00:00"
+
+
 @pytest.mark.parametrize(("word", "seconds"), [("10s", 10), ("1m", 60), ("15m", 900), ("1h", 3600), ("1d", 86_400)])
 def test_windows_are_parts_of_a_day(word: str, seconds: int) -> None:
     assert window_seconds("--window", word) == seconds

@@ -16,8 +16,8 @@ def member(lines: list[bytes]) -> bytes:
     return gzip.compress(b"".join(line + b"\n" for line in lines), 1, mtime=0)
 
 
-def read(content: bytes) -> list[tuple[bytes, bool]]:
-    return list(lines_of(io.BytesIO(content)))
+def read(content: bytes, *, compressed: bool = True) -> list[tuple[bytes, bool]]:
+    return list(lines_of(io.BytesIO(content), compressed=compressed))
 
 
 def test_whole_file_gives_its_lines_and_nothing_else() -> None:
@@ -124,7 +124,19 @@ def test_of_a_line_beyond_all_memory_the_beginning_stands_for_it(
     monkeypatch.setattr(salvage, "MAX_LINE_BYTES", most)
     lines = [b"one", b"a" * (4 * CHUNK_BYTES), b"three", b"b" * most, b"c" * (most + 1)]
     content = member(lines) if compressed else b"\n".join(lines)
-    assert read(content) == [(line[:most], False) for line in lines]
+    assert read(content, compressed=compressed) == [(line[:most], False) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [b"\0" * 2 * LOOK_BYTES, b"a \x7f b", b"\xff\xfe", b"\x1f\x8b\x08\0"],
+    ids=["zeros", "control", "no utf-8", "magic"],
+)
+def test_odd_bytes_in_a_plain_file_cost_no_line_but_their_own(odd: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 3 * CHUNK_BYTES // 2
+    monkeypatch.setattr(salvage, "MAX_LINE_BYTES", most)
+    lines = [odd, *events_in(0), b"x" * (4 * CHUNK_BYTES), *events_in(1)]
+    assert read(b"\n".join(lines), compressed=False) == [(line[:most], False) for line in lines]
 
 
 @pytest.mark.parametrize("compressed", [True, False], ids=["compressed", "plain"])

@@ -1,0 +1,118 @@
+"""What `usage` and `storms` are told, and what they refuse before Spark is started or anything is written."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.cli import main
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.jobs import storms, usage
+from pipeline.options import CommonSettings
+from pipeline.usage import StreamSettings, UsageSettings, UsageSummary, make_usage
+
+NO_SPARK = cast(SparkSession, None)
+
+
+class Session:
+    """Stands for Spark's; knows whether it was stopped."""
+
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    before = signal.getsignal(signal.SIGTERM)
+    session = Session()
+    monkeypatch.setattr(usage, "open_session", lambda app, settings: session)
+    yield session
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def streams(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[StreamSettings]:
+    """Collect what streams are told."""
+    found: list[StreamSettings] = []
+
+    def follow(
+        spark: object, settings: UsageSettings, stream: StreamSettings, note: Callable[[str], None], stop: Event
+    ) -> UsageSummary:
+        found.append(stream)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(60)
+        return UsageSummary(1, 3, 0, 0, 0.0)
+
+    monkeypatch.setattr(usage, "follow_usage", follow)
+    return found
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(app: str, settings: CommonSettings) -> None:
+        raise AssertionError("Spark was started")
+
+    for job in (usage, storms):
+        monkeypatch.setattr(job, "open_session", fail)
+
+
+@pytest.mark.parametrize(
+    ("words", "trigger_us"), [([], None), (["--trigger", "10s"], 10_000_000), (["--trigger", "1.5m"], 90_000_000)]
+)
+def test_trigger_is_a_time_as_that_of_ingest(
+    words: list[str], trigger_us: int | None, streams: list[StreamSettings]
+) -> None:
+    assert main(["usage", "--out", "o/", "--stream", *words]) == ExitCode.OK
+    assert streams == [StreamSettings("o/_checkpoints/usage", trigger_us)]
+
+
+def test_sigterm_tells_a_stream_to_stop(
+    session: Session, streams: list[StreamSettings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["usage", "--out", "o", "--stream", "--trigger", "1s", "--checkpoint", "c"]) == ExitCode.OK
+    assert streams == [StreamSettings("c", 1_000_000)]
+    assert session.stopped
+    assert capsys.readouterr().out.startswith("usage: 3 requests, 0 refused")
+
+
+@pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize("word", ["abc", "", "10", "0s", "-1s", "10 seconds", "36501d"])
+def test_trigger_that_is_no_time_is_refused_before_anything_is_written(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["usage", "--out", str(tmp_path), "--stream", f"--trigger={word}"]) == ExitCode.USAGE
+    assert f"--trigger: got {word!r}, expected" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_session")
+def test_trigger_of_no_stream_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", "--out", "o", "--trigger="]) == ExitCode.USAGE
+    assert "got no --stream" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize(
+    "words", [["--times", "nan"], ["--times", "inf"], ["--times", "0.5"], ["--floor", "0"], ["--gap=-1"], ["--top=0"]]
+)
+def test_rule_that_finds_no_storm_or_nothing_else_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["storms", "--out", "o", *words]) == ExitCode.USAGE
+    assert "expected numbers of at least 1, 1, 0 and 1" in capsys.readouterr().err
+
+
+def test_note_of_a_stream_without_its_table_is_not_called_a_table(tmp_path: Path) -> None:
+    note = tmp_path / "_notes" / "usage"
+    note.parent.mkdir()
+    note.write_text("-1")
+    with pytest.raises(PipelineError, match=r"got `_notes/usage`, the note of a stream, and no table") as raised:
+        make_usage(NO_SPARK, UsageSettings(CommonSettings(str(tmp_path), "parquet", None, {})))
+    assert raised.value.code == ExitCode.USAGE
