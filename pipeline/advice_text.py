@@ -72,9 +72,10 @@ def _reasons(advice: Advice) -> list[str]:
         f"For {final.proxies} proxies ({final.fleet} for each recorded one), each with these keys.",
         f"Smallest that held it in the replay: heap {_mib(held.limits.heap_bytes)} MiB, direct"
         f" {_mib(held.limits.direct_bytes)} MiB; with {100 * advice.headroom:g} % of headroom, replayed again:"
-        f" {final.refused} of {final.requests} refused, 99 % waited at most {final.wait_p99_us / 1000:.0f} ms.",
+        f" {final.refused} of {final.requests} refused, 99 % waited at most about {final.wait_p99_us / 1000:.0f} ms.",
         f"Error of the replay of the recorded limits: {advice.calibration.error:.3f}; of the p99 of waits"
         f" {advice.calibration.wait_error:.3f} ({advice.calibration.waits}).",
+        *([f"{advice.calibration.refusals}."] if advice.calibration.refusals else []),
         f"Sizes or times imputed: {100 * advice.imputed_share:.1f} % of the requests.",
     ]
 

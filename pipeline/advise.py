@@ -5,14 +5,13 @@ earlier run advised is withdrawn first: however this one ends, nothing is left t
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 
-from pipeline.advice_text import FIRST_WORDS, Advice, fragment
+from pipeline.advice_text import Advice, fragment
 from pipeline.calibration import ALL, judge
 from pipeline.choice import (
     Point,
@@ -27,6 +26,7 @@ from pipeline.choice import (
 )
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
+from pipeline.paths import conf_path
 from pipeline.progress import watched
 from pipeline.replay.buckets import quantile
 from pipeline.replay.job import Place, Total, replay_grid
@@ -34,11 +34,11 @@ from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, survey
 from pipeline.replay.tally import refused
 from pipeline.replay.traces import Prepared, prepared_before
-from pipeline.sinks import open_store, read_table
+from pipeline.sinks import read_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, WHATIF
 from pipeline.trust import Trust
-from pipeline.whatif import LIMIT_NAMES, TOTAL, Say, limit_values, replay_path, write_rows
+from pipeline.whatif import LIMIT_NAMES, TOTAL, Say, limit_values, replay_path, withdraw_advice, write_rows
 
 __all__ = ["AdviseSettings", "AdviseSummary", "advise"]
 
@@ -78,9 +78,7 @@ class AdviseSettings:
     @property
     def conf_path(self) -> Path | None:
         """Give where the fragment goes: by default beside the tables, if that is a directory here."""
-        if self.conf_file is not None:
-            return Path(self.conf_file)
-        return None if "://" in self.common.out else Path(self.common.out) / "advice.conf"
+        return conf_path(self.common.out, self.conf_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ class _Trials:
 def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> AdviseSummary:
     """Choose limits and write the table `advice`; raises PipelineError if nothing holds or the replay is off."""
     common, target = settings.common, settings.target
-    _withdraw(spark, settings)
+    withdraw_advice(spark, common, settings.conf_path)
     rows = [row.asDict() for row in read_table(spark, common, CALIBRATION).collect()]
     judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL))
     tried = read_table(spark, common, WHATIF).where(f"load = {target.load}").collect()
@@ -160,18 +158,6 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     if settings.conf_path is not None:
         _save(settings.conf_path, conf)
     return AdviseSummary(advice, conf, settings.conf_path)
-
-
-def _withdraw(spark: SparkSession, settings: AdviseSettings) -> None:
-    """Take back what an earlier run advised: the rows of the table, and the file if it is a fragment of ours."""
-    if open_store(spark, settings.common).read(ADVICE) is not None:
-        write_rows(spark, settings.common, ADVICE, [])
-    path = settings.conf_path
-    if path is None:
-        return
-    with suppress(FileNotFoundError):
-        if path.read_text("utf-8", "replace").startswith(FIRST_WORDS):
-            path.unlink()
 
 
 def _refined(trials: _Trials, target: Target, least: tuple[int, int]) -> Point | None:
@@ -210,7 +196,7 @@ def _save(path: Path, conf: str) -> None:
 
 
 def _missed(final: Point) -> str:
-    waited = f"99 % waited at most {final.wait_p99_us / 1000:.0f} ms"
+    waited = f"99 % waited at most about {final.wait_p99_us / 1000:.0f} ms"
     return f"with headroom {final.refused} of {final.requests} requests are refused and {waited}"
 
 

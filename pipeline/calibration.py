@@ -25,6 +25,8 @@ ALL: Final = ""
 PROMISED_MS: Final = 250.0
 # Both sides come from buckets: neighbours are the same as far as anybody can tell.
 _SAME: Final = 2 ** (1.01 / PER_OCTAVE)
+# Requests more or less that are nobody's concern.
+_FEW: Final = 3
 _ENDINGS: Final = ("ok", "refused", "cancelled")
 Row = Mapping[str, Any]
 
@@ -84,6 +86,15 @@ class Judged:
         if not (self.recorded_us and self.simulated_us):
             return f"{said}; one of both is nothing{far}"
         return f"{said}; the replay has {self.simulated_us / self.recorded_us:.2f} times the recorded one{far}"
+
+    @property
+    def refusals(self) -> str:
+        """Say how many requests were refused on both sides; nothing if these are the same but for a few."""
+        recorded, simulated = int(self.row["recorded_refused"]), int(self.row["simulated_refused"])
+        if abs(recorded - simulated) <= _FEW:
+            return ""
+        off = f"missed {recorded - simulated}" if simulated < recorded else f"has {simulated - recorded} too many"
+        return f"Under the recorded limits {recorded} requests were refused, {simulated} in the replay: it {off}"
 
     @property
     def _both_answered(self) -> bool:

@@ -123,7 +123,8 @@ def why_nothing(points: Sequence[Point], unbounded: Sequence[Point], target: Tar
     closest = min(points, key=lambda point: (point.refused / max(1, point.requests), point.wait_p99_us))
     said = [
         f"nothing in the grid holds the target at load {target.load}: the closest, {_shown(closest)}, refuses"
-        f" {closest.refused} of {closest.requests} requests, and 99 % wait at most {closest.wait_p99_us / 1000:.0f} ms"
+        f" {closest.refused} of {closest.requests} requests, and 99 % wait at most about"
+        f" {closest.wait_p99_us / 1000:.0f} ms"
     ]
     free = [p for p in unbounded if holds(replace(p, limits=replace(p.limits, heap_bytes=1, direct_bytes=1)), target)]
     if free:
@@ -136,7 +137,7 @@ def why_nothing(points: Sequence[Point], unbounded: Sequence[Point], target: Tar
         freest = min(unbounded, key=lambda point: (point.refused / max(1, point.requests), point.wait_p99_us))
         said.append(
             f"memory is not what is short: without any limit and with --fleet {freest.fleet}, {freest.refused} requests"
-            f" are refused and 99 % wait at most {freest.wait_p99_us / 1000:.0f} ms; try a larger --fleet, more"
+            f" are refused and 99 % wait at most about {freest.wait_p99_us / 1000:.0f} ms; try a larger --fleet, more"
             " --outstanding, --coalescing on, or a target that brokers and clients of that speed can hold"
         )
     return "; ".join(said)

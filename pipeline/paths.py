@@ -1,12 +1,13 @@
-"""Paths as Spark takes them: for patterns.
+"""Paths as Spark takes them, for patterns; and where the lines of proxy.conf go.
 
 Rule: a path that a user named, or that was found on a disk, is the one that it says.
 """
 
 import re
+from pathlib import Path
 from typing import Final
 
-__all__ = ["PATTERN_SIGNS", "escaped"]
+__all__ = ["PATTERN_SIGNS", "conf_path", "escaped"]
 
 PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 
@@ -14,3 +15,10 @@ PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 def escaped(path: str) -> str:
     """Give the pattern that matches this path alone."""
     return PATTERN_SIGNS.sub(r"\\\g<0>", path)
+
+
+def conf_path(out: str, given: str | None) -> Path | None:
+    """Say where `advise` leaves its lines of proxy.conf: by default beside the tables; None if that is no disk here."""
+    if given is not None:
+        return Path(given)
+    return None if "://" in out else Path(out) / "advice.conf"

@@ -1,18 +1,23 @@
 """The job `whatif`: prepare the trace, calibrate on the recorded limits, replay the grid, and write the tables.
 
-Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it.
+Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. What
+was advised by an earlier calibration is withdrawn before that: no page shows one beside the other.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.advice_text import FIRST_WORDS
 from pipeline.calibration import ALL, PROMISED_MS, Judged, judge, refuse_promise
 from pipeline.options import CommonSettings
+from pipeline.paths import conf_path
 from pipeline.progress import watched
 from pipeline.replay.buckets import quantile
 from pipeline.replay.calibrate import calibrate
@@ -23,10 +28,10 @@ from pipeline.replay.parts import Survey, survey
 from pipeline.replay.tally import longest, wait_counts
 from pipeline.replay.traces import Prepared, prepare
 from pipeline.schema import table_schema
-from pipeline.sinks import read_table, write_table
+from pipeline.sinks import open_store, read_table, write_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.table import Table
-from pipeline.tables.whatif import CALIBRATION, LIMIT_COLUMNS, OUTCOME_COLUMNS, REPLAY_INPUT, WHATIF
+from pipeline.tables.whatif import ADVICE, CALIBRATION, LIMIT_COLUMNS, OUTCOME_COLUMNS, REPLAY_INPUT, WHATIF
 
 __all__ = [
     "WhatifSettings",
@@ -35,6 +40,7 @@ __all__ = [
     "replay_path",
     "shown_calibration",
     "whatif",
+    "withdraw_advice",
     "write_rows",
 ]
 
@@ -78,6 +84,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     prepared = prepare(spark, events, replay_path(common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
+    withdraw_advice(spark, common, conf_path(common.out, None))
     with watched(spark, "calibration"):
         calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
     rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
@@ -157,6 +164,18 @@ def _rows(
 def _imputed_share(prepared: Prepared, proxy_id: str) -> float:
     shares = {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
     return shares.get(proxy_id, prepared.imputed_share)
+
+
+def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | None) -> None:
+    """Take back what an earlier run advised: the rows of the table, and the file if it is a fragment of ours."""
+    table = open_store(spark, common).read(ADVICE)
+    if table is not None and not table.isEmpty():
+        write_rows(spark, common, ADVICE, [])
+    if conf is None:
+        return
+    with suppress(FileNotFoundError):
+        if conf.read_text("utf-8", "replace").startswith(FIRST_WORDS):
+            conf.unlink()
 
 
 def write_rows(spark: SparkSession, common: CommonSettings, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

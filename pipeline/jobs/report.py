@@ -4,7 +4,8 @@ import argparse
 
 from pipeline.errors import ExitCode
 from pipeline.options import add_common, add_promise, common_settings
-from pipeline.report.write import ReportSettings, conf_path, report_path, write_report
+from pipeline.paths import conf_path
+from pipeline.report.write import ReportSettings, report_path, write_report
 from pipeline.session import open_session
 
 __all__ = ["add_arguments", "add_page", "run"]

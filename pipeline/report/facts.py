@@ -56,7 +56,9 @@ class Facts:
     quarantine: pd.DataFrame = field(default_factory=_nothing)
     top_costs: pd.DataFrame = field(default_factory=_nothing)
     sharing: pd.DataFrame = field(default_factory=_nothing)
+    # The largest; `storm_count` counts all.
     storms: pd.DataFrame = field(default_factory=_nothing)
+    storm_count: int = 0
     members: pd.DataFrame = field(default_factory=_nothing)
     whatif: pd.DataFrame = field(default_factory=_nothing)
     calibration: pd.DataFrame = field(default_factory=_nothing)

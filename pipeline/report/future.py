@@ -3,7 +3,7 @@
 Rule: pure functions from facts to sections. Advice is shown only if there is any: without calibration there is none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -12,7 +12,7 @@ from pipeline.calibration import ALL, Judged, judge
 from pipeline.report import charts_future
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Fragment, Section, Sheet
-from pipeline.report.units import count, duration, share, shown, size
+from pipeline.report.units import about, count, duration, share, shown, size
 
 __all__ = ["REFUSED", "advice", "calibration", "chosen", "times", "whatif"]
 
@@ -152,7 +152,15 @@ def calibration(facts: Facts) -> Section:
     )
     drawn = charts_future.calibration(_sides(whole.row), sentence)
     sheet = _calibration_sheet(list(judged.values()))
-    return Section(section.name, section.title, (sentence, honesty), (drawn,), sheets=(sheet,))
+    sentences = (sentence, *_refusals(facts), honesty)
+    return Section(section.name, section.title, sentences, (drawn,), sheets=(sheet,))
+
+
+def _refusals(facts: Facts) -> Iterator[str]:
+    """Say by how many refusals the replay is off, if that is more than a few."""
+    whole = _judged(facts).get(ALL) if len(facts.calibration) else None
+    if whole is not None and whole.refusals:
+        yield f"{whole.refusals}."
 
 
 def _judged(facts: Facts) -> dict[str, Judged]:
@@ -220,7 +228,8 @@ def advice(facts: Facts, overview: Overview) -> Section:
             f" (recorded: {_limit(overview.heap_limit)} and {_limit(overview.direct_limit)}).",
             f"The replay then refuses {share(row['refused'] / max(row['requests'], 1))} of the requests, and 99"
             " % of the"
-            f" answered ones wait at most {duration(row['wait_p99_us'])}, all waits together.",
+            f" answered ones wait at most {about(row['wait_p99_us'])}, all waits together.",
+            *_refusals(facts),
         ]
     # A file without a chosen row is not of the run that wrote the table.
     fragments = () if facts.fragment is None or row is None else (Fragment("Put this into proxy.conf", facts.fragment),)

@@ -19,6 +19,7 @@ from pipeline.report.clock import Clock, clock_of
 from pipeline.report.facts import Facts, Overview
 from pipeline.sinks import open_store
 from pipeline.tables import TABLES
+from pipeline.tables.events import EVENT_KEY
 from pipeline.transforms.histograms import bucket, quantiles
 
 __all__ = ["COST_MEASURES", "gather"]
@@ -35,6 +36,8 @@ MOST_POINTS: Final = 1500
 MOST_PROXIES: Final = 10_000
 MOST_QUARANTINE_REASONS: Final = 30
 OTHER: Final = "other"
+LATE: Final = "late"
+_KEY_SCHEMA: Final = "proxy_id string, boot_id string, seq bigint"
 
 Open = Callable[[str], DataFrame | None]
 
@@ -52,6 +55,7 @@ def gather(spark: SparkSession, common: CommonSettings) -> Facts:
         raise PipelineError(f"--out {out}: got no events there, expected the table `events`: run the job ingest first")
     clock = overview.clock
     advice = _first(opened("advice"), "-chosen -best -holds memory_bytes", MOST_POINTS)
+    storms, storm_count = _storms(opened)
     return Facts(
         out=out,
         overview=overview,
@@ -59,11 +63,12 @@ def gather(spark: SparkSession, common: CommonSettings) -> Facts:
         fullness=timeline.use_on_arrival(events, clock).toPandas(),
         waits=_waits(events, clock),
         endings=_endings(events, clock),
-        quarantine=_quarantine(opened),
+        quarantine=_quarantine(opened, events),
         top_costs=_top_costs(opened),
         sharing=_sharing(opened),
-        storms=_first(opened("storms"), "storm", MOST_STORMS),
-        members=_members(opened),
+        storms=storms,
+        storm_count=storm_count,
+        members=_members(opened, storms),
         whatif=_without_buckets(_first(opened("whatif"), "load fleet scenario", MOST_SCENARIOS)),
         calibration=_first(opened("calibration"), "proxy_id", MOST_PROXIES),
         advice=advice,
@@ -149,13 +154,28 @@ def _endings(events: DataFrame, clock: Clock) -> pd.DataFrame:
     return frame.groupby(["bin", "reason"])[["requests"]].sum().reset_index()
 
 
-def _quarantine(opened: Open) -> pd.DataFrame:
-    """Give reason, events."""
+def _quarantine(opened: Open, events: DataFrame) -> pd.DataFrame:
+    """Give reason, events; without the late ones that a batch has taken since."""
     table = opened("quarantine")
     if table is None:
         return pd.DataFrame()
-    counted = table.groupBy("reason").agg(F.count("*").alias("events"))
-    return counted.orderBy(F.desc("events"), "reason").limit(MOST_QUARANTINE_REASONS).toPandas()
+    counted = table.groupBy("reason").agg(F.sum("copies").alias("events"))
+    found = counted.orderBy(F.desc("events"), "reason").limit(MOST_QUARANTINE_REASONS).toPandas()
+    late = found["reason"] == LATE
+    if late.any():
+        found.loc[late, "events"] -= _late_but_taken(table.where(F.col("reason") == LATE), events)
+    return found[found["events"] > 0].sort_values("events", ascending=False, kind="stable", ignore_index=True)
+
+
+def _late_but_taken(late: DataFrame, events: DataFrame) -> int:
+    # A text that was cut tells no key, and counts as not taken.
+    told = late.select(F.from_json("raw", _KEY_SCHEMA).alias("key"), "copies").select("key.*", "copies")
+    keys = list(EVENT_KEY)
+    # The few stand on the right: Spark sends them round rather than all events.
+    taken = events.select(*keys).join(told.select(*keys).distinct(), keys, "left_semi")
+    row = told.join(taken, keys, "left_semi").agg(F.coalesce(F.sum("copies"), F.lit(0)).alias("copies")).first()
+    assert row is not None
+    return int(row["copies"])
 
 
 def _top_costs(opened: Open) -> pd.DataFrame:
@@ -187,13 +207,21 @@ def _sharing(opened: Open) -> pd.DataFrame:
     return whole.unionByName(each.limit(MOST_NAMESPACES)).toPandas()
 
 
-def _members(opened: Open) -> pd.DataFrame:
-    table = opened("storm_members")
+def _storms(opened: Open) -> tuple[pd.DataFrame, int]:
+    """Give the largest storms, in the order of time, and how many there are."""
+    table = opened("storms")
     if table is None:
+        return pd.DataFrame(), 0
+    largest = _first(table, "-requests storm", MOST_STORMS)
+    return largest.sort_values("storm", ignore_index=True), table.count()
+
+
+def _members(opened: Open, storms: pd.DataFrame) -> pd.DataFrame:
+    table = opened("storm_members")
+    if table is None or not len(storms):
         return pd.DataFrame()
-    return _first(
-        table.where((F.col("rank") <= MOST_MEMBERS) & (F.col("storm") <= MOST_STORMS)), "storm dimension rank", 1000
-    )
+    shown = F.col("storm").isin(storms["storm"].tolist())
+    return _first(table.where((F.col("rank") <= MOST_MEMBERS) & shown), "storm dimension rank", 1000)
 
 
 def _first(table: DataFrame | None, order: str, most: int) -> pd.DataFrame:

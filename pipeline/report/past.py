@@ -11,7 +11,7 @@ import pandas as pd
 from pipeline.report import charts, charts_future
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Chart, Section, Sheet
-from pipeline.report.units import count, duration, moment, share, shown, size, spread_of
+from pipeline.report.units import about, count, duration, moment, share, shown, size, spread_of
 
 __all__ = ["costs", "demand", "quality", "refusals", "sharing", "storms", "waits"]
 
@@ -100,8 +100,8 @@ def waits(facts: Facts, overview: Overview) -> Section:
         return _without(section, "No request was answered, so there are no waits to show.")
     row = whole.iloc[0]
     sentence = (
-        f"Half of the answered requests waited at most {duration(row['p50_us'])} for memory, 99 % at most"
-        f" {duration(row['p99_us'])}; the longest wait was {duration(row['max_us'])}."
+        f"Half of the answered requests waited at most {about(row['p50_us'])} for memory, 99 % at most"
+        f" {about(row['p99_us'])}; the longest wait was {about(row['max_us'])} (from buckets: within 9 %)."
     )
     bins = overview.clock.whole(facts.waits[facts.waits["bin"].notna()].astype({"bin": int}), None)
     long = _with_runs(bins.melt(["bin", "at_ms", "when"], list(_QUANTILES), "quantile", "us"), "us")
@@ -227,12 +227,14 @@ def storms(facts: Facts, overview: Overview) -> Section:
     rates = rates.assign(rate=rates["requests"] / (overview.clock.step_us / _SECOND))[["at_ms", "when", "rate"]]
     bands = _bands(facts.storms)
     sentence = (
-        f"{len(facts.storms)} storms were found: bursts with far more arrivals than usual."
-        if len(facts.storms) > 1
+        f"{count(facts.storm_count)} storms were found: bursts with far more arrivals than usual."
+        if facts.storm_count > 1
         else "One storm was found: a burst with far more arrivals than usual."
-        if len(facts.storms)
+        if facts.storm_count
         else "No storm was found (or nobody has looked for one: run the job storms)."
     )
+    if facts.storm_count > len(facts.storms):
+        sentence += f" Those with most requests are shown: {len(facts.storms)}, in the order of time."
     text = f"Requests a second over time, at most {rates['rate'].max():,.1f}. {sentence}"
     sheets = tuple(_storm_sheets(facts)) if len(facts.storms) else ()
     return Section(

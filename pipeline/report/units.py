@@ -4,7 +4,7 @@ import math
 import unicodedata
 from typing import Final
 
-__all__ = ["count", "duration", "moment", "plural", "share", "shown", "size", "spread_of"]
+__all__ = ["about", "count", "duration", "moment", "plural", "share", "shown", "size", "spread_of"]
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP: Final = 1024
@@ -50,6 +50,11 @@ def duration(micros: float | None) -> str:
         if micros >= length * (2 if unit in {"d", "h", "min"} else 1):
             return f"{_short(micros / length)} {unit}"
     return f"{micros:.0f} µs"
+
+
+def about(micros: float | None) -> str:
+    """Write a time in microseconds that is the middle of its bucket, as `about 250 ms`; none at all is exact."""
+    return f"about {duration(micros)}" if micros and not math.isnan(micros) else duration(micros)
 
 
 def count(number: float | None) -> str:

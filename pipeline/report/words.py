@@ -8,7 +8,7 @@ from pipeline.report.clock import when
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.future import chosen, times
 from pipeline.report.parts import Section
-from pipeline.report.units import count, duration, moment, plural, share, shown, size
+from pipeline.report.units import about, count, duration, moment, plural, share, shown, size
 
 __all__ = ["span", "summary"]
 
@@ -28,9 +28,7 @@ def span(overview: Overview) -> str:
 def _happened(facts: Facts, overview: Overview) -> str:
     whole = facts.waits[facts.waits["bin"].isna()] if len(facts.waits) else facts.waits
     waited = (
-        f"; 99 % of the answered ones waited at most {duration(whole.iloc[0]['p99_us'])} for memory"
-        if len(whole)
-        else ""
+        f"; 99 % of the answered ones waited at most {about(whole.iloc[0]['p99_us'])} for memory" if len(whole) else ""
     )
     ended = (
         "all were answered"

@@ -18,7 +18,7 @@ from pipeline.report.page import render
 from pipeline.report.parts import Section
 from pipeline.report.words import span, summary
 
-__all__ = ["ReportSettings", "ReportSummary", "conf_path", "page_of", "report_path", "write_report"]
+__all__ = ["ReportSettings", "ReportSummary", "page_of", "report_path", "write_report"]
 
 TITLE = "Topic lists: who costs how much, and which limits to set"
 
@@ -110,13 +110,6 @@ def page_of(facts: Facts, sections: list[Section], made_at: datetime) -> str:
     assert facts.overview is not None
     made = f"Made by pulsar-proxy-pipeline report on {made_at:%Y-%m-%d %H:%M} UTC from the tables in {facts.out}."
     return render(TITLE, span(facts.overview), sections, made)
-
-
-def conf_path(out: str, given: str | None) -> Path | None:
-    """Say where `advise` has left its lines of proxy.conf; None if it is no file here."""
-    if given is not None:
-        return Path(given)
-    return None if "://" in out else Path(out) / "advice.conf"
 
 
 def report_path(out: str, to: str | None) -> Path:

@@ -66,8 +66,8 @@ REPLAY_INPUT: Final = Table(
 
 _QUANTILES: Final = (
     Column("wait_p50_us", "double", "us", "Median of all waits of answered requests together, from log buckets."),
-    Column("wait_p95_us", "double", "us", "95 % of answered requests waited at most so long."),
-    Column("wait_p99_us", "double", "us", "99 % of answered requests waited at most so long."),
+    Column("wait_p95_us", "double", "us", "95 % of answered requests waited at most about so long."),
+    Column("wait_p99_us", "double", "us", "99 % of answered requests waited at most about so long."),
     Column("wait_max_us", "double", "us", "Longest wait of an answered request: the upper edge of its bucket."),
 )
 
@@ -133,7 +133,7 @@ ADVICE: Final = Table(
         Column("fleet", "int32", "", "Proxies for each recorded one."),
         Column("requests", "int64", "requests", "Requests that were replayed."),
         Column("refused", "int64", "requests", "Timed out, queue full or too large."),
-        Column("wait_p99_us", "double", "us", "99 % of answered requests waited at most so long."),
+        Column("wait_p99_us", "double", "us", "99 % of answered requests waited at most about so long."),
         Column("memory_bytes", "int64", "bytes", "Heap and direct memory of all proxies together; 0 is no limit."),
         Column("holds", "bool", "", "It holds the target."),
         Column("best", "bool", "", "No other point that holds the target needs less memory with as many proxies."),

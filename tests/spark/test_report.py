@@ -2,6 +2,7 @@
 not run yet.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pipeline.report.write import ReportSettings, write_report
 from pipeline.schema import event_schema
 from pipeline.sinks import write_table
 from pipeline.tables import TABLES
+from pipeline.whatif import write_rows
 from tests.support.html_pages import Page
 from tests.support.replay_events import REFUSED, START_US, requests
 
@@ -101,6 +103,41 @@ def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> No
     assert set(heap["limit_mib"]) == {100.0}
     assert len(heap) == overview.clock.bins
     assert [len(frame) for frame in (facts.storms, facts.top_costs, facts.whatif, facts.calibration)] == [0, 0, 0, 0]
+
+
+def test_storms_are_all_counted_and_the_largest_are_shown(spark: SparkSession, tmp_path: Path) -> None:
+    stored_events(spark, tmp_path, SLOW)
+    size = {column.name: 0.0 if column.type == "double" else 0 for column in TABLES["storms"].columns}
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    # The last of them is the largest.
+    found = [size | {"storm": number, "requests": number, "begin": begin, "end": begin} for number in range(1, 43)]
+    who = {"dimension": "tenant", "rank": 1, "name": "t", "requests": 1, "refused": 0}
+    write_rows(spark, common(tmp_path), TABLES["storms"], found)
+    write_rows(spark, common(tmp_path), TABLES["storm_members"], [{"storm": number} | who for number in (1, 42)])
+    facts = gather(spark, common(tmp_path))
+    assert facts.storm_count == 42
+    assert facts.storms["storm"].tolist() == list(range(3, 43))
+    assert facts.members["storm"].tolist() == [42]
+
+
+def test_copies_are_counted_and_late_events_that_a_batch_took_are_not(spark: SparkSession, tmp_path: Path) -> None:
+    stored_events(spark, tmp_path, SLOW)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    same = {"source": "a", "detail": None, "ingested_at": now, "date": now.date()}
+    texts = [
+        ("malformed", "{", 3),
+        ("malformed", "[", 2),
+        ("late", '{"proxy_id": "p1", "boot_id": "b", "seq": 0, "kind": "get_topics"}', 4),
+        ("late", '{"proxy_id": "p1", "boot_id": "b", "seq": 1}', 1),
+        ("late", '{"proxy_id": "p1", "boot_id": "other", "seq": 0}', 1),
+        ("late", '{"proxy_id": "p1", "boot_i', 1),
+    ]
+    rows = [same | {"reason": reason, "digest": raw, "raw": raw, "copies": copies} for reason, raw, copies in texts]
+    write_rows(spark, common(tmp_path), TABLES["quarantine"], rows)
+    found = gather(spark, common(tmp_path)).quarantine
+    assert dict(zip(found["reason"], found["events"], strict=True)) == {"malformed": 5, "late": 3}
+    write_rows(spark, common(tmp_path), TABLES["quarantine"], rows[2:3])
+    assert gather(spark, common(tmp_path)).quarantine.empty
 
 
 def test_limits_of_an_uneven_fleet_are_added_up_proxy_by_proxy(spark: SparkSession, tmp_path: Path) -> None:

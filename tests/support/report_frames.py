@@ -64,6 +64,7 @@ def facts() -> Facts:
         top_costs=top_costs(),
         sharing=sharing(),
         storms=storms(),
+        storm_count=1,
         members=pd.DataFrame(
             {"storm": [1, 1], "dimension": ["namespace", "proxy_id"], "rank": [1, 1], "name": [HOSTILE, "p-1"],
              "requests": [300, 900], "refused": [20, 20]}
@@ -79,8 +80,8 @@ def only_events() -> Facts:
     """Give the same before any job but ingest has run."""
     nothing = pd.DataFrame()
     return replace(
-        facts(), quarantine=nothing, top_costs=nothing, sharing=nothing, storms=nothing, members=nothing,
-        whatif=nothing, calibration=nothing, advice=nothing, fragment=None,
+        facts(), quarantine=nothing, top_costs=nothing, sharing=nothing, storms=nothing, storm_count=0,
+        members=nothing, whatif=nothing, calibration=nothing, advice=nothing, fragment=None,
     )  # fmt: skip
 
 

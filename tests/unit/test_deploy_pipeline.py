@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from pipeline.cli import JOBS
-from pipeline.report.write import conf_path, report_path
+from pipeline.paths import conf_path
+from pipeline.report.write import report_path
 
 HERE = Path(__file__).resolve().parents[2] / "deploy" / "pipeline"
 PLAIN = sorted(HERE.glob("kubernetes/*.yaml"))

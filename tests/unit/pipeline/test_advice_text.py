@@ -13,10 +13,11 @@ FINAL = Limits(
 )
 
 
-def advice(final: Limits = FINAL) -> Advice:
+def advice(final: Limits = FINAL, refused: tuple[int, int] = (5, 5)) -> Advice:
     held = Point(Limits(heap_bytes=30 * MIB, direct_bytes=7 * MIB), 2, 4, 1000, 0, 120_000, 29 * MIB, 6 * MIB)
     chosen = Point(final, 2, 4, 1000, 0, 90_000, 31 * MIB, 6 * MIB)
     row = {"outcome_error": 0.031, "recorded_p99_us": 5e4, "simulated_p99_us": 6e4, "recorded_ok": 9, "simulated_ok": 9}
+    row |= {"recorded_refused": refused[0], "simulated_refused": refused[1]}
     off = Judged(row, 250_000)
     return Advice(Target(10, 0.0, 250_000), held, chosen, 0.25, Limits(), (5 * MIB // 2, MIB), off, 0.0125)
 
@@ -52,3 +53,10 @@ def test_fragment_gives_its_reasons() -> None:
     assert "replay of the recorded limits: 0.040; of the p99 of waits 0.040 (weighed by the promised 250 ms; " in text
     assert "1.20 times the recorded one, and both are far below the promise)" in text
     assert "1.2 %" in text
+    assert "0 of 1000 refused, 99 % waited at most about 90 ms." in text
+
+
+def test_fragment_says_how_many_refusals_the_replay_missed() -> None:
+    assert "in the replay: it" not in fragment(advice())
+    said = "\n# Under the recorded limits 43 requests were refused, 24 in the replay: it missed 19.\n"
+    assert said in fragment(advice(refused=(43, 24)))

@@ -35,6 +35,19 @@ def in_all(each: Sequence[Calibration], promised_us: float = SECOND) -> Judged:
     return judge([one.row(0) for one in (together(each), *each)], promised_us)[ALL]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "simulated", "said"),
+    [
+        (43, 24, "Under the recorded limits 43 requests were refused, 24 in the replay: it missed 19"),
+        (0, 4, "Under the recorded limits 0 requests were refused, 4 in the replay: it has 4 too many"),
+        (7, 4, ""),
+        (4, 7, ""),
+    ],
+)
+def test_refusals_are_said_side_by_side_if_more_than_a_few_differ(recorded: int, simulated: int, said: str) -> None:
+    assert judged(seen(ok=9, refused=recorded), seen(ok=9, refused=simulated)).refusals == said
+
+
 def test_equal_sides_have_no_error() -> None:
     side = seen(ok=2, refused=3, waits_ms=(5, 700))
     assert judged(side, side).error == 0

@@ -14,7 +14,7 @@ from pipeline.report.facts import Facts
 from pipeline.report.page import VEGALITE_VERSION, script_json
 from pipeline.report.write import page_of, sections_of
 from tests.support.html_pages import Page
-from tests.support.report_frames import BEGIN_US, HOSTILE, facts, only_events, overview
+from tests.support.report_frames import BEGIN_US, HOSTILE, calibration, facts, only_events, overview
 
 MADE_AT = datetime(2026, 1, 2, tzinfo=UTC)
 LARGEST_PAGE_BYTES = 5_000_000
@@ -122,7 +122,7 @@ def test_the_summary_says_what_happened_who_caused_it_and_what_to_set(page: Page
     summary = page.paragraphs[1:6]
     assert summary[0] == (
         "What happened: 1,200 requests for topic lists of 20 namespaces came to 2 proxies; 20 (1.7 %) were not "
-        "answered; 99 % of the answered ones waited at most 1.5 s for memory."
+        "answered; 99 % of the answered ones waited at most about 1.5 s for memory."
     )
     assert "1,100 requests of 275 connections within 1 s" in summary[1]
     assert "the tenant evil (70 %)" in summary[2]
@@ -218,11 +218,34 @@ def test_proxies_that_are_not_shown_count_in_the_error() -> None:
 
 
 def test_a_p99_says_which_waits_it_is_of(page: Page) -> None:
-    assert any("99 % at most 1.5 s" in text and "for memory" in text for text in page.paragraphs)
-    assert any("99 % of the answered ones wait at most 200 ms, all waits together" in text for text in page.paragraphs)
+    assert any("99 % at most about 1.5 s" in text and "for memory" in text for text in page.paragraphs)
+    assert any("ones wait at most about 200 ms, all waits together" in text for text in page.paragraphs)
     assert any("the p99 of all waits of those answered" in text for text in page.paragraphs)
     heads = {found.caption.split(":")[0]: found.headers for found in page.tables}
     assert "p99, all waits" in heads["The best points"]
+
+
+def test_figures_out_of_buckets_are_said_to_be_about_right(page: Page) -> None:
+    assert (
+        "Half of the answered requests waited at most about 1 ms for memory, 99 % at most about 1.5 s; the longest wait"
+        " was about 2 s (from buckets: within 9 %)."
+    ) in page.paragraphs
+
+
+def test_all_storms_are_counted_though_only_the_largest_are_shown(page: Page) -> None:
+    assert "One storm was found: a burst with far more arrivals than usual." in page.paragraphs
+    many = Page(text_of(replace(facts(), storm_count=1057)))
+    assert (
+        "1,057 storms were found: bursts with far more arrivals than usual. Those with most requests are shown: 1, in"
+        " the order of time."
+    ) in many.paragraphs
+
+
+def test_refusals_that_the_replay_missed_are_said_beside_the_advice_and_the_calibration(page: Page) -> None:
+    assert not any("requests were refused, " in text for text in page.paragraphs)
+    off = replace(facts(), calibration=calibration().assign(recorded_refused=43, simulated_refused=24))
+    said = "Under the recorded limits 43 requests were refused, 24 in the replay: it missed 19."
+    assert Page(text_of(off)).paragraphs.count(said) == 2
 
 
 def test_the_reason_for_no_advice_is_said_once() -> None:
