@@ -152,6 +152,9 @@ NUMBERS = {
     "brokerWebServiceURL": st.sampled_from(["", "http://b:8080"]),
     "brokerWebServiceURLTLS": st.sampled_from(["", "https://b:8443"]),
     "functionWorkerWebServiceURL": st.sampled_from(["", "http://f:8080"]),
+    "controlSocketPath": st.sampled_from(["", "none", "/run/proxy.sock"]),
+    "adminApiAddress": st.sampled_from(["", "127.0.0.1:7070"]),
+    "adminApiTokenFilePath": st.just("/pulsar/tokens/admin"),
     "eventLogDirectory": st.sampled_from(["", "/pulsar/events"]),
     "eventLogTopic": st.sampled_from(["", "persistent://a/b/c"]),
 }
