@@ -80,7 +80,12 @@ def test_who_leaves_between_two_steps_is_passed_over_and_nobody_else(monkeypatch
 def test_a_page_keeps_a_window_of_numbers_and_knows_whether_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
     clients, windows = Clients(3 * WINDOW_ROWS, monkeypatch), []
     numbers = clients.numbers
-    monkeypatch.setattr(clients, "numbers", lambda *given: windows.append(found := numbers(*given)) or found)
+
+    def noted(after: int, most: int) -> list[int]:
+        windows.append(numbers(after, most))
+        return windows[-1]
+
+    monkeypatch.setattr(clients, "numbers", noted)
     whole, part = page(clients, 3 * WINDOW_ROWS), page(clients, 3 * WINDOW_ROWS - 1)
     for found, there in ((whole, None), (part, 3 * WINDOW_ROWS - 1)):
         assert sum(len(rows) for rows in found.steps(after=0)) == found._limit
