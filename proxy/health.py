@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from protocol.host_port import host_port
 from proxy.config import Config, ConfigError
 
 FAILED: Final = 1
@@ -48,7 +49,7 @@ def _asked(host: str, port: int, timeout_seconds: float, *, encrypted: bool) -> 
         status, said = _get(host, port, time.monotonic() + timeout_seconds, encrypted=encrypted)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        return f"{host}:{port}: {reason.lower()}"
+        return f"{host_port(host, port)}: {reason.lower()}"
     return None if status == 200 else said or f"status {status}"
 
 
@@ -56,7 +57,7 @@ def _get(host: str, port: int, deadline: float, *, encrypted: bool) -> tuple[int
     # Not http.client: its time-out begins anew with each byte.
     plain = socket.create_connection((host, port), _left(deadline))
     with plain, _wrapped(plain) if encrypted else plain as asking:
-        asking.sendall(f"GET /readyz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+        asking.sendall(f"GET /readyz HTTP/1.1\r\nHost: {host_port(host, port)}\r\nConnection: close\r\n\r\n".encode())
         answer = b""
         while len(answer) < LARGEST_ANSWER:
             asking.settimeout(_left(deadline))

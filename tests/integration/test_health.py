@@ -96,6 +96,15 @@ async def test_nobody_there_is_said_with_address_and_reason() -> None:
     assert await obstacle(config) == f"127.0.0.1:{port}: connection refused"
 
 
+def test_an_address_of_ipv6_is_told_from_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    config = Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", "bindAddress": "::"})
+    assert obstacle_of(config, {}, 1) == "[::1]:8080: refused"
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
