@@ -68,6 +68,25 @@ def test_the_protocol_of_metrics_is_asked_before_that_of_everything() -> None:
     assert otel_settings(ON | environ) == (OtelSettings(), [])
 
 
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"])
+@pytest.mark.parametrize("value", ["collector:4317", "grpc://c:4317", "http://", "http://c:many", "c", "http://[::1"])
+def test_an_endpoint_that_is_no_url_is_said_and_left_to_the_exporter(name: str, value: str) -> None:
+    assert otel_settings(ON | {name: value}) == (
+        OtelSettings(),
+        [f"{name}: got {value!r}, expected http://host:port or https://host:port"],
+    )
+
+
+@pytest.mark.parametrize("value", ["http://c:4318", "https://me:word@[::1]:4318/v1", "http://collector", ""])
+def test_an_endpoint_that_is_one_is_no_matter_for_a_note(value: str) -> None:
+    assert otel_settings(ON | {"OTEL_EXPORTER_OTLP_ENDPOINT": value}) == (OtelSettings(), [])
+
+
+def test_the_endpoint_of_metrics_is_asked_before_that_of_everything() -> None:
+    both = {"OTEL_EXPORTER_OTLP_ENDPOINT": "c", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}
+    assert otel_settings(ON | both) == (OtelSettings(), [])
+
+
 def test_metrics_may_have_no_exporter() -> None:
     assert otel_settings(ON | {"OTEL_METRICS_EXPORTER": "none"}) == (None, [])
     settings, (note,) = otel_settings(ON | {"OTEL_METRICS_EXPORTER": "console"})
