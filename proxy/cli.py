@@ -199,7 +199,7 @@ def _check_config(options: argparse.Namespace) -> int:
     except ConfigError as error:
         faults = [*map(str, error.problems), *faults]
     # Of `serve`'s own environment, if this is it.
-    odd = [f"environment: {masked(note)}" for note in otel_settings(os.environ)[1]]
+    odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
     for warning in (*config.warnings, *expired, *odd):
         print(f"warning: {warning}", file=sys.stderr)
     for fault in faults:

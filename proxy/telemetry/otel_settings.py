@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from proxy.secrets import masked
+
 Temporality = Literal["cumulative", "delta", "lowmemory"]
 
 # As the specification has them.
@@ -35,7 +37,7 @@ class OtelSettings:
 
 
 def otel_settings(environ: Mapping[str, str]) -> tuple[OtelSettings | None, list[str]]:
-    """Give the settings, None if nothing is to be exported, and what an operator should know."""
+    """Give the settings, None if nothing is to be exported, and what an operator should know, without secrets."""
     notes: list[str] = []
     if not _wanted(environ, notes):
         return None, notes
@@ -56,10 +58,10 @@ def _wanted(environ: Mapping[str, str], notes: list[str]) -> bool:
         return False
     exporters = {name.strip() for name in environ.get("OTEL_METRICS_EXPORTER", "otlp").split(",")} - {""}
     if exporters - {"otlp", "none"}:
-        notes.append(f"OTEL_METRICS_EXPORTER: got {', '.join(sorted(exporters))}, expected otlp or none")
+        notes.append(f"OTEL_METRICS_EXPORTER: got {_shown(', '.join(sorted(exporters)))}, expected otlp or none")
     protocol = _first(environ, _PROTOCOLS)
     if protocol is not None and protocol[1] != "http/protobuf":
-        notes.append(f"{protocol[0]}: got {protocol[1]}, expected http/protobuf: no metrics are exported")
+        notes.append(f"{protocol[0]}: got {_shown(protocol[1])}, expected http/protobuf: no metrics are exported")
         return False
     return not exporters or "otlp" in exporters
 
@@ -80,8 +82,12 @@ def _look_at_endpoint(environ: Mapping[str, str], notes: list[str]) -> None:
     except ValueError:
         usable = False
     if not usable:
-        # Whole: cut off, a password might not be known as one.
-        notes.append(f"{endpoint[0]}: got {endpoint[1]!r}, expected http://host:port or https://host:port")
+        notes.append(f"{endpoint[0]}: got {_shown(endpoint[1])!r}, expected http://host:port or https://host:port")
+
+
+def _shown(text: str) -> str:
+    # Cut off before it is masked, a password might not be known as one.
+    return masked(text)[:80]
 
 
 def _library_missing() -> bool:
@@ -101,7 +107,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float, notes: list[
         millis = math.nan
     # Below a tenth of a second the export itself would be the load.
     if not 100 <= millis <= 86_400_000:
-        notes.append(f"{name}: got {text[:40]!r}, expected 100 to 86400000 milliseconds: it is {default:g} s")
+        notes.append(f"{name}: got {_shown(text)!r}, expected 100 to 86400000 milliseconds: it is {default:g} s")
         return default
     return millis / 1000
 
@@ -111,5 +117,5 @@ def _temporality(environ: Mapping[str, str], notes: list[str]) -> Temporality:
     known: dict[str, Temporality] = {"cumulative": "cumulative", "delta": "delta", "lowmemory": "lowmemory"}
     if text in known:
         return known[text]
-    notes.append(f"{_TEMPORALITY}: got {text[:40]!r}, expected cumulative, delta or lowmemory: it is cumulative")
+    notes.append(f"{_TEMPORALITY}: got {_shown(text)!r}, expected cumulative, delta or lowmemory: it is cumulative")
     return "cumulative"

@@ -55,6 +55,21 @@ def test_a_value_that_cannot_be_taken_is_named_and_the_default_stands(name: str,
     assert note.startswith(f"{name}: got {value!r}, expected ")
 
 
+def test_no_note_has_a_secret_that_somebody_put_into_the_wrong_variable() -> None:
+    secret = f"http://me:{'s3cret' * 40}@collector"
+    names = [
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "OTEL_METRICS_EXPORTER",
+        "OTEL_METRIC_EXPORT_INTERVAL",
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+    ]
+    for name in names:
+        for value in (secret, secret.removeprefix("http://")):
+            notes = otel_settings(ON | {name: value})[1]
+            assert all(name in note and "s3cret" not in note for note in notes), name
+
+
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"])
 def test_a_protocol_that_is_not_spoken_is_said_instead_of_spoken_wrongly(name: str) -> None:
     settings, (note,) = otel_settings(ON | {name: "grpc"})
