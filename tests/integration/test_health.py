@@ -154,6 +154,16 @@ def test_the_time_is_that_of_the_control_socket_too(monkeypatch: pytest.MonkeyPa
     assert given == [0.25]
 
 
+async def test_a_file_that_was_broken_since_makes_no_proxy_unready(tmp_path: Path) -> None:
+    async with embedded() as broker, child_proxy(tmp_path, broker) as proxy:
+        with proxy.config.open("a") as file:
+            file.write("logLevel=loud\n")
+        code, out, err = await command(proxy.config, webServicePort=proxy.web_port)
+        assert (code, out) == (0, "ready\n")
+        assert err.startswith("warning: ")
+        assert "logLevel: got 'loud'" in err
+
+
 async def test_a_wrong_configuration_has_its_own_code(tmp_path: Path) -> None:
     wrong = tmp_path / "proxy.conf"
     wrong.write_text("webServicePort=many\n")
