@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
+# A look at everything takes 5 us a connection and 19 us a list that waits: 240 ms in a storm of 10,000.
+FEW_LISTS: Final = 100
 
 
 class Proxy:
@@ -260,8 +262,10 @@ class Proxy:
             self._ticked_at = now
 
     def _collect_cycles(self, now: float) -> None:
-        """Have the garbage collector look at everything now and then, if it can be when no list is under way."""
-        if now - self._collected_at >= (COLLECT_SECONDS if self.sockets.quiet else COLLECT_AT_LAST_SECONDS):
+        """Have the garbage collector look at everything now and then, if it can be when hardly a list is under way."""
+        waiting = len(self.services.requests.topic_lists.groups.roll)
+        quiet = self.sockets.quiet and waiting <= FEW_LISTS
+        if now - self._collected_at >= (COLLECT_SECONDS if quiet else COLLECT_AT_LAST_SECONDS):
             self._collected_at = now
             gc.collect()
 

@@ -6,7 +6,8 @@ other part of the proxy and nothing slow: it runs before anything else does.
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NoReturn, Self
 
@@ -143,7 +144,7 @@ class Config(ConfigKeys):
         name = key.name if isinstance(key, Key) else key
         if setting := self._settings.get(name):
             return setting.origin
-        if not any(known.name == name for known in self.keys()):
+        if not isinstance(key, Key) and not any(known.name == name for known in self.keys()):
             raise KeyError(name)
         return "default"
 
@@ -165,8 +166,12 @@ class Config(ConfigKeys):
 
     def items(self) -> Iterator[tuple[Key[Any], str, Origin]]:
         """Yield each key, its value as text (secrets hidden) and where it came from."""
-        for key in self.keys():
-            yield key, key.shown(getattr(self, key.attribute)), self.origin(key)
+        return iter(self._items)
+
+    @cached_property
+    def _items(self) -> Sequence[tuple[Key[Any], str, Origin]]:
+        # To hide secrets in all of them takes 2 ms, and `top` asks at each refresh.
+        return tuple((key, key.shown(getattr(self, key.attribute)), self.origin(key)) for key in self.keys())
 
     @property
     def client_port(self) -> int:
