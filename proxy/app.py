@@ -14,7 +14,7 @@ from proxy.admin.access import Access, read_token
 from proxy.admin.door import AdminDoor
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_side import BrokerSide
-from proxy.budget import worst_case_bytes, worst_case_parts
+from proxy.budget import total_bytes, worst_case_parts
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
 from proxy.config_key import split_address
@@ -36,10 +36,9 @@ from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
 from proxy.tasks import TaskScope
-from proxy.telemetry.export import OtlpExport, open_export
+from proxy.telemetry.export import OtlpExport, export_wanted, make_export
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.lag import LoopLag
-from proxy.telemetry.otel_settings import otel_settings
 from proxy.telemetry.prometheus import ProxyMetrics
 from proxy.telemetry.tenants import TenantBook
 from proxy.tls.streams import TlsStreams
@@ -115,7 +114,7 @@ class Proxy:
         self.web: WebPort | None = None
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
-        self.exports = otel_settings(os.environ)[0] is not None
+        self._exporting = export_wanted(os.environ, log)
         self.add_up(config)
         counters.config_applied_at = self._created = time.time()
         self._left_at_collection = 0
@@ -158,8 +157,8 @@ class Proxy:
         if config.has_web_port:
             await self._start_web()
         self.note_budget()
-        self._export = open_export(os.environ, config.cluster_name, self.metric_sources, self.log)
-        if self._export is not None:
+        if self._exporting is not None:
+            self._export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
             self._export.start()
 
     def _open_admin(self) -> None:
@@ -175,8 +174,8 @@ class Proxy:
 
     def add_up(self, config: Config) -> None:
         """Note the worst case of all memory under this configuration."""
-        self.counters.budget_bytes = worst_case_bytes(config, exports=self.exports)
-        self.counters.budget_parts = worst_case_parts(config, exports=self.exports)
+        parts = self.counters.budget_parts = worst_case_parts(config, exports=self._exporting is not None)
+        self.counters.budget_bytes = total_bytes(parts)
 
     def _tell_ports(self) -> None:
         host = self.config.bind_address

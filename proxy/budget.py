@@ -3,7 +3,7 @@
 The sum of docs/memory.md as code: every term is a limit somebody enforces.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
@@ -173,7 +173,11 @@ def worst_case_parts(config: Config, *, exports: bool = False) -> dict[str, int]
 
 
 def worst_case_bytes(config: Config, *, exports: bool = False) -> int:
-    """Sum all budgets. A connection is a lookup connection or a relay, so only the larger of the two terms counts."""
-    lines = worst_case_parts(config, exports=exports)
-    kernel, relays = lines.pop("kernel send buffers"), lines.pop("relays, both directions stalled")
-    return sum(lines.values()) + max(kernel, relays)
+    """Sum all budgets of the configuration, bytes."""
+    return total_bytes(worst_case_parts(config, exports=exports))
+
+
+def total_bytes(parts: Mapping[str, int]) -> int:
+    """Sum all parts. A connection is a lookup connection or a relay, so only the larger of the two terms counts."""
+    kernel, relays = parts["kernel send buffers"], parts["relays, both directions stalled"]
+    return sum(parts.values()) - min(kernel, relays)
