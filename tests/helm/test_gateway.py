@@ -117,8 +117,16 @@ def test_pulsar_s_release_names_brokers_secrets_and_the_service() -> None:
     render = gateway({"pulsar": {"release": "prod"}, "auth": {"token": {"enabled": True}}, "tls": {"enabled": True},
                       "configData": {}})  # fmt: skip
     volumes = render.one("Deployment")["spec"]["template"]["spec"]["volumes"]
-    secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
-    assert secrets == {"prod-token-symmetric-key", "prod-token-proxy-admin", "prod-tls-proxy"}
+    found = {
+        volume["secret"]["secretName"]: {item["path"]: item["key"] for item in volume["secret"]["items"]}
+        for volume in volumes
+        if "secret" in volume
+    }
+    assert found == {
+        "prod-token-symmetric-key": {"token/secret.key": "SECRETKEY"},
+        "prod-token-proxy-admin": {"proxy/token": "TOKEN"},
+        "prod-tls-proxy": {"tls.crt": "tls.crt", "tls.key": "tls.key"},
+    }
     assert render.one("Service")["metadata"]["name"] == "prod-pulsar-proxy"
 
 
@@ -158,6 +166,14 @@ def test_names_stay_within_what_kubernetes_takes() -> None:
 def test_the_number_of_pods_is_left_to_the_autoscaler() -> None:
     spec = gateway({"autoscaling": {"enabled": True}}).one("Deployment")["spec"]
     assert "replicas" not in spec
+
+
+def test_a_pod_that_is_replaced_stays_until_another_serves_and_no_node_or_zone_has_them_all() -> None:
+    spec = gateway({}).one("Deployment")["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert spec["minReadySeconds"] > 0
+    spread = {each["topologyKey"] for each in spec["template"]["spec"]["topologySpreadConstraints"]}
+    assert spread == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
 
 
 def test_who_drains_gets_no_clients_and_is_not_restarted_for_it() -> None:

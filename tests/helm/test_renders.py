@@ -19,6 +19,7 @@ from tests.helm.charts import (
     conf_of,
     config_of,
     environ_of,
+    gateway,
     pods,
     proxy_container,
     rendered,
@@ -168,6 +169,15 @@ def test_no_container_of_the_charts_has_rights_a_writable_root_or_a_token(path: 
             assert resources["requests"]["memory"] == resources["limits"]["memory"], "nobody else's memory is taken"
 
 
+def test_events_have_the_room_that_they_may_take() -> None:
+    sizes = {"eventLogFilesMaxTotalMB": 512, "eventLogFileMaxSizeMB": 64}
+    render = gateway({"configData": {"eventLogDirectory": "/events", **sizes}})
+    (pod,) = filter(has_proxy, pods(render))
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "events"]
+    # A pod that has more is evicted.
+    assert int(volume["emptyDir"]["sizeLimit"].removesuffix("Mi")) > sum(sizes.values())
+
+
 @with_proxy
 def test_every_path_of_the_configuration_is_mounted(path: Path) -> None:
     render = rendered(path)
@@ -176,12 +186,16 @@ def test_every_path_of_the_configuration_is_mounted(path: Path) -> None:
     assert container["args"] == ["serve", "--config", "/pulsar/conf/proxy.conf"]
     assert mounts["/pulsar/conf"]["readOnly"] is True
     (pod,) = filter(has_proxy, pods(render))
-    assert {mount["name"] for mount in mounts.values()} <= {volume["name"] for volume in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert {mount["name"] for mount in mounts.values()} <= volumes.keys()
     for line in conf_of(render).splitlines():
         key, _, value = line.partition("=")
         file = value.removeprefix("file://")
         if file.startswith("/pulsar/"):
-            assert any(file == mount or file.startswith(f"{mount}/") for mount in mounts), key
+            (mount,) = [mount for mount in mounts if file == mount or file.startswith(f"{mount}/")]
+            volume = volumes[mounts[mount]["name"]]
+            in_it = {item["path"] for item in volume.get("secret", {}).get("items", ())}
+            assert not in_it or file.removeprefix(f"{mount}/") in in_it, key
 
 
 @gateway_files
@@ -199,6 +213,8 @@ def test_services_selectors_and_monitors_find_the_pods(path: Path) -> None:
     for kind in ("PodDisruptionBudget", "PodMonitor"):
         selectors += [each["spec"]["selector"]["matchLabels"] for each in render.of_kind(kind)]
     selectors += [each["spec"]["podSelector"]["matchLabels"] for each in render.of_kind("NetworkPolicy")]
+    for scaler in render.of_kind("HorizontalPodAutoscaler"):
+        assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     for selector in selectors:
         assert selector.items() <= template["metadata"]["labels"].items()
     for monitor in render.of_kind("ServiceMonitor"):

@@ -55,7 +55,9 @@ def test_on_loopback_a_command_asks_how_it_is_and_nobody_can_scrape() -> None:
 def test_exposed_it_is_asked_over_http() -> None:
     render = example({"exposed": True})
     assert config_of(render).bind_address == "0.0.0.0"
-    assert proxy_container(render)["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    proxy = proxy_container(render)
+    assert proxy["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    assert proxy["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": 8080}
     annotations = render.one("Deployment")["spec"]["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == "8080"
 

@@ -148,7 +148,9 @@ async def test_a_gateway_is_installed_and_serves(tmp_path: Path) -> None:
 
 
 async def test_a_sidecar_is_installed_and_leaves_after_its_application(tmp_path: Path) -> None:
-    async with embedded() as broker, at_first("Install as a sidecar", tmp_path, broker) as walk:
+    # So that it is the application it waits for, not the clock.
+    long = {"PULSAR_PREFIX_shutdownDrainMillis": LONG_MILLIS}
+    async with embedded() as broker, at_first("Install as a sidecar", tmp_path, broker, **long) as walk:
         await walk.step()
         port = int(await walk.value("PORT"))
         application = await connected(port)
