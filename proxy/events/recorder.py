@@ -98,6 +98,8 @@ class Recorder:
         self._groups = 0
         self.open = 0
         self._in_force: dict[str, object] = {}
+        self._broker: object = None
+        self._broker_name = ""
         # TOGETHER at most.
         self._told: list[RequestRecord] = []
         self._later = later
@@ -169,6 +171,12 @@ class Recorder:
                 break
             await asyncio.sleep(0)
         self.make_events()
+
+    def broker_name(self, broker: object) -> str:
+        """Give a broker's name as text; that of the last one is remembered, for there are few."""
+        if broker is not self._broker:
+            self._broker, self._broker_name = broker, str(broker)
+        return self._broker_name
 
     def begun(self, moment: Moment, kind: str, who: Asker | Requester, namespace: str) -> dict[str, object]:
         """Make an event of what was known at the beginning; `namespace` is empty if it is not known."""
@@ -326,7 +334,7 @@ class RequestRecord:
         event["question_hash"] = story.question_hash
 
     def _add_group(self, event: dict[str, object], story: GroupStory, until_ns: int) -> int:
-        event["broker"] = str(story.broker)
+        event["broker"] = self._recorder.broker_name(story.broker)
         event["group_id"] = story.number
         event["group_size"] = story.size
         event["coalesced"] = self.coalesced
