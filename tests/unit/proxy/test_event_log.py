@@ -3,20 +3,25 @@
 import asyncio
 import gzip
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eventlog.buffer import EventBuffer, Stamp, Tee
 from eventlog.members import HEADER, Stretch, stretches
+from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
+from eventlog.sink import STAMPED
 from proxy.auth.broker_credentials import Plain
 from proxy.config import Config
 from proxy.counters import Counters
-from proxy.events.log import LEAST_CLOSE_SECONDS, EventLog, gzip_member
+from proxy.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
 
 
 class Lines:
@@ -90,3 +95,27 @@ def test_member_that_the_end_of_a_file_cuts_off_costs_itself_alone() -> None:
     found = stretches(io.BytesIO(whole + cut))
     assert [stretch.kind for stretch in found] == ["sound", "unfinished"]
     assert found[0].end == len(whole)
+
+
+_INTS = {"int16": 15, "int32": 31, "int64": 63}
+
+
+def _values(field: Field) -> st.SearchStrategy[object]:
+    """Give what a field may hold; texts of clients come out of protobuf, which lets only UTF-8 in."""
+    kinds: dict[str, st.SearchStrategy[object]] = {
+        "bool": st.booleans(),
+        "string": st.sampled_from(field.values) if field.values else st.text(),
+    }
+    found = kinds[field.type] if field.type in kinds else st.integers(0, 2 ** _INTS[field.type] - 1)
+    return st.none() | found if field.nullable else found
+
+
+@settings(max_examples=30)
+@given(st.fixed_dictionaries({field.name: _values(field) for field in FIELDS if field.name not in STAMPED}))
+def test_lines_say_what_the_standard_library_would(event: dict[str, object]) -> None:
+    buffer = EventBuffer(MIB)
+    Tee([buffer], orjson.dumps, lambda error: pytest.fail(repr(error))).put(event)
+    line = Stamp('proxy "1"', "0123456789abcdef", orjson.dumps).line(*buffer.take(9))
+    stamp = (SCHEMA_VERSION, 'proxy "1"', "0123456789abcdef", 1, 0)
+    assert list(json.loads(line).items()) == [*zip(STAMPED, stamp, strict=True), *event.items()]
+    assert line.count(b"\n") == 1
