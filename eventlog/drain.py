@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from eventlog.buffer import EventBuffer, Stamp, StampedEvent
+from eventlog.buffer import EventBuffer, NumberedEvent, Stamp
 from eventlog.sink import SinkCounts
 
 __all__ = ["BLOCK_BYTES", "Drain", "DrainThread", "Store", "StoreError"]
@@ -80,7 +80,7 @@ class Drain:
         # Events that went missing behind the buffer and in front of the next one to be taken.
         self._lost = 0
         # The first event in hand, and what it was told to have lost: it may have to say more.
-        self._first: tuple[StampedEvent, int] | None = None
+        self._first: tuple[NumberedEvent, int] | None = None
         self._flush_at = 0.0
         self._retry_at = 0.0
         self._pause_seconds = 0.0
@@ -155,16 +155,19 @@ class Drain:
             taken = self._buffer.take(SLICE)
             if not taken:
                 return False
-            for stamped in taken:
-                line = self._stamp.line(stamped, self._lost)
-                if not self._lines:
-                    self._first = (stamped, self._lost)
-                self._lost = 0
-                self._lines.append(line)
-                self._bytes += len(line)
+            self._add(taken)
             if len(taken) == SLICE:
                 self._between_slices()
         return True
+
+    def _add(self, taken: list[NumberedEvent]) -> None:
+        if not self._lines:
+            self._first = (taken[0], self._lost)
+        line = self._stamp.line
+        lines = [line(taken[0], self._lost), *map(line, taken[1:])]
+        self._lost = 0
+        self._lines += lines
+        self._bytes += sum(map(len, lines))
 
     def _write(self, now: float) -> None:
         lines = self._lines
@@ -188,8 +191,8 @@ class Drain:
         if self._first is None:
             self._lost += lost_events
         elif lost_events:
-            stamped, lost = self._first
-            self._first = (stamped, lost + lost_events)
+            event, lost = self._first
+            self._first = (event, lost + lost_events)
             line = self._stamp.line(*self._first)
             self._bytes += len(line) - len(self._lines[0])
             self._lines[0] = line

@@ -3,6 +3,8 @@
 Rule: each flush is a whole gzip member, so that of a proxy that was killed everything up to the last flush is there and
 readable. A file is hidden and locked while it is written; finished, it has its name by one rename. Whatever the disk
 does, the writer goes on: it says what failed and is asked again. Only one thread calls it.
+
+Who makes a store may bring a faster way to make gzip members than the standard library has.
 """
 
 import os
@@ -19,10 +21,18 @@ from eventlog.members import GZIP
 from eventlog.recovery import flush_directory, lock, recover, same_file
 from eventlog.total import delete_oldest, finished_files, oldest_first
 
-__all__ = ["FileCounts", "FileSettings", "FileStore"]
+__all__ = ["Compress", "FileCounts", "FileSettings", "FileStore"]
 
 # Measured on events: level 2 saves 4 % of the size and costs 30 % more, level 6 saves 13 % and costs 3.6 times as much.
 LEVEL: Final = 1
+
+# Makes a whole gzip member without a name in its head, which recovery would not know (`eventlog.members.HEADER`).
+Compress = Callable[[bytes], bytes]
+
+
+def _gzip_member(data: bytes) -> bytes:
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
+    return packer.compress(data) + packer.flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +71,11 @@ class _Open:
 class FileStore:
     """Writes the event files of one process (`eventlog.drain.Store`)."""
 
-    def __init__(self, settings: FileSettings, note: Callable[[str], None]) -> None:
+    def __init__(self, settings: FileSettings, note: Callable[[str], None], compress: Compress = _gzip_member) -> None:
         self.counts = FileCounts()
         self._settings = settings
         self._note = note
+        self._compress = compress
         self._number = 0
         # The youngest file that was there before this process wrote any, as the file system has it.
         self._began_ns: int | None = None
@@ -78,7 +89,7 @@ class FileStore:
 
     def write(self, lines: list[bytes], now: float) -> int:
         """Write one gzip member, all of it or nothing; raises StoreError."""
-        member = _compressed(lines)
+        member = self._compress(b"".join(lines))
         self.tick(now)
         opened = self._opened(now)
         try:
@@ -203,11 +214,6 @@ class FileStore:
     def _failure(self, error: OSError) -> StoreError:
         problem = (error.strerror or str(error)).lower()
         return StoreError(f"{error.filename or self._settings.directory}: {problem}")
-
-
-def _compressed(lines: list[bytes]) -> bytes:
-    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
-    return packer.compress(b"".join(lines)) + packer.flush()
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

@@ -57,7 +57,7 @@ class DirectRecord:
 
     def _add(self, event: dict[str, object], outcome: str) -> None:
         end_ns = self._recorder.now()
-        at_ns, asked_ns, granted_ns = self._moment.at_ns, self._asked_ns or end_ns, self._granted_ns or end_ns
+        at_ns, asked_ns, granted_ns = self._moment[0], self._asked_ns or end_ns, self._granted_ns or end_ns
         self._meter.end(end_ns)
         event["direct_bytes"] = self._size
         event["reader_wait_us"] = asked_ns // 1000 - at_ns // 1000

@@ -56,7 +56,7 @@ class Identities:
         if principal is None:
             return None
         role = principal.role if isinstance(principal, Principal) else str(principal)
-        return bounded(role, LONGEST_IDENTITY) if self._plain else self._principal(role)
+        return _as_text(bounded(role, LONGEST_IDENTITY)) if self._plain else self._principal(role)
 
     def client(self, name: str) -> str:
         """Name a connection by its client's address and port."""
@@ -83,6 +83,11 @@ class Identities:
 
         remembered = lru_cache(REMEMBERED)(digest)
         return lambda text: remembered(text) if len(text) <= LONGEST_REMEMBERED else digest(text)
+
+
+def _as_text(role: str) -> str:
+    # Half a surrogate pair, which a token's JSON may hold, is no UTF-8: the event of who has such a role would be lost.
+    return role.encode(errors="replace").decode()
 
 
 def _digest(key: bytes, person: bytes, data: bytes) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
+from isal import igzip_lib
 
 from eventlog.buffer import EventBuffer, Stamp, Tee
 from eventlog.drain import Drain, DrainThread, Store
@@ -33,12 +34,21 @@ if TYPE_CHECKING:
     from proxy.events.topic import TopicParts
     from proxy.events.topic_watch import TopicWatch
 
-__all__ = ["THREAD_NAME", "EventLog"]
+__all__ = ["THREAD_NAME", "EventLog", "gzip_member"]
 
 MIB: Final = 1024 * 1024
 THREAD_NAME: Final = "event log"
+# Measured on events: a fifth of the time of zlib's level 1, and files are 8 % smaller. Level 2 makes them 1 % smaller
+# again; more memory than this, 130 KiB, gains nothing.
+GZIP_LEVEL: Final = 1
+GZIP_MEMORY: Final = igzip_lib.MEM_LEVEL_SMALL
 # Sinks get as long at the end even if the drain has used up its time: what is left is a second's worth of events.
 LEAST_CLOSE_SECONDS: Final = 2.0
+
+
+def gzip_member(data: bytes) -> bytes:
+    """Make a gzip member (`eventlog.files.Compress`) by ISA-L, which lets others have the interpreter meanwhile."""
+    return igzip_lib.compress(data, GZIP_LEVEL, igzip_lib.COMP_GZIP, GZIP_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +148,7 @@ class EventLog:
             max_age_seconds=config.event_log_file_max_age_millis / 1000,
             max_total_bytes=config.event_log_files_max_total_mb * MIB,
         )
-        store = FileStore(settings, partial(self._from_thread, self._noted))
+        store = FileStore(settings, partial(self._from_thread, self._noted), gzip_member)
         self._counters.event_log.files = lambda: asdict(store.counts)
         return store
 

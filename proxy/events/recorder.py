@@ -53,15 +53,10 @@ _NOTHING: Final[dict[str, object]] = {
 }
 
 
-class Moment(NamedTuple):
-    """What things were like when a request arrived; `in_force` is the event that has all limits and nothing else."""
-
-    at_ns: int
-    heap_queue_len: int
-    direct_queue_len: int
-    heap_used_bytes: int
-    direct_used_bytes: int
-    in_force: dict[str, object]
+# What things were like when a request arrived: when that was (monotonic, in nanoseconds), how many waited for heap and
+# for direct memory, how much was held of each, and the event that has all limits in force and nothing else. A plain
+# tuple: it is made while the request's first steps wait, and one with names takes seven times as long.
+Moment = tuple[int, int, int, int, int, dict[str, object]]
 
 
 class Asker(NamedTuple):
@@ -103,9 +98,13 @@ class Recorder:
         self._groups = 0
         self.open = 0
         self._in_force: dict[str, object] = {}
+        self._broker: object = None
+        self._broker_name = ""
         # TOGETHER at most.
         self._told: list[RequestRecord] = []
         self._later = later
+        # One timer at a time: with one for each batch, that of a full one would cut the next short.
+        self._timed = False
         self.limits_changed()
 
     def limits_changed(self) -> None:
@@ -128,14 +127,8 @@ class Recorder:
     def moment(self) -> Moment:
         """Look at the limiters: a request arrives."""
         heap, direct = self._limiter.heap, self._limiter.direct
-        return Moment(
-            self.now(),
-            self._questions.heap_queue_size,
-            direct.queue_size,
-            heap.held,
-            direct.held,
-            self._in_force,
-        )
+        waiting = self._questions.heap_queue_size
+        return self.now(), waiting, direct.queue_size, heap.held, direct.held, self._in_force
 
     def request(self, client: Requester) -> "RequestRecord":
         """Begin to record a request that has just arrived."""
@@ -154,8 +147,13 @@ class Recorder:
         told.append(record)
         if len(told) >= TOGETHER or self._later is None:
             self.make_events()
-        elif len(told) == 1:
-            self._later(LONGEST_WAIT_SECONDS, self.make_events)
+        elif not self._timed:
+            self._timed = True
+            self._later(LONGEST_WAIT_SECONDS, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timed = False
+        self.make_events()
 
     def make_events(self) -> None:
         """Make the events of all records that were told."""
@@ -174,11 +172,17 @@ class Recorder:
             await asyncio.sleep(0)
         self.make_events()
 
+    def broker_name(self, broker: object) -> str:
+        """Give a broker's name as text; that of the last one is remembered, for there are few."""
+        if broker is not self._broker:
+            self._broker, self._broker_name = broker, str(broker)
+        return self._broker_name
+
     def begun(self, moment: Moment, kind: str, who: Asker | Requester, namespace: str) -> dict[str, object]:
         """Make an event of what was known at the beginning; `namespace` is empty if it is not known."""
-        since_1970_ns = self._wall() - (self.now() - moment.at_ns)
-        event = moment.in_force.copy()
-        event["ts_us"] = since_1970_ns // 1000
+        at_ns, heap_waiting, direct_waiting, heap_used_bytes, direct_used_bytes, in_force = moment
+        event = in_force.copy()
+        event["ts_us"] = (self._wall() - (self.now() - at_ns)) // 1000
         event["kind"] = kind
         if namespace:
             event["tenant"] = bounded(namespace.partition("/")[0])
@@ -187,10 +191,10 @@ class Recorder:
         event["principal"] = identities.principal(who.principal)
         event["client_version"] = who.client_version
         event["client_id"] = identities.client(who.name)
-        event["heap_queue_len"] = moment.heap_queue_len
-        event["direct_queue_len"] = moment.direct_queue_len
-        event["heap_used_bytes"] = moment.heap_used_bytes
-        event["direct_used_bytes"] = moment.direct_used_bytes
+        event["heap_queue_len"] = heap_waiting
+        event["direct_queue_len"] = direct_waiting
+        event["heap_used_bytes"] = heap_used_bytes
+        event["direct_used_bytes"] = direct_used_bytes
         return event
 
 
@@ -301,7 +305,7 @@ class RequestRecord:
         moment, story, client, request = self._moment, self._story, self._client, self._request
         until_ns = self._until_ns
         event = self._recorder.begun(moment, "get_topics", client, "" if request is None else request.namespace)
-        total = until_ns // 1000 - moment.at_ns // 1000
+        total = until_ns // 1000 - moment[0] // 1000
         event["total_us"] = total
         event["outcome"] = outcome
         if request is not None:
@@ -331,7 +335,7 @@ class RequestRecord:
         event["question_hash"] = story.question_hash
 
     def _add_group(self, event: dict[str, object], story: GroupStory, until_ns: int) -> int:
-        event["broker"] = str(story.broker)
+        event["broker"] = self._recorder.broker_name(story.broker)
         event["group_id"] = story.number
         event["group_size"] = story.size
         event["coalesced"] = self.coalesced
@@ -343,6 +347,6 @@ class RequestRecord:
         event["filtered"] = story.filtered
         event["hash_unchanged"] = story.unchanged
         took, last = parts_between(story, self._joined_ns, until_ns)
-        took[Part.CLIENT] = self._joined_ns // 1000 - self._moment.at_ns // 1000
+        took[Part.CLIENT] = self._joined_ns // 1000 - self._moment[0] // 1000
         event.update(zip(PARTS, took, strict=True))
         return last

@@ -57,45 +57,43 @@ _NEVER: Final[tuple[int | None, ...]] = tuple(None if part in _MAY_BE_NULL else 
 
 
 class Meter:
-    """Integrate a permit's size over the time it is held; times in nanoseconds."""
+    """Integrate a permit's size over the time it is held; times in nanoseconds.
 
-    __slots__ = ("_at_ns", "_began_ns", "_byte_ns", "_held_ns", "_size")
+    `began_ns` is when it was taken, 0 while none is held; `held_ns` and `byte_ns` are the sums of those given back.
+    """
+
+    __slots__ = ("_at_ns", "_size", "began_ns", "byte_ns", "held_ns")
 
     def __init__(self) -> None:
-        self._at_ns = self._began_ns = self._byte_ns = self._held_ns = self._size = 0
+        self._at_ns = self._size = self.began_ns = self.byte_ns = self.held_ns = 0
 
     def begin(self, now_ns: int, size: int) -> None:
         """Note that a permit of `size` bytes is held."""
-        self._began_ns = self._at_ns = now_ns
+        self.began_ns = self._at_ns = now_ns
         self._size = size
 
     def resized(self, now_ns: int, size: int) -> None:
         """Note that it is `size` bytes from now on."""
-        self._byte_ns += self._size * (now_ns - self._at_ns)
+        self.byte_ns += self._size * (now_ns - self._at_ns)
         self._at_ns = now_ns
         self._size = size
 
     def end(self, now_ns: int) -> None:
         """Note that it was given back; a second call does nothing."""
-        if self._began_ns:
-            self._byte_ns += self._size * (now_ns - self._at_ns)
-            self._held_ns += now_ns - self._began_ns
-            self._size = self._began_ns = 0
-
-    @property
-    def held(self) -> bool:
-        """Tell whether it is held now."""
-        return bool(self._began_ns)
+        if self.began_ns:
+            self.byte_ns += self._size * (now_ns - self._at_ns)
+            self.held_ns += now_ns - self.began_ns
+            self._size = self.began_ns = 0
 
     @property
     def held_us(self) -> int:
         """Give how long it was held."""
-        return self._held_ns // 1000
+        return self.held_ns // 1000
 
     @property
     def byte_us(self) -> int:
         """Give the sum of bytes times the time they were booked."""
-        return self._byte_ns // 1000
+        return self.byte_ns // 1000
 
 
 class Leaver(Protocol):
@@ -170,7 +168,9 @@ class GroupStory:
 
     def enter(self, part: int) -> None:
         """Note that the group stands in another part from now on."""
-        self._enter(part, self._now())
+        if part != self.parts[-1]:
+            self.parts.append(part)
+            self.entered_ns.append(self._now())
 
     def _enter(self, part: int, now_ns: int) -> None:
         if part != self.parts[-1]:
@@ -210,7 +210,7 @@ class GroupStory:
 
     def heap_over(self) -> None:
         """Note that it was given back; a second call does nothing."""
-        if self.heap.held:
+        if self.heap.began_ns:
             self.heap.end(self._now())
 
     def asks_direct(self, frame_bytes: int, request_id: int) -> None:
@@ -235,7 +235,7 @@ class GroupStory:
 
     def direct_over(self) -> None:
         """Note that it was given back; a second call does nothing."""
-        if self.direct.held:
+        if self.direct.began_ns:
             self.direct.end(self._now())
 
     # --- its events -------------------------------------------------------------------------------
@@ -273,10 +273,10 @@ class GroupStory:
         """Put what the group cost into the event of its last member."""
         heap, direct = self.heap, self.direct
         event["carries_cost"] = True
-        event["heap_held_us"] = heap.held_us
-        event["direct_held_us"] = direct.held_us
-        event["heap_byte_us"] = heap.byte_us
-        event["direct_byte_us"] = direct.byte_us
+        event["heap_held_us"] = heap.held_ns // 1000
+        event["direct_held_us"] = direct.held_ns // 1000
+        event["heap_byte_us"] = heap.byte_ns // 1000
+        event["direct_byte_us"] = direct.byte_ns // 1000
 
 
 def parts_between(story: GroupStory, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:

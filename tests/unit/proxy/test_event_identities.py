@@ -56,6 +56,10 @@ def test_questions_that_differ_have_different_names(
     assert HASHED.question(*one) == Identities(KEY).question(*one)
 
 
+def test_plain_role_that_is_no_utf_8_does_not_cost_the_event() -> None:
+    assert Identities(KEY, plain=True).principal("half \ud800 of a pair") == "half ? of a pair"
+
+
 def test_plain_names_are_roles_and_addresses_but_never_patterns() -> None:
     plain = Identities(KEY, plain=True)
     assert plain.principal(Principal("alice")) == "alice"

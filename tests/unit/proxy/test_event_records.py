@@ -311,6 +311,9 @@ def test_events_of_answered_requests_are_made_together_and_soon(
     for _ in range(TOGETHER):
         serve_one(stage)
     assert len(stage.events.kept) == 2 + TOGETHER, "as many as are made at once do not wait"
+    serve_one(stage)
+    assert len(asked_for) == 2, "a full batch begins no new wait, and ends none"
+    asked_for[1][1]()
 
 
 def test_events_are_all_made_when_the_proxy_ends(stage: ListStage, monkeypatch: pytest.MonkeyPatch) -> None:
