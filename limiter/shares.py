@@ -152,17 +152,16 @@ class Shares:
         An order to look at: how much each key may take in its turn is not weighed. Nothing may change meanwhile.
         """
         chains = (*(self._rings[number] for number in sorted(self._rings)), self._parked)
-        lines: Iterable[Iterator[Newcomer]] = (iter(share) for chain in chains for share in chain)
+        waiters: Iterable[Newcomer | None] = (share.head for chain in chains for share in chain)
         while True:
-            longer = []
-            for line in lines:
-                waiter = next(line, None)
+            shown = []
+            for waiter in waiters:
                 if waiter is not None:
                     yield waiter
-                    longer.append(line)
-            if not longer:
+                    shown.append(waiter)
+            if not shown:
                 return
-            lines = longer
+            waiters = [waiter.next for waiter in shown]
 
     # What is asked before a grant, and told after it
 

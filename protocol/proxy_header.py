@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from protocol.errors import MalformedFrame
+from protocol.host_port import host_port
 
 # Longest line of version 1 with its end, and longest header of version 2 that is read: addresses and some TLVs.
 MAX_LINE_BYTES: Final = 107
@@ -39,7 +40,7 @@ class HostPort(NamedTuple):
         return cls(str(parsed if mapped is None else mapped), port)
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from protocol.host_port import host_port
+
 ACCEPT_PAUSE_SECONDS: Final = 0.5
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -48,7 +50,7 @@ class AcceptLoop:
         except OSError as error:
             listening.close()
             text = (error.strerror or "").lower()
-            raise OSError(error.errno, f"cannot listen on {host}:{port} ({key}): {text}") from error
+            raise OSError(error.errno, f"cannot listen on {host_port(host, port)} ({key}): {text}") from error
         self.adopt(listening)
         return int(listening.getsockname()[1])
 

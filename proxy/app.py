@@ -14,7 +14,7 @@ from proxy.admin.access import Access, read_token
 from proxy.admin.door import AdminDoor
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_side import BrokerSide
-from proxy.budget import worst_case_bytes, worst_case_parts
+from proxy.budget import total_bytes, worst_case_parts
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
 from proxy.config_key import split_address
@@ -36,10 +36,9 @@ from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
 from proxy.tasks import TaskScope
-from proxy.telemetry.export import OtlpExport, open_export
+from proxy.telemetry.export import OtlpExport, export_wanted, make_export
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.lag import LoopLag
-from proxy.telemetry.otel_settings import otel_settings
 from proxy.telemetry.prometheus import ProxyMetrics
 from proxy.telemetry.tenants import TenantBook
 from proxy.tls.streams import TlsStreams
@@ -60,6 +59,8 @@ if TYPE_CHECKING:
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
+# A look at everything takes 5 us a connection and 19 us a list that waits: 240 ms in a storm of 10,000.
+FEW_LISTS: Final = 100
 
 
 class Proxy:
@@ -111,7 +112,7 @@ class Proxy:
         self.web: WebPort | None = None
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
-        self.exports = otel_settings(os.environ)[0] is not None
+        self._exporting = export_wanted(os.environ, log)
         self.add_up(config)
         counters.config_applied_at = self._created = time.time()
         self._started_at = self._collected_at = self._ticked_at = loop.time()
@@ -153,8 +154,8 @@ class Proxy:
         if config.has_web_port:
             await self._start_web()
         self.note_budget()
-        self._export = open_export(os.environ, config.cluster_name, self.metric_sources, self.log)
-        if self._export is not None:
+        if self._exporting is not None:
+            self._export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
             self._export.start()
 
     def _open_admin(self) -> None:
@@ -170,8 +171,8 @@ class Proxy:
 
     def add_up(self, config: Config) -> None:
         """Note the worst case of all memory under this configuration."""
-        self.counters.budget_bytes = worst_case_bytes(config, exports=self.exports)
-        self.counters.budget_parts = worst_case_parts(config, exports=self.exports)
+        parts = self.counters.budget_parts = worst_case_parts(config, exports=self._exporting is not None)
+        self.counters.budget_bytes = total_bytes(parts)
 
     def _tell_ports(self) -> None:
         host = self.config.bind_address
@@ -261,8 +262,10 @@ class Proxy:
             self._ticked_at = now
 
     def _collect_cycles(self, now: float) -> None:
-        """Have the garbage collector look at everything now and then, if it can be when no list is under way."""
-        if now - self._collected_at >= (COLLECT_SECONDS if self.sockets.quiet else COLLECT_AT_LAST_SECONDS):
+        """Have the garbage collector look at everything now and then, if it can be when hardly a list is under way."""
+        waiting = len(self.services.requests.topic_lists.groups.roll)
+        quiet = self.sockets.quiet and waiting <= FEW_LISTS
+        if now - self._collected_at >= (COLLECT_SECONDS if quiet else COLLECT_AT_LAST_SECONDS):
             self._collected_at = now
             gc.collect()
 

@@ -3,14 +3,17 @@
 The sum of docs/memory.md as code: every term is a limit somebody enforces.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
 from limiter.shares import MAX_IDLE_DEBTORS
 from protocol.command_walker import HEAD_BYTES
+from proxy.admin.door import ASKER_BYTES
+from proxy.admin.door import MOST_CONNECTIONS as MOST_ASKERS
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config
+from proxy.control import NO_SOCKET
 from proxy.relay_log import NAMES_BYTES
 from proxy.web.settings import WINDOW_BUFFERS, web_targets
 
@@ -77,6 +80,7 @@ def worst_case(config: Config, *, exports: bool = False) -> Iterator[BudgetLine]
     yield from _connections(config)
     yield from _requests(config)
     yield from _web(config)
+    yield from _admin(config)
     yield from event_log(config)
 
 
@@ -108,6 +112,12 @@ def _web(config: Config) -> Iterator[BudgetLine]:
         yield BudgetLine("requests passed on", "maxConcurrentHttpRequests", requests * each)
         if config.tls_enabled_with_broker:
             yield BudgetLine("TLS of requests passed on", "maxConcurrentHttpRequests", requests * LOOP_TLS_BYTES)
+
+
+def _admin(config: Config) -> Iterator[BudgetLine]:
+    doors = (config.control_socket_path != NO_SOCKET) + bool(config.admin_api_address)
+    if doors:
+        yield BudgetLine("askers of the admin API", "adminApiAddress", doors * MOST_ASKERS * ASKER_BYTES)
 
 
 def _topic_lists(config: Config) -> Iterator[BudgetLine]:
@@ -163,7 +173,11 @@ def worst_case_parts(config: Config, *, exports: bool = False) -> dict[str, int]
 
 
 def worst_case_bytes(config: Config, *, exports: bool = False) -> int:
-    """Sum all budgets. A connection is a lookup connection or a relay, so only the larger of the two terms counts."""
-    lines = worst_case_parts(config, exports=exports)
-    kernel, relays = lines.pop("kernel send buffers"), lines.pop("relays, both directions stalled")
-    return sum(lines.values()) + max(kernel, relays)
+    """Sum all budgets of the configuration, bytes."""
+    return total_bytes(worst_case_parts(config, exports=exports))
+
+
+def total_bytes(parts: Mapping[str, int]) -> int:
+    """Sum all parts. A connection is a lookup connection or a relay, so only the larger of the two terms counts."""
+    kernel, relays = parts["kernel send buffers"], parts["relays, both directions stalled"]
+    return sum(parts.values()) - min(kernel, relays)

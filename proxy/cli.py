@@ -190,6 +190,7 @@ def _check_config(options: argparse.Namespace) -> int:
     except ConfigError as error:
         return _report(error)
     from proxy.start_checks import start_faults
+    from proxy.telemetry.otel_settings import otel_settings
     from proxy.tls.files import check
 
     faults, expired = list(map(str, start_faults(config))), list[str]()
@@ -197,7 +198,9 @@ def _check_config(options: argparse.Namespace) -> int:
         expired = check(config)
     except ConfigError as error:
         faults = [*map(str, error.problems), *faults]
-    for warning in (*config.warnings, *expired):
+    # Of `serve`'s own environment, if this is it.
+    odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
+    for warning in (*config.warnings, *expired, *odd):
         print(f"warning: {warning}", file=sys.stderr)
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)

@@ -6,7 +6,8 @@ other part of the proxy and nothing slow: it runs before anything else does.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NoReturn, Self
 
@@ -55,12 +56,23 @@ class Config(ConfigKeys):
         too and wins over the bare name, a value `${OTHER}` is that of the variable OTHER. Flags come as
         `overrides` by key name. Raises `ConfigError`.
         """
-        loader = Loader(cls)
-        if path is not None:
-            loader.read_file(os.fspath(path))
-        loader.read_environment(environ)
-        loader.read_flags(overrides)
-        return cls._build(loader)
+        return cls._build(cls._loaded(path, environ, overrides))
+
+    @classmethod
+    def load_despite_faults(
+        cls, needed: Collection[Key[Any]], path: str | os.PathLike[str] | None, environ: Mapping[str, str]
+    ) -> tuple[Self, tuple[ConfigProblem, ...]]:
+        """Read what says where a running proxy is, whose file may have been broken since; gives the faults, too.
+
+        A key that is wrong has its default, and nobody has to name a broker. Raises `ConfigError` if one of `needed`
+        is wrong, or a line of which nobody knows whose it is.
+        """
+        loader = cls._loaded(path, environ, {cls.broker_service_url.name: "pulsar://unused.invalid"})
+        config = cls._checked(loader)
+        names = {key.name for key in needed} | {""}
+        if any(problem.key in names for problem in loader.problems):
+            raise ConfigError(loader.problems, loader.warnings)
+        return config, tuple(loader.problems)
 
     def replace(self, changes: Mapping[str, str]) -> Self:
         """Give a copy with some dynamic keys changed.
@@ -99,14 +111,31 @@ class Config(ConfigKeys):
         return self._build(loader)
 
     @classmethod
+    def _loaded(
+        cls, path: str | os.PathLike[str] | None, environ: Mapping[str, str], overrides: Mapping[str, str]
+    ) -> Loader:
+        loader = Loader(cls)
+        if path is not None:
+            loader.read_file(os.fspath(path))
+        loader.read_environment(environ)
+        loader.read_flags(overrides)
+        return loader
+
+    @classmethod
     def _build(cls, loader: Loader) -> Self:
+        config = cls._checked(loader)
+        if loader.problems:
+            raise ConfigError(loader.problems, loader.warnings)
+        return config
+
+    @classmethod
+    def _checked(cls, loader: Loader) -> Self:
+        """Put the values together; what is wrong with them is in `loader`."""
         values = loader.values()
         config = cls.__new__(cls)
         routes = loader.reverse_proxies()
         vars(config).update(values, _settings=MappingProxyType(loader.settings), _reverse_proxies=routes)
         cross_check(loader, config)
-        if loader.problems:
-            raise ConfigError(loader.problems, loader.warnings)
         vars(config)["warnings"] = tuple(loader.warnings)
         return config
 
@@ -115,7 +144,7 @@ class Config(ConfigKeys):
         name = key.name if isinstance(key, Key) else key
         if setting := self._settings.get(name):
             return setting.origin
-        if not any(known.name == name for known in self.keys()):
+        if not isinstance(key, Key) and not any(known.name == name for known in self.keys()):
             raise KeyError(name)
         return "default"
 
@@ -137,8 +166,12 @@ class Config(ConfigKeys):
 
     def items(self) -> Iterator[tuple[Key[Any], str, Origin]]:
         """Yield each key, its value as text (secrets hidden) and where it came from."""
-        for key in self.keys():
-            yield key, key.shown(getattr(self, key.attribute)), self.origin(key)
+        return iter(self._items)
+
+    @cached_property
+    def _items(self) -> Sequence[tuple[Key[Any], str, Origin]]:
+        # To hide secrets in all of them takes 2 ms, and `top` asks at each refresh.
+        return tuple((key, key.shown(getattr(self, key.attribute)), self.origin(key)) for key in self.keys())
 
     @property
     def client_port(self) -> int:

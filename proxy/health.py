@@ -1,7 +1,8 @@
 """The command `pulsar-proxy health`: whether the proxy of this configuration is ready, for whoever runs containers.
 
 Rule: it asks what a balancer asks, /readyz; a proxy without such a port, or whose port wants certificates of clients,
-is asked over its control socket. One line, exit code 0 when it is ready, 1 when not, 2 for a wrong configuration.
+is asked over its control socket. One line, exit code 0 when it is ready, 1 when not, 2 if the configuration does not
+say where it is. Any other fault is a warning: a file that was broken since makes no proxy unready that serves.
 """
 
 import argparse
@@ -11,23 +12,35 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from protocol.host_port import host_port
 from proxy.config import Config, ConfigError
 
 FAILED: Final = 1
 BAD_CONFIG: Final = 2
 LARGEST_ANSWER: Final = 8192
+_WHERE: Final = (
+    Config.bind_address,
+    Config.control_socket_path,
+    Config.proxy_role,
+    Config.service_port,
+    Config.service_port_tls,
+    Config.tls_require_trusted_client_cert_on_connect,
+    Config.web_service_port,
+    Config.web_service_port_tls,
+)
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def run_health(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Ask, print the answer in a line, and give the exit code."""
     try:
-        # The one required key says nothing about where it listens.
-        config = Config.load(options.config, environ, {Config.broker_service_url.name: "pulsar://unused.invalid"})
+        config, faults = Config.load_despite_faults(_WHERE, options.config, environ)
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         return BAD_CONFIG
+    for fault in faults:
+        print(f"warning: {fault}", file=sys.stderr)
     obstacle = obstacle_of(config, environ, options.timeout)
     print("ready" if obstacle is None else f"not ready: {obstacle}")
     return 0 if obstacle is None else FAILED
@@ -48,7 +61,7 @@ def _asked(host: str, port: int, timeout_seconds: float, *, encrypted: bool) -> 
         status, said = _get(host, port, time.monotonic() + timeout_seconds, encrypted=encrypted)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        return f"{host}:{port}: {reason.lower()}"
+        return f"{host_port(host, port)}: {reason.lower()}"
     return None if status == 200 else said or f"status {status}"
 
 
@@ -56,7 +69,7 @@ def _get(host: str, port: int, deadline: float, *, encrypted: bool) -> tuple[int
     # Not http.client: its time-out begins anew with each byte.
     plain = socket.create_connection((host, port), _left(deadline))
     with plain, _wrapped(plain) if encrypted else plain as asking:
-        asking.sendall(f"GET /readyz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+        asking.sendall(f"GET /readyz HTTP/1.1\r\nHost: {host_port(host, port)}\r\nConnection: close\r\n\r\n".encode())
         answer = b""
         while len(answer) < LARGEST_ANSWER:
             asking.settimeout(_left(deadline))

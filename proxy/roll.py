@@ -7,6 +7,7 @@ their memory's permits. No clock, no I/O.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 M = TypeVar("M", bound=Hashable)
@@ -54,6 +55,14 @@ class Roll(Generic[M]):
         """Give who has `number`; None if it has left, or if nobody ever had it."""
         return self._entries.get(number)
 
-    def numbers(self, after: int = 0) -> list[int]:
-        """Give the numbers above `after` that are in use, ascending: a list of its own, since members come and go."""
-        return [number for number in self._entries if number > after]
+    @property
+    def last(self) -> int:
+        """Give the number that was given last; 0 if none was."""
+        return self._last
+
+    def numbers(self, after: int = 0, most: int | None = None) -> list[int]:
+        """Give the first `most` numbers above `after` that are in use, ascending (None: all of them).
+
+        A list of its own, since members come and go. It looks at all below `after`, at 30 ns each.
+        """
+        return list(islice((number for number in self._entries if number > after), most))

@@ -30,7 +30,7 @@ class Sockets:
 
     @property
     def quiet(self) -> bool:
-        """Tell whether no list is under way."""
+        """Tell whether no list is being sent."""
         return not len(self.pump) and not len(self.turns)
 
     def close(self) -> None:

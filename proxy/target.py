@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from protocol.host_port import host_port
 from proxy.errors import TargetRefused
 
 _PLAIN_SCHEME: Final = "pulsar://"
@@ -36,7 +37,7 @@ class BrokerAddress:
     address: str = ""
 
     def __str__(self) -> str:
-        name = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        name = host_port(self.host, self.port)
         return f"{name} ({self.address})" if self.address else name
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
+from protocol.host_port import host_port
 from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
 
@@ -325,4 +326,4 @@ def peer_name(transport: asyncio.BaseTransport) -> str:
     address: Any = transport.get_extra_info("peername")
     if not address:
         return "?"
-    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+    return host_port(address[0], address[1])

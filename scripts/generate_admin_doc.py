@@ -13,6 +13,7 @@ from proxy.admin.access import LEAST_TOKEN  # noqa: E402
 from proxy.admin.door import ANSWER_SECONDS, MOST_CONNECTIONS, REQUEST_SECONDS  # noqa: E402
 from proxy.admin.paging import SLICE_ROWS  # noqa: E402
 from proxy.admin.routes import ROUTES, Parameter, Route  # noqa: E402
+from proxy.admin.views import SLICE_LIMITERS  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs/reference/admin.md"
@@ -34,9 +35,10 @@ $ curl -s -H "Authorization: Bearer $(cat admin.token)" -X DELETE http://127.0.0
 
 At most {MOST_CONNECTIONS} may ask at once at each of the two; one more gets 503. The request has to be there within
 {REQUEST_SECONDS:g} s, the answer is cut after {ANSWER_SECONDS:g} s. Long answers are made and
-written {SLICE_ROWS} rows at a time, with traffic served in between: rows of one answer are not of one
-moment, and who left meanwhile is not in it. An answer that is no whole JSON was cut. Routes and fields may be added,
-none will change.
+written {SLICE_ROWS} rows at a time ({SLICE_LIMITERS} limiters), with traffic served in between: rows of one answer
+are not of one moment. `/v1/queue` has those who waited when their line was come to, in the order of that moment, but
+for those who have left since; pages of `/v1/connections` have all who were there throughout. An answer that is no
+whole JSON was cut. Routes and fields may be added, none will change.
 
 Whatever is wrong is `{{"reason": "..."}}`: 400 a parameter or field, 401 and 403 who may not, 404 no such path or
 connection, 405 no such method, 409 not now, 413 body too large, 431 header too large, 500 a bug (the log has its

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BUCKETS", "EDGES", "PER_OCTAVE", "bucket_numbers", "count_waits", "quantile"]
+__all__ = ["BUCKETS", "EDGES", "PER_OCTAVE", "count_waits", "quantile"]
 
 PER_OCTAVE: Final = 8
 OCTAVES: Final = 48  # 2**48 us are nine years; what is longer counts in the last bucket
@@ -36,11 +36,6 @@ EDGES: Final[NDArray[np.int64]] = np.array(
 def count_waits(waits_us: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count waits by length; gives an array of `BUCKETS` counts."""
     return np.bincount(np.searchsorted(EDGES, waits_us, side="right") - 1, minlength=BUCKETS).astype(np.int64)
-
-
-def bucket_numbers() -> NDArray[np.int64]:
-    """Give the number of each position: `floor(8 * log2(us))`, and -1 for waits of nothing."""
-    return np.arange(BUCKETS, dtype=np.int64) - 1
 
 
 def quantile(counts: NDArray[np.int64], share: float) -> float:

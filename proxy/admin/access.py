@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from protocol.host_port import host_port
 from proxy.auth.failures import SettingFault
 from proxy.config import Config
 from proxy.threads import in_thread
@@ -44,7 +45,7 @@ def peer_of(sock: socket.socket) -> Peer:
         host, port, *_ = sock.getpeername()
     except OSError:
         return Peer("?", local=False)
-    return Peer(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", local=False)
+    return Peer(host_port(host, port), local=False)
 
 
 def read_token(path: str) -> bytes:

@@ -15,6 +15,8 @@ from proxy.sessions import Session
 
 Names = Callable[[object], str]
 LONGEST_NAME: Final = 200
+# Numbers that are looked up at once: to find the place of the first of them all below it are passed over.
+WINDOW_ROWS: Final = 1000
 
 
 def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
@@ -97,10 +99,10 @@ class Page:
 
     def steps(self, after: int) -> Iterator[Sequence[Row]]:
         """Yield the rows of those with a larger number than `after` that are still there and are wanted."""
-        numbers, found = self._roll.numbers(after), 0
-        for start in range(0, len(numbers), SLICE_ROWS):
+        found = 0
+        for numbers in self._slices(after):
             now, rows = self._now(), []
-            for number in numbers[start : start + SLICE_ROWS]:
+            for number in numbers:
                 entry = self._roll.find(number)
                 row = None if entry is None else connection_row(entry, now, self._names)
                 if row is None or any(row[name] != value for name, value in self._wanted.items()):
@@ -108,10 +110,18 @@ class Page:
                 rows.append(row)
                 found += 1
                 if found == self._limit:
-                    self.next = number if number != numbers[-1] else None
+                    self.next = number if self._roll.numbers(number, 1) else None
                     yield rows
                     return
             yield rows
+
+    def _slices(self, after: int) -> Iterator[Sequence[int]]:
+        """Yield the numbers above `after` of those who were there at the first step, so that newcomers end no walk."""
+        last = self._roll.last
+        while after < last and (numbers := self._roll.numbers(after, WINDOW_ROWS)):
+            for start in range(0, len(numbers), SLICE_ROWS):
+                yield [number for number in numbers[start : start + SLICE_ROWS] if number <= last]
+            after = numbers[-1]
 
     def tail(self) -> Row:
         """Give what follows the rows."""

@@ -137,18 +137,23 @@ class AdminServer(web.Server):
 async def _pieces(answer: Rows) -> AsyncIterator[bytes]:
     head = _dumped(answer.head)
     begin = head[:-1] + (_BETWEEN if answer.head else b"")
-    yield begin + orjson.dumps(answer.name) + b":["
+    opening, closing, dumped = (b":{", b"}", _fields_of) if answer.named else (b":[", b"]", _dumped)
+    yield begin + orjson.dumps(answer.name) + opening
     first = True
     for rows in answer.steps:
-        joined = _BETWEEN.join(map(_dumped, rows))
+        joined = _BETWEEN.join(map(dumped, rows))
         yield joined if first or not joined else _BETWEEN + joined
         first = first and not joined
     tail = _dumped(answer.tail())
-    yield b"]" + (_BETWEEN + tail[1:] if len(tail) > len(b"{}") else tail[1:]) + b"\n"
+    yield closing + (_BETWEEN + tail[1:] if len(tail) > len(b"{}") else tail[1:]) + b"\n"
 
 
 def _dumped(row: Row) -> bytes:
     return orjson.dumps(row, default=str)
+
+
+def _fields_of(row: Row) -> bytes:
+    return _dumped(row)[1:-1]
 
 
 def _headers() -> CIMultiDict[str]:

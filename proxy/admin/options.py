@@ -1,9 +1,11 @@
 """Where a command finds its proxy, out of the options that `top`, `admin`, `config` and `log-level` have in common.
 
-Rule: nothing is asked here; a wrong option or configuration is exit code 2.
+Rule: nothing is asked here; a wrong option or configuration is exit code 2. A fault in a key that does not say where
+the proxy is, is a warning: the file was broken since, and now the proxy has to be asked.
 """
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ from proxy.control import control_paths
 
 FAILED: Final = 1
 BAD_CONFIG: Final = 2
+_WHERE: Final = (Config.control_socket_path, Config.service_port, Config.service_port_tls)
 
 
 def admin_client(options: argparse.Namespace, environ: Mapping[str, str]) -> AdminClient:
@@ -29,8 +32,9 @@ def socket_paths(options: argparse.Namespace, environ: Mapping[str, str]) -> Seq
     """Give the places where the control socket may be, best first; raises ConfigError."""
     if options.socket is not None:
         return [Path(options.socket)]
-    # The one required key says nothing about the socket, so nobody has to give it here.
-    config = Config.load(options.config, environ, {Config.broker_service_url.name: "pulsar://unused.invalid"})
+    config, faults = Config.load_despite_faults(_WHERE, options.config, environ)
+    for fault in faults:
+        print(f"warning: {fault}", file=sys.stderr)
     return list(control_paths(config.control_socket_path, config.client_port, environ))
 
 

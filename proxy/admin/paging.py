@@ -4,14 +4,13 @@ Rule: a step makes at most `SLICE_ROWS` rows and looks at no more members than t
 two steps the loop turns, so members may have come and gone.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from proxy.roll import Entry, Roll
 
 M = TypeVar("M", bound=Hashable)
-T = TypeVar("T")
 
 SLICE_ROWS: Final = 50
 Row = Mapping[str, Any]
@@ -27,12 +26,16 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A long answer: the fields of `head`, then `name` with the rows of all `steps`, then the fields of `tail`."""
+    """A long answer: the fields of `head`, then `name` with the rows of all `steps`, then the fields of `tail`.
+
+    `named`: each row has one field, its name, and together they are one object instead of a list.
+    """
 
     head: Row
     name: str
     steps: Iterator[Sequence[Row]]
     tail: Callable[[], Row] = field(default=dict)
+    named: bool = False
 
 
 Answer = Document | Rows
@@ -43,15 +46,3 @@ def steps(roll: Roll[M], numbers: Sequence[int], row: Callable[[Entry[M]], Row])
     for start in range(0, len(numbers), SLICE_ROWS):
         found = map(roll.find, numbers[start : start + SLICE_ROWS])
         yield [row(entry) for entry in found if entry is not None]
-
-
-def slices(members: Iterable[T], row: Callable[[T], Row]) -> Iterator[Sequence[Row]]:
-    """Make the rows of `members`, a slice at a time; for plain values of the caller's own (see `proxy.roll`)."""
-    made = []
-    for member in members:
-        made.append(row(member))
-        if len(made) == SLICE_ROWS:
-            yield made
-            made = []
-    if made:
-        yield made

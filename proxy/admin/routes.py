@@ -6,6 +6,8 @@ Rule: a route is added, never changed; fields of its document are added, never r
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from proxy.web.paths import values_in
+
 Kind = Literal["number", "whole", "text", "flag"]
 
 LARGEST_PAGE: Final = 10_000
@@ -170,23 +172,10 @@ def find(method: str, segments: list[str]) -> tuple[Route, dict[str, str]] | tup
     """Give the route of a path and the values in it; else None, and the methods that the path has."""
     methods = []
     for route in ROUTES:
-        values = _match(route.path, segments)
+        values = values_in(route.path, segments)
         if values is None:
             continue
         if route.method == method:
             return route, values
         methods.append(route.method)
     return None, tuple(methods)
-
-
-def _match(pattern: str, segments: list[str]) -> dict[str, str] | None:
-    expected = pattern.strip("/").split("/")
-    if len(expected) != len(segments):
-        return None
-    values = {}
-    for part, got in zip(expected, segments, strict=True):
-        if part.startswith("{"):
-            values[part.strip("{}")] = got
-        elif part != got:
-            return None
-    return values

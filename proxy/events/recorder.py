@@ -195,9 +195,10 @@ class Recorder:
 
 
 class RequestRecord:
-    """What is noted of one request of the binary port; `told` is whether its event was made.
+    """What is noted of one request of the binary port; `told` is whether its end is.
 
-    It is made by exactly one of `answered`, `failed` and `cancelled`, of which any but the first does nothing.
+    The first of `answered`, `failed`, `rejected` and `cancelled` notes it, and any other does nothing. With a list the
+    event is made behind that, when nothing about the request changes any more.
     """
 
     __slots__ = (

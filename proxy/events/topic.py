@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 
 from eventlog.retention import TopicAdmin, topic_name
+from protocol.host_port import host_port
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import own_credentials
@@ -89,8 +90,8 @@ def service_url(config: Config) -> str:
         tls = url.startswith(TLS_SCHEME)
     else:
         url = config.broker_service_url_tls if tls else config.broker_service_url
-    hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in split_broker_urls(url, tls=tls))
-    return (TLS_SCHEME if tls else PLAIN_SCHEME) + ",".join(hosts)
+    hosts = split_broker_urls(url, tls=tls)
+    return (TLS_SCHEME if tls else PLAIN_SCHEME) + ",".join(host_port(*host) for host in hosts)
 
 
 def _without_certificate(config: Config) -> ssl.SSLContext:

@@ -120,13 +120,16 @@ class OtlpExport:
             self._failing_since_line, self._next_line = 0, now + SECONDS_BETWEEN_LINES
 
 
-def open_export(environ: Mapping[str, str], cluster: str, sources: MetricSources, log: Logger) -> OtlpExport | None:
-    """Give the export that the environment asks for, not started yet; None if it asks for none."""
+def export_wanted(environ: Mapping[str, str], log: Logger) -> OtelSettings | None:
+    """Give the settings of the export that the environment asks for; None if it asks for none. Logs what is odd."""
     settings, notes = otel_settings(environ)
     for note in notes:
-        log.warning("opentelemetry", detail=masked(note))
-    if settings is None:
-        return None
+        log.warning("opentelemetry", detail=note)
+    return settings
+
+
+def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, log: Logger) -> OtlpExport:
+    """Make the export, not started yet."""
 
     def make() -> Sender:
         from proxy.telemetry.otlp import OtlpSender

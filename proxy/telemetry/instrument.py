@@ -7,7 +7,7 @@ runs on a hot path or knows a metrics library.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
 from limiter.observer import LimiterStatistics
@@ -141,8 +141,22 @@ class Reading(NamedTuple):
     distribution: Distribution | None
 
 
+class _Once:
+    """Books that are read once for all instruments: with thousands of keys or hundreds of brokers a reading is dear."""
+
+    def __init__(self, books: LimiterBooks) -> None:
+        self._books = books
+        self._taken: LimiterStatistics | None = None
+
+    def statistics(self) -> LimiterStatistics:
+        if self._taken is None:
+            self._taken = self._books.statistics()
+        return self._taken
+
+
 def take(instruments: Iterable[Instrument], sources: MetricSources) -> list[Reading]:
     """Read all instruments; called on the event loop, since that owns the books."""
+    sources = replace(sources, heap=_Once(sources.heap), direct=_Once(sources.direct))
     return [_read(instrument, sources) for instrument in instruments]
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from limiter.observer import LimiterStatistics
+from protocol.host_port import host_port
 from proxy.config import Config
 from proxy.counters import LimiterMetrics
 from proxy.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
@@ -78,7 +79,7 @@ def _proxy(sources: TopSources) -> Mapping[str, object]:
         "version": VERSION,
         "pid": os.getpid(),
         "cluster": sources.config.cluster_name,
-        "address": f"{sources.config.bind_address}:{sources.port}",
+        "address": host_port(sources.config.bind_address, sources.port),
         "state": sources.state,
         "uptime_seconds": sources.uptime_seconds,
         "time": time.time(),

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from protocol.host_port import host_port
 from proxy.auth.http_header import credentials_of_header
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
 from proxy.web.refused import HttpRefused, retry_after
@@ -82,7 +83,7 @@ def client_of(request: "BaseRequest", accepted_from: str, *, trust_forwarded_for
         address = said.partition(",")[0].strip()[:LONGEST_ADDRESS] or accepted_from
     peer: Any = request.transport.get_extra_info("peername") if request.transport is not None else None
     port = peer[1] if isinstance(peer, tuple) else 0
-    return WebClient(f"[{address}]:{port}" if ":" in address else f"{address}:{port}", accepted_from)
+    return WebClient(host_port(address, port), accepted_from)
 
 
 def certificate_of(request: "BaseRequest") -> bytes | None:

@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable
 from typing import Final
 
+from protocol.host_port import host_port
+
 LARGEST_ANSWER_BYTES: Final = 16 * 1024
 _PLAIN: Final = ("brokerUrl", "nativeUrl")
 _TLS: Final = ("brokerUrlTls", "brokerUrlSsl")
@@ -43,12 +45,12 @@ def rewritten(
     if plain is None and tls is None:
         return answer
     if plain is not None:
-        found |= dict.fromkeys(_PLAIN, f"pulsar://{_bracketed(host)}:{plain}")
+        found |= dict.fromkeys(_PLAIN, f"pulsar://{host_port(host, plain)}")
     if tls is not None:
-        found |= dict.fromkeys(_TLS, f"pulsar+ssl://{_bracketed(host)}:{tls}")
+        found |= dict.fromkeys(_TLS, f"pulsar+ssl://{host_port(host, tls)}")
     for name, scheme, web_port in zip(_WEB, ("http", "https"), web_ports, strict=True):
         if found.get(name) and web_port is not None:
-            found[name] = f"{scheme}://{_bracketed(host)}:{web_port}"
+            found[name] = f"{scheme}://{host_port(host, web_port)}"
     return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -56,7 +58,3 @@ def host_of(header: str) -> str:
     """Give the host out of a `Host` header, without its port; empty for one that is none."""
     host = header.rpartition("]")[0][1:] if header.startswith("[") else header.partition(":")[0]
     return host if host and all(sign.isalnum() or sign in "-._:" for sign in host) and host.isascii() else ""
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -13,6 +13,7 @@ import orjson
 
 from proxy.web.clients import WebClient
 from proxy.web.documents import Document, GuardSettings, refusal
+from proxy.web.paths import values_in
 from proxy.web.refused import JSON, TEXT
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -83,26 +84,13 @@ class PageTable:
         """Give the page for a path and the values in it; else None, and the methods that the path has."""
         methods: list[str] = []
         for page in self._pages:
-            values = _match(page.path, segments)
+            values = values_in(page.path, segments)
             if values is None:
                 continue
             if method == page.method or (method == "HEAD" and page.method == "GET"):
                 return page, values
             methods.append(page.method)
         return None, tuple(methods)
-
-
-def _match(pattern: str, segments: list[str]) -> dict[str, str] | None:
-    expected = [part for part in pattern.split("/") if part]
-    if len(expected) != len(segments):
-        return None
-    values = {}
-    for part, got in zip(expected, segments, strict=True):
-        if part.startswith("{"):
-            values[part.strip("{}")] = got
-        elif part != got:
-            return None
-    return values
 
 
 class Readiness:

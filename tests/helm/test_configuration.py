@@ -152,6 +152,8 @@ NUMBERS = {
     "brokerWebServiceURL": st.sampled_from(["", "http://b:8080"]),
     "brokerWebServiceURLTLS": st.sampled_from(["", "https://b:8443"]),
     "functionWorkerWebServiceURL": st.sampled_from(["", "http://f:8080"]),
+    "controlSocketPath": st.sampled_from(["", "none", "/run/proxy.sock"]),
+    "adminApiAddress": st.sampled_from(["", "127.0.0.1:7070"]),
     "eventLogDirectory": st.sampled_from(["", "/pulsar/events"]),
     "eventLogTopic": st.sampled_from(["", "persistent://a/b/c"]),
 }
@@ -161,7 +163,8 @@ NUMBERS = {
 @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.fixed_dictionaries({}, optional=NUMBERS))
 def test_the_chart_and_the_proxy_add_up_the_same_memory(given_values: dict[str, Any]) -> None:
-    given_values |= {"brokerServiceURLTLS": "pulsar+ssl://b:6651"}
+    # What keys above need beside them.
+    given_values |= {"brokerServiceURLTLS": "pulsar+ssl://b:6651", "adminApiTokenFilePath": "/pulsar/tokens/admin"}
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value)
              for name, value in {**DEFAULTS, **BROKERS, **given_values}.items()}  # fmt: skip
     expected_mib = -(-worst_case_bytes(Config.load(overrides=texts)) // (1 << 20))

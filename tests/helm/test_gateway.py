@@ -160,6 +160,13 @@ def test_the_number_of_pods_is_left_to_the_autoscaler() -> None:
     assert "replicas" not in spec
 
 
+def test_who_drains_gets_no_clients_and_is_not_restarted_for_it() -> None:
+    container = proxy_container(gateway({}))
+    asked = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
+    # A drain fails /readyz; a liveness probe that asked there would cut it short.
+    assert asked == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
+
+
 def test_a_digest_goes_before_a_tag() -> None:
     digest = "sha256:" + "0" * 64
     image = proxy_container(gateway({"image": {"tag": "1", "digest": digest}}))["image"]

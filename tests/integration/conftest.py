@@ -1,7 +1,10 @@
 """Tests here run on uvloop, as the proxy does, and the proxy's clock ticks faster than once a second."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -9,10 +12,32 @@ import uvloop
 from proxy import app
 
 TICK_SECONDS = 0.02
+# Below the timeout of pytest, which ends the worker and all that it could tell.
+TEST_SECONDS = 90.0
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have a test that waits for ever fail where it waits."""
+    here = Path(__file__).parent
+    for item in items:
+        # Pytest shows this hook the items of every directory.
+        if not isinstance(item, pytest.Function) or not item.path.is_relative_to(here):
+            continue
+        if inspect.iscoroutinefunction(item.obj):
+            item.obj = _bounded(item.obj)
+
+
+def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def bounded(*args: object, **kwargs: object) -> None:
+        async with asyncio.timeout(TEST_SECONDS):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 @pytest.fixture(autouse=True)

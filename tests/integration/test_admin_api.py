@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 from protocol.command_type import CommandType
 from proxy.admin import door
 from proxy.admin.ask import AdminClient, NoAnswer, Refused
+from proxy.admin.connections import LONGEST_NAME
 from proxy.admin.door import MOST_CONNECTIONS
+from proxy.admin.paging import SLICE_ROWS, Row, Rows
 from proxy.log import open_log
 from proxy.watch_relay import WatchedRelay
 from tests.support import proxy_under_test
@@ -25,6 +28,8 @@ from tests.support.events import CheckedSink
 from tests.support.proxy_under_test import TIGHT, Stage, jammed, namespace, queued_for_heap, staged
 
 TOKEN = "correct-horse-battery-staple"
+# Those to 10,000 who wait, and the slice of rows in hand.
+REFERENCES_BYTES = 900_000
 GET_TOP = b"GET /v1/top HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -303,6 +308,44 @@ async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
                 sock.sendall(request)
             await eventually(lambda: len(admin) == 3, "three places taken")
             await eventually(lambda: not len(admin), "all cut")
+
+
+async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_and_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "ANSWER_SECONDS", 0.3)
+    token, made, ended = tmp_path / "token", Counter[int](), set[int]()
+    token.write_text(TOKEN)
+
+    def endless(asked: Mapping[str, object]) -> Rows:
+        number = int(str(asked["limit"]))
+
+        def rows() -> Iterator[Sequence[Row]]:
+            try:
+                while True:
+                    # As long as a row gets: names are cut at 200 characters.
+                    yield [{"owner": "\u00e9" * LONGEST_NAME, "namespace": "n" * LONGEST_NAME}] * SLICE_ROWS
+                    made[number] += SLICE_ROWS * 3 * LONGEST_NAME
+            finally:
+                ended.add(number)
+
+        return Rows({}, "waiters", rows())
+
+    async with asked(tmp_path, monkeypatch, adminApiAddress="127.0.0.1:0", adminApiTokenFilePath=token) as api:
+        admin, port = api.stage.proxy.admin, api.stage.proxy.admin_port
+        await api.get("/v1")
+        monkeypatch.setattr(admin._server._views, "queue", endless)  # type: ignore[union-attr]
+        with ExitStack() as held:
+            for number in range(1, 2 * MOST_CONNECTIONS + 1):
+                local = number <= MOST_CONNECTIONS
+                sock = held.enter_context(socket.socket(socket.AF_UNIX if local else socket.AF_INET))
+                sock.connect(str(api.path) if local else ("127.0.0.1", port))
+                target = f"GET /v1/queue?limit={number} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}"
+                sock.sendall(f"{target}\r\n\r\n".encode())
+            # Not at the next look of the garbage collector: what it holds is free when it is cut.
+            await eventually(lambda: len(ended) == 2 * MOST_CONNECTIONS, "all cut")
+        # What the other end's kernel has taken from one at the address is not the proxy's.
+        assert 0 < max(made[number] for number in range(1, MOST_CONNECTIONS + 1)) <= door.ASKER_BYTES - REFERENCES_BYTES
 
 
 async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(

@@ -41,7 +41,8 @@ async def test_all_questions_on_a_broken_connection_are_asked_again() -> None:
         clients = [await stage.connected() for _ in range(4)]
         for number, client in enumerate(clients):
             await client.ask_topics(namespace(number))
-        await stage.until(lambda: stage.outstanding == 4, "four questions")
+        # What the broker has not read goes with its socket, and would never be counted twice.
+        await stage.broker.record.seen(LISTS, 4)
         for session in list(stage.broker.connections):
             session.abort()
         await stage.broker.record.seen(LISTS, 8)

@@ -96,6 +96,15 @@ async def test_nobody_there_is_said_with_address_and_reason() -> None:
     assert await obstacle(config) == f"127.0.0.1:{port}: connection refused"
 
 
+def test_an_address_of_ipv6_is_told_from_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    config = Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", "bindAddress": "::"})
+    assert obstacle_of(config, {}, 1) == "[::1]:8080: refused"
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -143,6 +152,16 @@ def test_the_time_is_that_of_the_control_socket_too(monkeypatch: pytest.MonkeyPa
     config = Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", "webServicePort": ""})
     assert obstacle_of(config, {}, 0.25) is None
     assert given == [0.25]
+
+
+async def test_a_file_that_was_broken_since_makes_no_proxy_unready(tmp_path: Path) -> None:
+    async with embedded() as broker, child_proxy(tmp_path, broker) as proxy:
+        with proxy.config.open("a") as file:
+            file.write("logLevel=loud\n")
+        code, out, err = await command(proxy.config, webServicePort=proxy.web_port)
+        assert (code, out) == (0, "ready\n")
+        assert err.startswith("warning: ")
+        assert "logLevel: got 'loud'" in err
 
 
 async def test_a_wrong_configuration_has_its_own_code(tmp_path: Path) -> None:

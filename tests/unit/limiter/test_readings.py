@@ -1,16 +1,21 @@
 """What is seen of those who wait: their order, their owners, their times; looking changes nothing."""
 
 import asyncio
+from weakref import WeakSet
 
 import pytest
 
 from limiter import AsyncSemaphore
 from limiter.claim import Claim
+from limiter.permit import Permit
+from limiter.readings import WaiterReading
 from tests.support.clock import ManualClock
 from tests.unit.limiter.harness import settle
 
+BOTH = pytest.mark.parametrize("share_by_key", [False, True], ids=["fifo", "turns"])
 
-def waiting(limiter: AsyncSemaphore, *asked: tuple[str, int]) -> list["asyncio.Task[object]"]:
+
+def waiting(limiter: AsyncSemaphore, *asked: tuple[object, int]) -> list["asyncio.Task[object]"]:
     loop = asyncio.get_running_loop()
     return [loop.create_task(limiter.acquire(size, claim=Claim(key, f"about {key}"))) for key, size in asked]
 
@@ -22,8 +27,12 @@ async def end(limiter: AsyncSemaphore, tasks: list["asyncio.Task[object]"]) -> N
     assert not limiter.queue_size
 
 
+def readings(limiter: AsyncSemaphore, count: int = 100, at_once: int = 3) -> list[WaiterReading]:
+    return [waiter for step in limiter.waiters(count, at_once) for waiter in step]
+
+
 def seen(limiter: AsyncSemaphore, count: int = 100) -> list[tuple[object, int]]:
-    return [(waiter.key, waiter.size) for waiter in limiter.first_waiters(count)]
+    return [(waiter.key, waiter.size) for waiter in readings(limiter, count)]
 
 
 async def test_in_one_line_the_first_come_are_the_first_seen(clock: ManualClock) -> None:
@@ -36,7 +45,7 @@ async def test_in_one_line_the_first_come_are_the_first_seen(clock: ManualClock)
     await settle()
     assert seen(limiter) == [("a", 3), ("b", 2), ("a", 1)]
     assert seen(limiter, 2) == [("a", 3), ("b", 2)]
-    reading = limiter.first_waiters(1)[0]
+    (reading,) = readings(limiter, 1)
     assert (reading.about, reading.waited_seconds, reading.seconds_left, reading.grows) == ("about a", 4.0, 26.0, False)
     await end(limiter, [*first, *others])
     held.release()
@@ -50,7 +59,7 @@ async def test_who_holds_and_waits_to_grow_is_seen_before_newcomers(clock: Manua
     growing: list[asyncio.Task[object]] = [loop.create_task(second.update(9))]
     newcomers = waiting(limiter, ("a", 1))
     await settle()
-    grower, newcomer = limiter.first_waiters(5)
+    grower, newcomer = readings(limiter, 5)
     assert (grower.key, grower.size, grower.grows, grower.about) == ("y", 9, True, None)
     assert (newcomer.key, newcomer.grows) == ("a", False)
     await end(limiter, [*growing, *newcomers])
@@ -98,4 +107,62 @@ async def test_a_claim_says_what_it_holds(clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 async def test_nobody_waits_where_nothing_is_asked(count: int, clock: ManualClock) -> None:
-    assert AsyncSemaphore("heap", 1, max_queue=0, timeout_seconds=0, clock=clock).first_waiters(count) == []
+    assert readings(AsyncSemaphore("heap", 1, max_queue=0, timeout_seconds=0, clock=clock), count) == []
+
+
+@BOTH
+async def test_who_comes_or_goes_between_two_steps_changes_nothing_for_the_others(
+    share_by_key: bool, clock: ManualClock
+) -> None:
+    limiter = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock, share_by_key=share_by_key)
+    held = await limiter.acquire(10, key="holder")
+    tasks = waiting(limiter, *((f"k{number}", 10 + number) for number in range(8)))
+    await settle()
+    steps = limiter.waiters(7, 2)
+    shown = [[waiter.size for waiter in next(steps)]]
+    # One that was shown, the next in line and one of the last leave, one is served, one comes.
+    for number in (1, 2, 6):
+        tasks[number].cancel()
+    held.release()
+    tasks += waiting(limiter, ("new", 99))
+    await settle()
+    shown += [[waiter.size for waiter in step] for step in steps]
+    assert shown == [[10, 11], [13], [14, 15], []]
+    served = await tasks[0]
+    assert isinstance(served, Permit)
+    await end(limiter, tasks)
+    served.release()
+
+
+@BOTH
+async def test_who_changes_keys_between_two_steps_is_seen_once(share_by_key: bool, clock: ManualClock) -> None:
+    limiter = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock, share_by_key=share_by_key)
+    held, claims = await limiter.acquire(10), [Claim(key) for key in "abc"]
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[object]] = [loop.create_task(limiter.acquire(4, claim=claim)) for claim in claims]
+    await settle()
+    steps = limiter.waiters(9, 1)
+    keys = [waiter.key for waiter in next(steps)]
+    claims[0].recharge("c")
+    claims[1].recharge("d")
+    keys += [waiter.key for step in steps for waiter in step]
+    assert keys == ["a", "d", "c"]
+    await end(limiter, tasks)
+    held.release()
+
+
+@BOTH
+async def test_a_look_in_steps_keeps_nobody_alive(share_by_key: bool, clock: ManualClock) -> None:
+    limiter = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock, share_by_key=share_by_key)
+    held = await limiter.acquire(10)
+    tasks = waiting(limiter, *((number % 4, 1) for number in range(7)))
+    await settle()
+    steps, waiters = limiter.waiters(6, 2), WeakSet(limiter._newcomers)
+    assert len(next(steps)) == 2
+    assert len(waiters) == 7
+    await end(limiter, tasks)
+    tasks.clear()
+    await settle()
+    assert not len(waiters)
+    assert [list(step) for step in steps] == [[], []]
+    held.release()

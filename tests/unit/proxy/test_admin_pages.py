@@ -1,13 +1,19 @@
 """Pages of the admin API: small steps whatever there is to show, and nobody twice or left out."""
 
+import json
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from proxy.admin import connections
-from proxy.admin.connections import Page
-from proxy.admin.paging import SLICE_ROWS, slices, steps
+from limiter.semaphore import AsyncSemaphore
+from proxy.admin import connections, exchange
+from proxy.admin.connections import WINDOW_ROWS, Page
+from proxy.admin.paging import SLICE_ROWS, Rows, steps
+from proxy.admin.views import SLICE_LIMITERS, Views
 from proxy.roll import Entry, Roll
+from tests.support.clock import ManualClock
 
 
 class Clients(Roll[Any]):
@@ -71,9 +77,60 @@ def test_who_leaves_between_two_steps_is_passed_over_and_nobody_else(monkeypatch
     assert shown == [number for number in range(1, 3 * SLICE_ROWS + 1) if number != SLICE_ROWS + 10]
 
 
-def test_rows_of_plain_values_come_in_steps_too() -> None:
-    sizes = [len(rows) for rows in slices(range(2 * SLICE_ROWS + 1), lambda number: {"number": number})]
-    assert sizes == [SLICE_ROWS, SLICE_ROWS, 1]
+def test_a_page_keeps_a_window_of_numbers_and_knows_whether_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, windows = Clients(3 * WINDOW_ROWS, monkeypatch), []
+    numbers = clients.numbers
+
+    def noted(after: int, most: int) -> list[int]:
+        windows.append(numbers(after, most))
+        return windows[-1]
+
+    monkeypatch.setattr(clients, "numbers", noted)
+    whole, part = page(clients, 3 * WINDOW_ROWS), page(clients, 3 * WINDOW_ROWS - 1)
+    for found, there in ((whole, None), (part, 3 * WINDOW_ROWS - 1)):
+        assert sum(len(rows) for rows in found.steps(after=0)) == found._limit
+        assert found.tail() == {"next": there}
+    assert max(map(len, windows)) == WINDOW_ROWS
+
+
+def test_a_walk_ends_however_many_come_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, shown = Clients(WINDOW_ROWS + SLICE_ROWS, monkeypatch), 0
+    for rows in page(clients, 10_000).steps(after=0):
+        shown += len(rows)
+        for number in range(2 * SLICE_ROWS):
+            clients.add(f"new {shown} {number}", since=0.0)
+    assert shown == WINDOW_ROWS + SLICE_ROWS
+
+
+def test_members_that_are_gone_have_no_rows() -> None:
     roll: Roll[str] = Roll()
     roll.add("a", since=1.0)
     assert list(steps(roll, [1, 2], lambda entry: {"name": entry.member})) == [[{"name": "a"}]]
+
+
+@pytest.mark.parametrize("counts", [(), (0,), (1,), (0, 2, 0, 1), (3, 3)])
+@pytest.mark.parametrize("named", [False, True])
+async def test_an_answer_in_steps_is_the_document_that_it_would_be_at_once(counts: list[int], named: bool) -> None:
+    names = iter("abcdef")
+    made = [[{next(names): {"held": count}} for _ in range(count)] for count in counts]
+    rows = [row for step in made for row in step]
+    expected = {name: row for each in rows for name, row in each.items()} if named else rows
+    for head, tail in (({}, {}), ({"total": 7}, {"next": None})):
+        answer = Rows(head, "rows", iter(made), partial(dict, tail), named=named)
+        text = b"".join([piece async for piece in exchange._pieces(answer)])
+        assert json.loads(text) == {**head, "rows": expected, **tail}
+
+
+def test_books_of_hundreds_of_brokers_are_read_a_few_at_a_time() -> None:
+    clock = ManualClock()
+    lines = [
+        ("bytes", AsyncSemaphore(f"line {number}", 1, max_queue=0, timeout_seconds=0, clock=clock))
+        for number in range(25)
+    ]
+    waits = SimpleNamespace(wait_millis=None)
+    proxy: Any = SimpleNamespace(
+        identities=SimpleNamespace(names=str), metric_sources=SimpleNamespace(heap_waits=waits, direct_waits=waits)
+    )
+    found = [list(step) for step in Views(proxy)._limiters(lines)]
+    assert [len(step) for step in found] == [SLICE_LIMITERS, SLICE_LIMITERS, 5]
+    assert [name for step in found for row in step for name in row] == [semaphore.name for _, semaphore in lines]

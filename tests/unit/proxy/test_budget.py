@@ -89,6 +89,16 @@ def test_names_in_events_count_once_with_an_event_log_whichever_its_sinks() -> N
     assert sum(size for owner, size in budget(eventLogDirectory="/e")[0].items() if "event" in owner) == 25.75 * MIB
 
 
+def test_askers_of_the_admin_api_count_at_each_door_that_is_open() -> None:
+    askers, rest = "askers of the admin API", budget(controlSocketPath="none")[1]
+    for open_doors, keys in enumerate(
+        ({"controlSocketPath": "none"}, {"controlSocketPath": ""}, {"adminApiAddress": "127.0.0.1:7070"})
+    ):
+        lines, total = budget(adminApiTokenFilePath="/token", **keys)
+        assert lines.get(askers, 0) == open_doors * 10 * MIB
+        assert total - rest == open_doors * 10 * MIB
+
+
 def test_every_key_that_a_line_names_exists() -> None:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
     known = {key.name for key in Config.keys()}  # noqa: SIM118

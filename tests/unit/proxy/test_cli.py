@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in Config.keys():  # noqa: SIM118
         monkeypatch.delenv(key.name, raising=False)
         monkeypatch.delenv(f"PULSAR_PREFIX_{key.name}", raising=False)
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -56,6 +59,31 @@ class TestCheckConfig:
         assert capsys.readouterr().err == (
             f"warning: {conf}:2: servicPort: unknown key, ignored; did you mean servicePort?\n"
         )
+
+    @pytest.mark.parametrize(
+        ("name", "value", "told"),
+        [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "got grpc, expected http/protobuf: no metrics are exported"),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "me:word@c:4317",
+                "got '(hidden)@c:4317', expected http://host:port or https://host:port",
+            ),
+        ],
+    )
+    def test_what_serve_would_say_of_the_export_is_a_warning(
+        self,
+        conf: Path,
+        name: str,
+        value: str,
+        told: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
+        monkeypatch.setenv(name, value)
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr() == ("configuration is valid\n", f"warning: environment: {name}: {told}\n")
 
     def test_warnings_are_told_beside_the_errors(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         conf.write_text(GOOD + "servicPort=6651\nservicePort=x\n")

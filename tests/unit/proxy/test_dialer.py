@@ -11,6 +11,7 @@ from proxy.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, inter
 from proxy.errors import BrokerUnavailable
 from proxy.target import BrokerAddress
 from tests.support.loops import LoopFactory, both_loops, run_on, run_virtual
+from tests.support.tools import ipv6_loopback
 
 OPTIONS = SocketOptions(
     keep_alive_idle_seconds=61, keep_alive_interval_seconds=11, keep_alive_probes=4, user_timeout_millis=31_000
@@ -118,11 +119,9 @@ class TestConnecting:
             protocol = await connect(port, ["::1"])
             await close(protocol)
 
-        try:
-            with broker("::1") as port:
-                run_on(loop_factory, main(port))
-        except OSError:
-            pytest.skip("this machine has no IPv6 loopback")
+        ipv6_loopback()
+        with broker("::1") as port:
+            run_on(loop_factory, main(port))
 
     def test_a_refusal_is_named_with_its_target(self, loop_factory: LoopFactory) -> None:
         port = closed_port()

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.log import open_log
 from proxy.telemetry import export
-from proxy.telemetry.export import OtlpExport, open_export
+from proxy.telemetry.export import OtlpExport, export_wanted, make_export
 from proxy.telemetry.instrument import Reading, take
 from proxy.telemetry.otel_settings import OtelSettings
 from proxy.threads import in_thread
@@ -223,12 +223,14 @@ def test_notes_about_the_environment_are_in_the_log_without_secrets() -> None:
         lines = io.BytesIO()
         log = open_log("info", "json", lines)
         environ = {"OTEL_SDK_DISABLED": "false", "OTEL_METRIC_EXPORT_INTERVAL": "http://me:secret@c"}
-        assert open_export(environ, "blue", full_sources(), log) is not None
+        settings = export_wanted(environ, log)
+        assert settings is not None
+        make_export(settings, "blue", full_sources(), log)
         note, started = [json.loads(line) for line in lines.getvalue().splitlines()]
         assert note["detail"].startswith("OTEL_METRIC_EXPORT_INTERVAL: got ")
         assert "secret" not in note["detail"]
         assert (started["event"], started["seconds"]) == ("metrics are exported", 60.0)
-        assert open_export({}, "blue", full_sources(), log) is None
+        assert export_wanted({}, log) is None
         assert len(lines.getvalue().splitlines()) == 2
 
     asyncio.run(main())

@@ -4,9 +4,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
+from tests.support.tools import library
 
-pytest.importorskip("textual", reason="the live view needs the extra `top`")
+# Without the library even the imports below would fail.
+# ruff: noqa: E402
+library("textual")
 
 from textual.widgets import DataTable, Static
 

@@ -112,6 +112,21 @@ def test_limiters_are_read_each_from_its_own_books() -> None:
     assert setting.value("pulsar_proxy_lists_overshoots_total", limiter="heap") == 8
 
 
+def test_the_books_of_a_limiter_are_read_once_for_all_that_is_shown_of_it() -> None:
+    class Counted(Books):
+        looks = 0
+
+        def statistics(self) -> LimiterStatistics:
+            self.looks += 1
+            return super().statistics()
+
+    heap, direct = Counted(), Counted(held=7)
+    setting = Setting(heap, direct)
+    for scrapes in (1, 2):
+        assert setting.value(f"{TOPIC_LIST}direct_memory_used_bytes") == 7
+        assert (heap.looks, direct.looks) == (scrapes, scrapes)
+
+
 def test_waits_are_milliseconds_and_timeouts_are_waits_too() -> None:
     setting = Setting()
     observer: LimiterObserver = setting.heap_waits

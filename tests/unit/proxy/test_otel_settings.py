@@ -55,6 +55,21 @@ def test_a_value_that_cannot_be_taken_is_named_and_the_default_stands(name: str,
     assert note.startswith(f"{name}: got {value!r}, expected ")
 
 
+def test_no_note_has_a_secret_that_somebody_put_into_the_wrong_variable() -> None:
+    secret = f"http://me:{'s3cret' * 40}@collector"
+    names = [
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "OTEL_METRICS_EXPORTER",
+        "OTEL_METRIC_EXPORT_INTERVAL",
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+    ]
+    for name in names:
+        for value in (secret, secret.removeprefix("http://")):
+            notes = otel_settings(ON | {name: value})[1]
+            assert all(name in note and "s3cret" not in note for note in notes), name
+
+
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"])
 def test_a_protocol_that_is_not_spoken_is_said_instead_of_spoken_wrongly(name: str) -> None:
     settings, (note,) = otel_settings(ON | {name: "grpc"})
@@ -66,6 +81,25 @@ def test_a_protocol_that_is_not_spoken_is_said_instead_of_spoken_wrongly(name: s
 def test_the_protocol_of_metrics_is_asked_before_that_of_everything() -> None:
     environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf"}
     assert otel_settings(ON | environ) == (OtelSettings(), [])
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"])
+@pytest.mark.parametrize("value", ["collector:4317", "grpc://c:4317", "http://", "http://c:many", "c", "http://[::1"])
+def test_an_endpoint_that_is_no_url_is_said_and_left_to_the_exporter(name: str, value: str) -> None:
+    assert otel_settings(ON | {name: value}) == (
+        OtelSettings(),
+        [f"{name}: got {value!r}, expected http://host:port or https://host:port"],
+    )
+
+
+@pytest.mark.parametrize("value", ["http://c:4318", "https://me:word@[::1]:4318/v1", "http://collector", ""])
+def test_an_endpoint_that_is_one_is_no_matter_for_a_note(value: str) -> None:
+    assert otel_settings(ON | {"OTEL_EXPORTER_OTLP_ENDPOINT": value}) == (OtelSettings(), [])
+
+
+def test_the_endpoint_of_metrics_is_asked_before_that_of_everything() -> None:
+    both = {"OTEL_EXPORTER_OTLP_ENDPOINT": "c", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}
+    assert otel_settings(ON | both) == (OtelSettings(), [])
 
 
 def test_metrics_may_have_no_exporter() -> None:

@@ -38,3 +38,5 @@ def test_a_page_begins_behind_the_last_number_that_was_seen() -> None:
     roll.remove(2)
     assert roll.numbers(after=2) == [3, 4, 5]
     assert roll.numbers(after=5) == []
+    assert roll.numbers(after=1, most=2) == [3, 4]
+    assert (roll.numbers(most=0), roll.last) == ([], 5)

@@ -301,6 +301,41 @@ def test_the_socket_is_found_as_the_proxy_finds_it(
     assert [str(path) for path in seen[0]][: max(1, len(expected))] == expected
 
 
+def test_the_proxy_is_found_by_a_file_that_was_broken_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "proxy.conf"
+    conf.write_text("controlSocketPath=/run/s\nmaxConcurrentLookupRequests=many\nservicePortTls=6651\nlogLevel=loud\n")
+    seen = asked(monkeypatch, document())
+    assert command.run_top(options(once=True, socket=None, config=conf), {}) == 0
+    assert seen == [[Path("/run/s")]]
+    out, err = capsys.readouterr()
+    assert "in lookup mode" in out
+    assert err.startswith(f"warning: {conf}:2: maxConcurrentLookupRequests: got 'many', expected ")
+    assert f"warning: {conf}:4: logLevel: got 'loud'" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("servicePortTls=x\n", "servicePortTls: got 'x'"),
+        ("servicePort=\n", "servicePort: got nothing"),
+        # The line of which nobody knows the key.
+        ("controlSocketPath=/run/\\u00zz\n", "proxy.conf:1: got "),
+        (None, "no such file or directory"),
+    ],
+)
+def test_nobody_guesses_where_the_proxy_is(
+    text: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "proxy.conf").write_text(text)
+    seen = asked(monkeypatch, document())
+    assert command.run_top(options(once=True, socket=None, config=tmp_path / "proxy.conf"), {}) == 2
+    assert seen == []
+    assert told in capsys.readouterr().err
+
+
 def test_a_wrong_configuration_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "proxy.conf").write_text("servicePort=x\n")
     assert command.run_top(options(socket=None, config=tmp_path / "proxy.conf"), {}) == 2

@@ -1,4 +1,6 @@
+import errno
 import os
+import socket
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -8,7 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.support import tools
-from tests.support.tools import RECORD, TOOLS, Gap, Tool, main, record, recorded, told_of, tool, unusable
+from tests.support.tools import (
+    RECORD,
+    TOOLS,
+    Gap,
+    Tool,
+    ipv6_loopback,
+    library,
+    main,
+    record,
+    recorded,
+    told_of,
+    tool,
+    unusable,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -102,6 +117,35 @@ def test_no_command_is_given_for_a_tool_that_may_not_work_here(file: Path) -> No
     assert told_of(recorded(file)) == "not checked: the image (this machine allows no chroot)"
 
 
+def test_a_library_that_is_missing_is_a_gap_and_one_that_is_here_is_none(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library("textual")
+    assert not file.exists()
+    monkeypatch.setattr(tools, "find_spec", lambda name: None)
+    with pytest.raises(pytest.skip.Exception, match=r"top. .no textual here.*pip install textual$") as skipped:
+        library("textual")
+    # Outside of a test it skips the module.
+    assert skipped.value.allow_module_level
+    monkeypatch.setenv("REQUIRE_TOOLS", "1")
+    with pytest.raises(pytest.fail.Exception, match="no textual here"):
+        library("textual")
+
+
+def test_a_machine_without_ipv6_is_a_gap_for_which_nothing_can_be_installed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(pytest.skip.Exception):
+        ipv6_loopback()
+    assert told_of(recorded(file)) == (
+        "not checked: brokers at addresses of IPv6 (no loopback: cannot assign requested address)"
+    )
+
+
 def test_a_new_record_says_that_nothing_is_missing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(file, [Gap("mandoc", "no mandoc here", gettable=True)])
     assert main(["--forget"], file) == 0
@@ -121,8 +165,9 @@ def test_processes_record_at_the_same_time(file: Path) -> None:
     assert len(recorded(file)) == 400
 
 
-def test_every_tool_says_how_to_get_it() -> None:
-    assert all(bool(wanted.package) != bool(wanted.wheel) for wanted in TOOLS.values())
+def test_every_tool_says_how_to_get_it_or_is_a_part_of_the_machine() -> None:
+    for wanted in TOOLS.values():
+        assert [bool(wanted.package), bool(wanted.wheel), wanted.machine].count(True) == 1, wanted.name
 
 
 def test_wheels_are_in_the_locked_environment() -> None:
