@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from proxy.systemd import ServiceManager
 from tests.support.clock import ManualClock
 from tests.support.tools import tool
+from tests.support.walkthrough import PAGE, not_run
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
@@ -150,6 +152,25 @@ def test_the_unit_gives_the_proxy_no_more_rights_than_it_needs() -> None:
     for name in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "MemoryDenyWriteExecute"):
         assert settings[name] == ["yes"], name
     assert settings["ProtectSystem"] == ["strict"]
+
+
+def test_event_files_have_a_place_under_the_unit_and_the_page_names_it() -> None:
+    settings = unit()
+    [name] = settings["LogsDirectory"]
+    # Who asked for what is nobody's but the operator's.
+    assert settings["LogsDirectoryMode"] == ["0700"]
+    for page in ("docs/behaviour.md", "docs/operations.md"):
+        assert f"/var/log/{name}`" in (ROOT / page).read_text(encoding="utf-8"), page
+    assert f"eventLogDirectory=/var/log/{name}`" in (ROOT / "docs/behaviour.md").read_text(encoding="utf-8")
+
+
+def test_install_and_upgrade_link_what_the_unit_starts() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    links = [shlex.split(line) for line in not_run(page) if line.startswith("ln ")]
+    assert {words[-1] for words in links} == {unit()["ExecStart"][0].split()[0]}
+    [prefix] = re.findall(r'"\$\{PREFIX:=(\S+)\}"', page)
+    [new] = re.findall(r'"\$\{NEW_PREFIX:=\$PREFIX(\S+)\}"', page)
+    assert [words[-2] for words in links] == [f"{prefix}{more}/bin/pulsar-proxy" for more in ("", new)]
 
 
 def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
