@@ -18,6 +18,7 @@ from proxy.config import Config
 from scripts.helm.render import GATEWAY, LIBRARY, ROOT, Render, read_values
 from tests.helm.charts import chart, example, gateway, proxy_container
 from tests.support.tools import tool
+from tests.support.walkthrough import not_run
 
 GUIDE = (ROOT / "docs/helm.md").read_text()
 README = (GATEWAY / "README.md").read_text()
@@ -147,6 +148,12 @@ def test_the_secret_of_the_guide_is_the_one_that_is_mounted() -> None:
                   if "secret" in volume)  # fmt: skip
     assert (kind, name) == ("tls", mounted["secretName"])
     assert {item["key"] for item in mounted["items"]} == {options["--cert"], options["--key"]} == {"tls.crt", "tls.key"}
+
+
+def test_operations_replace_the_secret_that_the_guide_mounts() -> None:
+    lines = "\n".join(not_run((ROOT / "docs/operations.md").read_text()))
+    (mounted,) = (values["tls"]["secretName"] for text in blocks("yaml") if "tls" in (values := yaml.safe_load(text)))
+    assert re.findall(r" create secret tls (\S+)", lines) == [mounted], "another one would be mounted nowhere"
 
 
 def test_the_proxy_takes_every_command_that_is_run_in_a_pod() -> None:

@@ -32,8 +32,8 @@ EXAMPLE_FILES = ci_files(of=EXAMPLE)
 WITH_PROXY = [path for path in (*GATEWAY_FILES, *EXAMPLE_FILES) if "spark-operator" not in path.name]
 # The oldest that the charts take, one between, the newest whose schemas there are.
 VERSIONS = ("1.25.0", "1.31.0", "1.37.0")
-# Containers that values files bring along, and the application of the example.
-OF_THE_OPERATOR = {"wait", "orders"}
+# Containers that values files bring along.
+OF_THE_OPERATOR = {"wait"}
 MIB = 1024 * 1024
 
 
