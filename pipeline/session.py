@@ -26,7 +26,7 @@ ALWAYS: Final = {
     "spark.ui.showConsoleProgress": "false",
     # Without, each task sorts all its rows by date before it writes them; so few files at once need no order.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
-    # HotSpot compiles no method of more bytes, and runs what it does not compile at a tenth of the speed.
+    # HotSpot compiles no larger method: Spark would have it interpreted, row by row, where smaller ones are to be had.
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 LOCAL: Final = {
