@@ -87,8 +87,10 @@ def test_sizes_nobody_showed_are_those_of_a_request_like_it(spark: SparkSession)
     assert found[13].heap_bytes == 20
 
 
-@pytest.mark.parametrize("asked", ["q", "m"])
-def test_request_is_like_its_question_wherever_others_must_look_further(spark: SparkSession, asked: str) -> None:
+@pytest.mark.parametrize(("asked", "heap_bytes"), [("q", 10), ("m", 99)])
+def test_request_is_like_its_question_whether_or_not_others_must_look_further(
+    spark: SparkSession, asked: str, heap_bytes: int
+) -> None:
     refused = {**REFUSED, "at_us": 5, "outcome_stage": "upstream"}
     rows = replay_input(
         events(
@@ -100,11 +102,12 @@ def test_request_is_like_its_question_wherever_others_must_look_further(spark: S
             {**refused, "at_us": 3},  # 4: none before it
             # 5: of no other question, or of one that nobody answered, so that namespaces are looked at, too.
             {**refused, "question_hash": asked, "mode": "PERSISTENT" if asked == "m" else "ALL"},
+            {"at_us": 4, "heap_actual_bytes": 99, "question_hash": "o"},
         )
     )
     found = {row.seq: row for row in rows.collect()}
-    assert [found[seq].heap_bytes for seq in range(6)] == [10, 20, 30, 10, 10, 10]
-    assert [seq for seq in range(6) if found[seq].imputed] == [3, 4, 5]
+    assert [found[seq].heap_bytes for seq in range(7)] == [10, 20, 30, 10, 10, heap_bytes, 99]
+    assert [seq for seq in range(7) if found[seq].imputed] == [3, 4, 5]
     assert found[3].broker == found[0].broker == found[5].broker
     assert (found[3].question, found[4].question) == (found[0].question, found[0].question)
 
