@@ -26,6 +26,8 @@ ALWAYS: Final = {
     "spark.ui.showConsoleProgress": "false",
     # Without, each task sorts all its rows by date before it writes them; so few files at once need no order.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # HotSpot compiles no larger method: Spark would have it interpreted, row by row, where smaller ones are to be had.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 LOCAL: Final = {
     # Left alone, Spark listens on the first network address that it finds.

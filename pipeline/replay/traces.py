@@ -1,27 +1,29 @@
 """From the table `events` to `replay_input`: the requests, sorted by arrival, with what each needed.
 
-Rule: arrivals are those that were recorded, so retries are in the trace already and nothing is added. A request that
-was refused, or whose client left, never showed its size or its times: they are imputed from the last answered request
-with the same question, else namespace and mode, else namespace (the first such if there is none before), else they are
-the median of its proxy; what nobody ever showed is 0. Such rows are marked, and their share is part of every result.
+Rule: arrivals are those that were recorded, so retries are in the trace already and nothing is added. What a request
+never showed is that of one like it (`pipeline.replay.imputed`); such rows are marked, and their share is part of every
+result. One pass over the events tells what must be known before they are sorted: limits, proxies, how many, when.
 Of a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory was held while
 it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.errors import PipelineError
+from pipeline.replay.imputed import MEASURED, NO_BROKER, Lack, lacks, with_imputed
 from pipeline.replay.model import NEVER, Limits, Outcome
 from pipeline.tables.whatif import REPLAY_INPUT
 
-__all__ = ["Prepared", "ProxyTrace", "prepare", "prepared_before", "recorded_limits", "replay_input", "with_imputed"]
+__all__ = ["Prepared", "ProxyTrace", "prepare", "prepared_before", "replay_input"]
 
-# The value of the event, and what stands for it where nobody ever showed one.
+# The value of the event.
 _MEASURED: Final[dict[str, str]] = {
     "estimate_bytes": "heap_estimate_bytes",
     "heap_bytes": "heap_actual_bytes",
@@ -30,9 +32,9 @@ _MEASURED: Final[dict[str, str]] = {
     "hold_us": "read_us",
     "write_us": "write_us",
     "direct_us": "direct_us",
-    "broker_name": "broker",
+    "broker": "broker",
 }
-_LEVELS: Final = (("question",), ("namespace_name", "mode"), ("namespace_name",))
+assert tuple(_MEASURED) == MEASURED
 # A part of a life that was cut short is no measure of it: it counts if the request came past these stages.
 _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
     "upstream_us": ("heap_update", "read", "reader", "direct", "write"),
@@ -69,11 +71,13 @@ _ENDED: Final[dict[str, Outcome]] = {
     "cancelled": Outcome.CANCELLED,
 }
 
-
 # Tasks that read a window leave the other groups of a file alone.
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+# About so many requests of a proxy are sorted and written by one task, which may have several if they come unevenly.
+TASK_ROWS: Final = 500_000
 # A fleet has a handful; so many are a mistake.
 MOST_LIMITS: Final = 1000
+MOST_SEEN: Final = 100 * MOST_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,104 +129,119 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
 
     Always Parquet, whatever the format of the other tables is: its readers are no Spark.
     """
-    limits = _some_limits(events)
-    rows = replay_input(events).repartition("proxy_id").sortWithinPartitions("proxy_id", "arrival_us", "seq")
+    requests = _requests(events)
+    seen = _seen(requests)
+    rows = _laid_out(spark, _replay_input(requests, seen), seen)
     writer = rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
     # Every proxy is written anew: those of an earlier run must not stay.
     writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
-    return Prepared(path, _describe(spark, path), limits)
+    return Prepared(path, _describe(spark, path), _limits(seen))
 
 
 def prepared_before(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     """Describe what `prepare` wrote; raises PipelineError if there is nothing to replay."""
-    return Prepared(path, _describe(spark, path), _some_limits(events))
-
-
-def _some_limits(events: DataFrame) -> dict[int, Limits]:
-    limits = recorded_limits(events)
-    if not limits:
-        raise PipelineError("got no event of kind get_topics, expected some: nothing to replay")
-    return limits
+    return Prepared(path, _describe(spark, path), _limits(_seen(_requests(events))))
 
 
 def replay_input(events: DataFrame) -> DataFrame:
     """Make the table `replay_input`, unsorted."""
-    requests = events.where(F.col("kind") == "get_topics").select(
+    requests = _requests(events)
+    return _replay_input(requests, _seen(requests))
+
+
+def _seen(requests: DataFrame) -> list[Row]:
+    """Look at all requests once: those of each proxy under each set of limits, see `lacks`."""
+    rows = lacks(requests, "limits_id", *_LIMITS.values()).limit(MOST_SEEN + 1).collect()
+    if not rows:
+        raise PipelineError("got no event of kind get_topics, expected some: nothing to replay")
+    if len(rows) > MOST_SEEN or len({row.limits_id for row in rows}) > MOST_LIMITS:
+        raise PipelineError(f"got more than {MOST_LIMITS} sets of limits in the events, expected a few")
+    return rows
+
+
+def _limits(seen: Iterable[Row]) -> dict[int, Limits]:
+    """Give the limits that were ever in force, by `limits_id`, the most frequent first."""
+    counts: Counter[int] = Counter()
+    found = {}
+    for row in seen:
+        counts[row.limits_id] += row.rows
+        named = {ours: row[theirs] * (1000 if theirs.endswith("_ms") else 1) for ours, theirs in _LIMITS.items()}
+        found[row.limits_id] = Limits(**named)
+    return {limits_id: found[limits_id] for limits_id in sorted(counts, key=lambda each: (-counts[each], each))}
+
+
+def _replay_input(requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
+    lack: dict[str, Lack] = {}
+    for row in seen:
+        lack[row.proxy_id] = max(lack.get(row.proxy_id, Lack.NOTHING), Lack(row.lack))
+    known = with_imputed(requests.drop(*_LIMITS.values()), lack)
+    # A question is one to one broker.
+    # Two medians are of two requests.
+    known = known.withColumns(
+        {"question": F.xxhash64("question", "broker"), "direct_us": F.least("direct_us", "write_us")}
+    )
+    return known.select([column.name for column in REPLAY_INPUT.columns])
+
+
+def _laid_out(spark: SparkSession, rows: DataFrame, seen: Iterable[Row]) -> DataFrame:
+    """Share rows out to tasks by proxy and time, and sort each: the files of a proxy are in the order of time, too."""
+    whole: dict[str, tuple[int, int, int]] = {}
+    for row in seen:
+        count, first_us, last_us = whole.get(row.proxy_id, (0, row.first_us, row.last_us))
+        whole[row.proxy_id] = count + row.rows, min(first_us, row.first_us), max(last_us, row.last_us)
+    tasks, number = [], 0
+    for proxy_id, (count, first_us, last_us) in sorted(whole.items()):
+        slices = -(-count // TASK_ROWS)
+        tasks.append((proxy_id, number, first_us, (last_us - first_us) // slices + 1))
+        number += slices
+    where = spark.createDataFrame(tasks, "proxy_id string, first_task int, begin_us long, slice_us long")
+    task = F.col("first_task") + F.expr("(arrival_us - begin_us) div slice_us").cast("int")
+    shared = rows.join(F.broadcast(where), "proxy_id").repartitionById(number, task)
+    return shared.select(rows.columns).sortWithinPartitions("proxy_id", "arrival_us", "seq")
+
+
+def _requests(events: DataFrame) -> DataFrame:
+    """Make rows of `replay_input`, null where a request showed no value, with what imputing and `_seen` go by."""
+    return events.where(F.col("kind") == "get_topics").select(
         "proxy_id",
         F.col("ts_us").alias("arrival_us"),
         "seq",
         # One without a name for it shares with nobody.
-        F.coalesce("question_hash", _own_name()).alias("question"),
+        F.xxhash64(F.coalesce("question_hash", _own_name())).alias("question"),
         F.xxhash64(F.coalesce("client_id", _own_name())).alias("client"),
         F.xxhash64(F.coalesce("principal", F.lit(""))).alias("principal"),
         F.xxhash64("tenant").alias("tenant"),
         F.xxhash64("namespace").alias("namespace"),
-        F.col("namespace").alias("namespace_name"),
-        F.coalesce("mode", F.lit("")).alias("mode"),
+        F.xxhash64(F.coalesce("mode", F.lit(""))).alias("mode"),
         *(_measured(theirs).alias(ours) for ours, theirs in _MEASURED.items()),
         F.coalesce("cancelled_after_us", F.lit(NEVER)).alias("cancel_us"),
-        _limits_id().alias("limits_id"),
+        F.xxhash64(*_LIMITS.values()).alias("limits_id"),
+        *_LIMITS.values(),
         _outcome().alias("recorded_outcome"),
         F.greatest(F.lit(0), F.col("total_us") - _work("upstream_us", "read_us", "write_us")).alias("recorded_wait_us"),
-    )
-    known = with_imputed(requests)
-    # A question is one to one broker.
-    # Two medians are of two requests.
-    known = known.withColumn("direct_us", F.least("direct_us", "write_us"))
-    known = known.withColumns({"broker": F.xxhash64("broker_name"), "question": F.xxhash64("question", "broker_name")})
-    return known.select([column.name for column in REPLAY_INPUT.columns])
-
-
-def with_imputed(requests: DataFrame) -> DataFrame:
-    """Fill the measured columns where a request has none, and add `imputed`; looks at all rows once to find where."""
-    lacking = F.lit(False)
-    for name in _MEASURED:
-        lacking = lacking | F.col(name).isNull()
-    # A list over HTTP, which names no broker, shows nothing of heap memory.
-    answered = (F.col("recorded_outcome") == int(Outcome.OK)) & (F.col("broker_name") != "")
-    shown = F.when(answered & ~lacking, F.struct(*_MEASURED))
-    requests = requests.withColumns({"imputed": lacking, "shown": shown})
-    found = requests.groupBy("proxy_id").agg(F.bool_or("imputed").alias("needs"), _typical().alias("typical"))
-    proxies = found.collect()
-    needy = [row.proxy_id for row in proxies if row.needs]
-    # Imputing sorts whole proxies: only those with something to impute pay for it.
-    complete = requests.where(~F.col("proxy_id").isin(needy)).drop("shown")
-    if not needy:
-        return complete
-    typical = requests.sparkSession.createDataFrame([row for row in proxies if row.needs], found.schema).drop("needs")
-    filled = _filled(requests.where(F.col("proxy_id").isin(needy)), typical).select(complete.columns)
-    return filled if len(needy) == len(proxies) else filled.unionByName(complete)
-
-
-def _filled(requests: DataFrame, typical: DataFrame) -> DataFrame:
-    likes = []
-    for number, level in enumerate(_LEVELS):
-        line = Window.partitionBy("proxy_id", *level).orderBy("arrival_us", "seq")
-        before = line.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        # The whole line, whose first Spark computes once: a frame that begins at each row would cost the square.
-        ever = line.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-        last_shown = F.last("shown", ignorenulls=True).over(before)
-        like = F.coalesce(last_shown, F.first("shown", ignorenulls=True).over(ever))
-        likes.append(f"like_{number}")
-        requests = requests.withColumn(likes[-1], like)
-    requests = requests.join(F.broadcast(typical), "proxy_id")
-    requests = requests.withColumn("like", F.coalesce(*likes, "typical"))
-    nobody = {name: F.lit("") if name == "broker_name" else F.lit(0) for name in _MEASURED}
-    return requests.withColumns(
-        {name: F.coalesce(F.col(name), F.col(f"like.{name}"), nobody[name]) for name in _MEASURED}
+        (~_complete()).alias("imputed"),
+        # A list over HTTP shows nothing of heap memory.
+        (_complete() & (F.col("broker") != NO_BROKER) & ~_over_http()).alias("shown"),
     )
 
 
-def _typical() -> Column:
-    """Make the row in the middle of those that showed all: the median of each number, the most frequent broker."""
-    return F.struct(
-        *(
-            (
-                F.mode(f"shown.{name}") if name == "broker_name" else F.percentile_approx(f"shown.{name}", 0.5, 1000)
-            ).alias(name)
-            for name in _MEASURED
-        )
-    )
+def _complete() -> Column:
+    """Tell whether nothing measured is null; said of the event's own values, so that filters by it are short.
+
+    Who was not answered never has them all: the writing is whole only for those that were.
+    """
+    every, known = (F.col("outcome") == "ok"), F.lit(True)
+    for name in _MEASURED.values():
+        if name in _NOT_OVER_HTTP:
+            known = known & F.col(name).isNotNull()
+        elif name != "direct_us":  # made of others
+            every = every & F.col(name).isNotNull()
+    return every & (known | _over_http())
+
+
+def _over_http() -> Column:
+    # Others have a question, unless they ended before they were looked at.
+    return F.col("question_hash").isNull() & ~F.col("outcome_stage").eqNullSafe("client")
 
 
 def _measured(name: str) -> Column:
@@ -231,10 +250,9 @@ def _measured(name: str) -> Column:
         complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
         value = F.when(complete, value)
     if name in _NOT_OVER_HTTP:
-        # Others have a question, unless they ended before they were looked at.
-        over_http = F.col("question_hash").isNull() & (F.coalesce("outcome_stage", F.lit("")) != "client")
-        value = F.when(over_http, F.lit("") if name == "broker" else F.lit(0)).otherwise(value)
-    return value
+        value = F.when(_over_http(), F.lit(NO_BROKER) if name == "broker" else F.lit(0)).otherwise(value)
+    # Null has a hash, too.
+    return F.when(value.isNotNull(), F.xxhash64(value)) if name == "broker" else value
 
 
 def _direct_us() -> Column:
@@ -244,24 +262,6 @@ def _direct_us() -> Column:
     held = F.ceil(F.col("direct_byte_us") / F.when(booked > 0, booked)).cast("long")
     left_alone = F.col("carries_cost") & (F.col("group_size") == 1) & held.isNotNull() & F.col("write_us").isNotNull()
     return F.when(left_alone, F.least(held, "write_us")).otherwise(F.col("write_us"))
-
-
-def recorded_limits(events: DataFrame) -> dict[int, Limits]:
-    """Collect the limits that were ever in force, by `limits_id`, the most frequent first."""
-    columns = [F.col(theirs).alias(ours) for ours, theirs in _LIMITS.items()]
-    requests = events.where(F.col("kind") == "get_topics").select(_limits_id().alias("limits_id"), *columns)
-    found = requests.groupBy("limits_id", *_LIMITS).count().orderBy(F.desc("count"), "limits_id")
-    rows = found.limit(MOST_LIMITS + 1).collect()
-    if len(rows) > MOST_LIMITS:
-        raise PipelineError(f"got more than {MOST_LIMITS} sets of limits in the events, expected a few")
-    return {row.limits_id: _limits(row.asDict()) for row in rows}
-
-
-def _limits(row: dict[str, object]) -> Limits:
-    named = {name: row[name] for name in _LIMITS}
-    for name in ("heap_timeout_us", "direct_timeout_us", "request_timeout_us"):
-        named[name] = int(str(named[name])) * 1000
-    return Limits(**named)  # type: ignore[arg-type]
 
 
 def _describe(spark: SparkSession, path: str) -> tuple[ProxyTrace, ...]:
@@ -286,10 +286,6 @@ def _describe(spark: SparkSession, path: str) -> tuple[ProxyTrace, ...]:
 
 def _own_name() -> Column:
     return F.concat_ws("/", F.col("boot_id"), F.col("seq").cast("string"))
-
-
-def _limits_id() -> Column:
-    return F.xxhash64(*_LIMITS.values())
 
 
 def _work(*parts: str) -> Column:

@@ -87,6 +87,31 @@ def test_sizes_nobody_showed_are_those_of_a_request_like_it(spark: SparkSession)
     assert found[13].heap_bytes == 20
 
 
+@pytest.mark.parametrize(("asked", "heap_bytes"), [("q", 10), ("m", 99)])
+def test_request_is_like_its_question_whether_or_not_others_must_look_further(
+    spark: SparkSession, asked: str, heap_bytes: int
+) -> None:
+    refused = {**REFUSED, "at_us": 5, "outcome_stage": "upstream"}
+    rows = replay_input(
+        events(
+            spark,
+            {"at_us": 4, "heap_actual_bytes": 10},
+            {"at_us": 6, "heap_actual_bytes": 20},
+            {"at_us": 1, "proxy_id": "p2", "heap_actual_bytes": 30},
+            refused,  # 3: the last before it, of its own proxy
+            {**refused, "at_us": 3},  # 4: none before it
+            # 5: of no other question, or of one that nobody answered, so that namespaces are looked at, too.
+            {**refused, "question_hash": asked, "mode": "PERSISTENT" if asked == "m" else "ALL"},
+            {"at_us": 4, "heap_actual_bytes": 99, "question_hash": "o"},
+        )
+    )
+    found = {row.seq: row for row in rows.collect()}
+    assert [found[seq].heap_bytes for seq in range(7)] == [10, 20, 30, 10, 10, heap_bytes, 99]
+    assert [seq for seq in range(7) if found[seq].imputed] == [3, 4, 5]
+    assert found[3].broker == found[0].broker == found[5].broker
+    assert (found[3].question, found[4].question) == (found[0].question, found[0].question)
+
+
 def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSession) -> None:
     alone = {"group_size": 1, "direct_byte_us": 1_500_000}  # of 1000 bytes that were written for 2000 us
     rows = replay_input(
@@ -112,6 +137,20 @@ def test_trace_is_sorted_and_described(stormed: Prepared) -> None:
     assert (np.diff(whole.numbers["arrival_us"]) >= 0).all()
     assert (stormed.rows, stormed.imputed_share, stormed.largest) == (600, 0.0, (400_000, 200_000))
     assert stormed.usual_limits == Limits()
+
+
+def test_proxy_that_several_tasks_wrote_is_in_order_of_time(
+    spark: SparkSession, stormed: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.replay.traces.TASK_ROWS", 60)
+    shared = prepare(spark, events(spark, *storm(1, 600)), str(tmp_path / "replay_input"))
+    assert shared.proxies == stormed.proxies
+    for proxy in shared.proxies:
+        files = list((tmp_path / "replay_input" / f"proxy_id={proxy.proxy_id}").glob("*.parquet"))
+        assert len(files) == -(-proxy.rows // 60)
+        one, other = (read_slice(each.path, proxy.proxy_id, 0, 0, proxy.last_us + 1) for each in (shared, stormed))
+        assert all(np.array_equal(one.numbers[name], other.numbers[name]) for name in one.numbers)
+        assert all(np.array_equal(one.names[name], other.names[name]) for name in one.names)
 
 
 def test_nothing_to_replay_is_said(spark: SparkSession, tmp_path: Path) -> None:
