@@ -165,7 +165,7 @@ def _limits(seen: Iterable[Row]) -> dict[int, Limits]:
     found = {}
     for row in seen:
         counts[row.limits_id] += row.rows
-        named = {ours: row[theirs] * (1000 if theirs.endswith("_ms") else 1) for ours, theirs in _LIMITS.items()}
+        named = {ours: 1000 * row[name] if name.endswith("_ms") else row[name] for ours, name in _LIMITS.items()}
         found[row.limits_id] = Limits(**named)
     return {limits_id: found[limits_id] for limits_id in sorted(counts, key=lambda each: (-counts[each], each))}
 
