@@ -115,9 +115,7 @@ class _Storm:
             self._until(lambda metrics: metrics("lists_answers_total", outcome="cancelled") == 1)
             for client, request_id in zip(holders, asked, strict=False):
                 self._seen.frame_bytes += len(frame(client.answer_to(request_id)))
-            # Who goes with the last byte may be gone before the proxy has seen it leave, and counts as cancelled then.
-            whole = self._seen.answered + len(holders)
-            self._until(lambda metrics: metrics("lists_answers_total", outcome="answered") == whole)
+            self._until_counted(len(holders))
         self._seen.asked += _HOLDERS
         self._seen.answered += len(holders)
 
@@ -139,7 +137,7 @@ class _Storm:
 
     def _ask(self, requests: Sequence[pb.CommandGetTopicsOfNamespace]) -> storm.Outcome:
         address = host_and_port(self._proxy.service_url)
-        outcome = asyncio.run(storm.storm(address, requests, _CONNECTIONS, _WINDOW))
+        outcome = asyncio.run(storm.storm(address, requests, _CONNECTIONS, _WINDOW, ended=self._until_all_counted))
         assert outcome.lost == 0
         assert outcome.answered + outcome.errors.total() == len(requests)
         assert all(error.startswith("TooManyRequests: ") for error in outcome.errors), outcome.errors
@@ -153,6 +151,14 @@ class _Storm:
         client = WireClient(*host_and_port(self._proxy.service_url), timeout=_PATIENCE_SECONDS, rcvbuf=rcvbuf)
         client.connect()
         return client
+
+    def _until_all_counted(self, outcome: storm.Outcome) -> None:
+        self._until_counted(outcome.answered)
+
+    def _until_counted(self, answered: int) -> None:
+        # Who goes with the last byte may be gone before the proxy has seen it leave, and counts as cancelled then.
+        whole = self._seen.answered + answered
+        self._until(lambda metrics: metrics("lists_answers_total", outcome="answered") == whole)
 
     def _until(self, holds: Callable[[Scrape], bool]) -> None:
         def look() -> bool:

@@ -54,10 +54,12 @@ async def storm(
     connections: int,
     window: int,
     started: Callable[[], None] = lambda: None,
+    ended: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:
     """Spread `requests` over `connections`, each with at most `window` outstanding; all begin at once.
 
-    `started` is called when all have begun. Ends when every request has an answer or has lost its connection.
+    `started` is called when all have begun, `ended` in a thread when every request has an answer or has lost its
+    connection; connections close when it returns.
     """
     loop, outcome, buffer = asyncio.get_running_loop(), Outcome(), memoryview(bytearray(_READ_BYTES))
     clients = [_Client(requests[first::connections], window, buffer, outcome) for first in range(connections)]
@@ -71,6 +73,7 @@ async def storm(
         started()
         await asyncio.gather(*(client.done for client in clients))
         outcome.seconds = loop.time() - begun
+        await asyncio.to_thread(ended, outcome)
     finally:
         for client in clients:
             client.close()
