@@ -59,13 +59,13 @@ _NEVER: Final[tuple[int | None, ...]] = tuple(None if part in _MAY_BE_NULL else 
 class Meter:
     """Integrate a permit's size over the time it is held; times in nanoseconds.
 
-    `began_ns` is when it was taken, 0 while none is held; `held_ns` and `byte_ns` are the sums of those given back.
+    `began_ns` is when it was taken, 0 while none is held.
     """
 
-    __slots__ = ("_at_ns", "_size", "began_ns", "byte_ns", "held_ns")
+    __slots__ = ("_at_ns", "_byte_ns", "_held_ns", "_size", "began_ns")
 
     def __init__(self) -> None:
-        self._at_ns = self._size = self.began_ns = self.byte_ns = self.held_ns = 0
+        self._at_ns = self._size = self.began_ns = self._byte_ns = self._held_ns = 0
 
     def begin(self, now_ns: int, size: int) -> None:
         """Note that a permit of `size` bytes is held."""
@@ -74,26 +74,26 @@ class Meter:
 
     def resized(self, now_ns: int, size: int) -> None:
         """Note that it is `size` bytes from now on."""
-        self.byte_ns += self._size * (now_ns - self._at_ns)
+        self._byte_ns += self._size * (now_ns - self._at_ns)
         self._at_ns = now_ns
         self._size = size
 
     def end(self, now_ns: int) -> None:
         """Note that it was given back; a second call does nothing."""
         if self.began_ns:
-            self.byte_ns += self._size * (now_ns - self._at_ns)
-            self.held_ns += now_ns - self.began_ns
+            self._byte_ns += self._size * (now_ns - self._at_ns)
+            self._held_ns += now_ns - self.began_ns
             self._size = self.began_ns = 0
 
     @property
     def held_us(self) -> int:
         """Give how long it was held."""
-        return self.held_ns // 1000
+        return self._held_ns // 1000
 
     @property
     def byte_us(self) -> int:
         """Give the sum of bytes times the time they were booked."""
-        return self.byte_ns // 1000
+        return self._byte_ns // 1000
 
 
 class Leaver(Protocol):
@@ -273,10 +273,10 @@ class GroupStory:
         """Put what the group cost into the event of its last member."""
         heap, direct = self.heap, self.direct
         event["carries_cost"] = True
-        event["heap_held_us"] = heap.held_ns // 1000
-        event["direct_held_us"] = direct.held_ns // 1000
-        event["heap_byte_us"] = heap.byte_ns // 1000
-        event["direct_byte_us"] = direct.byte_ns // 1000
+        event["heap_held_us"] = heap.held_us
+        event["direct_held_us"] = direct.held_us
+        event["heap_byte_us"] = heap.byte_us
+        event["direct_byte_us"] = direct.byte_us
 
 
 def parts_between(story: GroupStory, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
