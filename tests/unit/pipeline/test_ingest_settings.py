@@ -3,7 +3,6 @@
 import argparse
 import os
 import signal
-from collections.abc import Iterator
 from threading import Event
 
 import pytest
@@ -139,13 +138,6 @@ class Session:
 
     def stop(self) -> None:
         self.stopped = True
-
-
-@pytest.fixture
-def sigterm() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.usefixtures("sigterm")

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any, cast
 
@@ -109,13 +109,6 @@ def test_what_a_batch_failed_with_is_kept() -> None:
     with pytest.raises(PipelineError, match="full"):
         batches.take(FRAME, 0)
     assert str(batches.failure) == "full"
-
-
-@pytest.fixture
-def sigterm() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.usefixtures("sigterm")
