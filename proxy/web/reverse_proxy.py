@@ -138,9 +138,10 @@ class ReverseProxy:
                     exchange.under_way = await stack.enter_async_context(admission)
                 return await self._within_time(exchange)
         finally:
+            # First, and without a wait before: a client that leaves cancels this handler while it waits in `stop`.
+            copy.give_up()
             if exchange.body is not None:
                 await exchange.body.stop()
-            copy.give_up()
 
     def _body(self, request: web.BaseRequest, copy: ReplayCopy) -> RequestBody:
         services = self._services
