@@ -119,7 +119,7 @@ def _check_broker_client(loader: Loader, config: "Config") -> None:
 
 def _check_credentials(loader: Loader, config: "Config") -> None:
     # They bring asyncio with them: only for those who have such credentials.
-    from proxy.auth.broker_credentials import BadParameters
+    from proxy.auth.broker_credentials import BadParameters, is_secret
     from proxy.auth.own_credentials import check_credentials, shown_certificate
 
     plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
@@ -138,6 +138,22 @@ def _check_credentials(loader: Loader, config: "Config") -> None:
     shown = shown_certificate(plugin_name, given)
     if shown is not None and not config.tls_enabled_with_broker:
         loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
+    if is_secret(plugin_name) and _reaches_any_host(config):
+        # Upstream's defaults, too. The CONNECT of a relay carries the credentials to the host that a client named.
+        text = (
+            f"every host that a client names is shown these credentials: narrow "
+            f"{ConfigKeys.broker_proxy_allowed_host_names.name} or "
+            f"{ConfigKeys.broker_proxy_allowed_ip_addresses.name}, now *"
+        )
+        loader.doubt(plugin, text)
+
+
+def _reaches_any_host(config: "Config") -> bool:
+    return (
+        not config.check_active_brokers
+        and "*" in config.broker_proxy_allowed_host_names
+        and "*" in config.broker_proxy_allowed_ip_addresses
+    )
 
 
 def _check_memory(loader: Loader, config: "Config") -> None:

@@ -95,6 +95,11 @@ def broker_credentials(plugin: str, parameters: str, oauth2: MakeOAuth2) -> Brok
     raise BadParameters(PLUGIN, _SUPPORTED)
 
 
+def is_secret(plugin: str) -> bool:
+    """Return whether credentials of `plugin` can be used by every host that is shown them."""
+    return _short_name(plugin.strip()) not in ("none", "tls")
+
+
 def _short_name(plugin: str) -> str:
     known = {
         "": "none",

@@ -131,6 +131,29 @@ class TestFaults:
         )
         Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
 
+    def test_secret_credentials_for_any_host_are_warned_about(self) -> None:
+        own = BROKER | {
+            "brokerClientAuthenticationPlugin": "token",
+            "brokerClientAuthenticationParameters": "token:own",
+        }
+        (warning,) = Config.load(overrides=own).warnings
+        assert str(warning).endswith(
+            "brokerClientAuthenticationPlugin: every host that a client names is shown these credentials: narrow "
+            "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, now *"
+        )
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"brokerProxyAllowedHostNames": "*.brokers.example"},
+            {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"},
+            {"checkActiveBrokers": "true"},
+        ],
+    )
+    def test_secret_credentials_for_chosen_hosts_are_not_warned_about(self, keys: dict[str, str]) -> None:
+        own = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+        assert Config.load(overrides=BROKER | own | keys).warnings == ()
+
     def test_an_admin_address_needs_a_token(self) -> None:
         (fault,) = faults(adminApiAddress="127.0.0.1:7070")
         assert fault.startswith(
