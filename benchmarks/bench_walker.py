@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.walker import FrameWalker
+from proxy.core.errors import DisconnectCause
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay
 from proxy.transport import SharedReadBuffer

@@ -18,7 +18,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
 from proxy.broker_connection import BrokerConnection
-from proxy.errors import OverLimit, RequestFailed
+from proxy.core.errors import OverLimit, RequestFailed
 from proxy.events.story import GroupStory
 from proxy.questions import Decision, unexpected_answer
 

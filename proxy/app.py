@@ -19,23 +19,24 @@ from proxy.client_connection import ClientConnection
 from proxy.config import Config
 from proxy.config_key import split_address
 from proxy.control import open_control
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import Logger
+from proxy.core.log_level import LogLevel
+from proxy.core.process_memory import container_limit_bytes
+from proxy.core.tasks import TaskScope
+from proxy.core.version import VERSION
 from proxy.counters import Counters
 from proxy.doors import Doors
-from proxy.errors import DisconnectCause
 from proxy.events.log import EventLog
 from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.live import Live
-from proxy.log import Logger
-from proxy.log_level import LogLevel
 from proxy.memory import ListMemory
-from proxy.process_memory import container_limit_bytes
 from proxy.refusals import RefusalLog
 from proxy.relay_log import RelayLog
 from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
-from proxy.tasks import TaskScope
 from proxy.telemetry.export import OtlpExport, export_wanted, make_export
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.lag import LoopLag
@@ -46,7 +47,6 @@ from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES
 from proxy.usage import UsageBook
-from proxy.version import VERSION
 from proxy.web.broker_ports import BrokerPorts, is_loopback
 from proxy.web.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages

@@ -21,11 +21,11 @@ from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounce
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.broker_end import BrokerEnd
-from proxy.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
+from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
+from proxy.core.loop_budget import Turns
 from proxy.hangup import HangupWatcher
 from proxy.questions import Decision, Question
 from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
 
 # Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
 SMALL_ANSWER_BYTES: Final = 16 * 1024

@@ -11,7 +11,7 @@ from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
 from proxy.broker_end import BrokerEnd
-from proxy.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
+from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.hangup import HangupWatcher
 from proxy.transport import SharedReadBuffer
 

@@ -17,9 +17,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
 from proxy.broker_connection import BrokerClocks, BrokerConnection
-from proxy.counters import Counters
-from proxy.dialer import Dialer
-from proxy.errors import (
+from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
     BrokerUnreachable,
@@ -30,13 +28,15 @@ from proxy.errors import (
     RequestFailed,
     TargetRefused,
 )
+from proxy.core.log import LinePace, Logger
+from proxy.core.loop_budget import Turns
+from proxy.core.tasks import TaskScope
+from proxy.counters import Counters
+from proxy.dialer import Dialer
 from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions
-from proxy.log import LinePace, Logger
 from proxy.target import BrokerAddress
-from proxy.tasks import TaskScope
 from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
 
 
 class Purpose(StrEnum):

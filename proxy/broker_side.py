@@ -11,10 +11,10 @@ from proxy.broker_pool import BrokerPool
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.names import Names
 from proxy.config import Config
+from proxy.core.log import Logger
 from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.introductions import Introductions
-from proxy.log import Logger
 from proxy.sockets import Sockets
 from proxy.target import BrokerAddress, TargetValidator
 from proxy.tls.brokers import BrokerTls

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from proxy.admin.arguments import add_admin, add_level, add_where
 from proxy.config import Config, ConfigError
-from proxy.secrets import masked
-from proxy.version import VERSION
+from proxy.core.secrets import masked
+from proxy.core.version import VERSION
 
 BAD_CONFIG = 2
 FAILED = 1
@@ -158,11 +158,11 @@ def _serve(options: argparse.Namespace) -> int:
     import uvloop
 
     from proxy.auth.failures import SettingFault
+    from proxy.core.log import adopt_stdlib_logging, open_log
+    from proxy.core.threads import leave
     from proxy.events.log import THREAD_NAME
-    from proxy.log import adopt_stdlib_logging, open_log
     from proxy.serve import ignore_hangup, run
     from proxy.systemd import manager_of_this_process
-    from proxy.threads import leave
 
     ignore_hangup()
     log = open_log(config.log_level, config.log_format)

@@ -20,10 +20,10 @@ from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.client_handshake import ClientHandshake
 from proxy.client_requests import REQUESTS, ClientRequests
 from proxy.client_services import ClientServices, Hold
-from proxy.errors import DisconnectCause, protocol_cause
+from proxy.core.errors import DisconnectCause, protocol_cause
+from proxy.core.tasks import TaskScope
 from proxy.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.output import Output
-from proxy.tasks import TaskScope
 from proxy.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024

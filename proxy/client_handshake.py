@@ -16,13 +16,13 @@ from proxy.auth.client_credentials import ClientCredentials
 from proxy.auth.identity import AuthenticationFailed
 from proxy.client_refresh import ClientRefresh
 from proxy.client_services import ClientServices, Hold
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.tasks import TaskScope
 from proxy.direct_mode import DirectRefused
-from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.events.identities import LONGEST_VERSION, bounded
 from proxy.events.recorder import Asker
 from proxy.large_frames import LargeFrames
 from proxy.relay import Relay
-from proxy.tasks import TaskScope
 
 if TYPE_CHECKING:
     from proxy.client_connection import ClientConnection

@@ -13,8 +13,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication, code_of
 from proxy.auth.client_credentials import ClientCredentials, Look
 from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
-from proxy.errors import ConnectionClosed, DisconnectCause
-from proxy.tasks import TaskScope
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.tasks import TaskScope
 
 if TYPE_CHECKING:
     from proxy.client_connection import ClientConnection

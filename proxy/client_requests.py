@@ -17,8 +17,10 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.discovery import BrokerChoice
+from proxy.core.errors import RequestFailed
+from proxy.core.loop_budget import Turns
+from proxy.core.tasks import TaskScope
 from proxy.counters import Counters
-from proxy.errors import RequestFailed
 from proxy.events.recorder import Recorder, RequestRecord
 from proxy.lookups import LookupService
 from proxy.refusals import RefusalLog
@@ -26,9 +28,7 @@ from proxy.request_checks import check_properties
 from proxy.requester import Requester
 from proxy.schemas import SchemaService
 from proxy.slots import Slot
-from proxy.tasks import TaskScope
 from proxy.topic_lists import TopicListService
-from proxy.turns import Turns
 
 # Topic lists of one connection that may hold memory at once: one being written and one ready to follow. More would fill
 # the heap limit with answers that wait for their own client, while clients that could read get none.

@@ -13,14 +13,14 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.charging import Charging
 from proxy.client_requests import RequestServices
+from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import Turns
 from proxy.counters import Counters
 from proxy.direct_mode import DirectMode
-from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay
 from proxy.send_buffers import SendBuffers
 from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
 from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:

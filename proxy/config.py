@@ -24,7 +24,7 @@ from proxy.config_sources import (
     ReverseProxy,
     Setting,
 )
-from proxy.secrets import masked
+from proxy.core.secrets import masked
 
 __all__ = ["Config", "ConfigError", "ConfigProblem", "ConfigWarning", "Origin", "ReverseProxy"]
 

@@ -8,7 +8,7 @@ from proxy import java_keys
 from proxy.config_key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config_keys import ConfigKeys
 from proxy.config_sources import Loader
-from proxy.secrets import HIDDEN
+from proxy.core.secrets import HIDDEN
 
 if TYPE_CHECKING:
     from proxy.config import Config

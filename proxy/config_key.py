@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, overload
 
-from proxy.secrets import HIDDEN, masked
+from proxy.core.secrets import HIDDEN, masked
 
 T = TypeVar("T")
 Since = Literal["pulsar", "pip-442", "ours"]

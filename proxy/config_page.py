@@ -6,7 +6,7 @@ Rule: secrets are hidden (`proxy.secrets`), in values that wait as well.
 from collections.abc import Mapping
 
 from proxy.config import Config
-from proxy.secrets import masked
+from proxy.core.secrets import masked
 
 
 def config_document(config: Config, pending: Mapping[str, str]) -> Mapping[str, object]:

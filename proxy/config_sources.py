@@ -13,8 +13,8 @@ from proxy import java_keys
 from proxy.conf_file import parse_conf
 from proxy.config_key import BadValue, Key
 from proxy.config_keys import ConfigKeys
+from proxy.core.secrets import masked, shown_of_unknown
 from proxy.environment import PREFIX, settings_of
-from proxy.secrets import masked, shown_of_unknown
 
 Origin = Literal["default", "file", "env", "flag", "live"]
 

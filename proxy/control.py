@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from proxy.log import Logger
+from proxy.core.log import Logger
 
 NO_SOCKET: Final = "none"
 BACKLOG: Final = 128

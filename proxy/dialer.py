@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeVar
 
-from proxy.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.target import BrokerAddress
 from proxy.tls.brokers import BrokerTls
 from proxy.tls.failures import TlsFailed

@@ -15,9 +15,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import ProxyHeader, encode
 from proxy.broker_handshake import BrokerHandshake
 from proxy.brokers.discovery import Brokers
-from proxy.counters import Counters
-from proxy.dialer import Dialer
-from proxy.errors import (
+from proxy.core.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
     ConnectionClosed,
@@ -27,6 +25,8 @@ from proxy.errors import (
     RequestFailed,
     TargetRefused,
 )
+from proxy.counters import Counters
+from proxy.dialer import Dialer
 from proxy.events.recorder import Asker
 from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from protocol.proxy_header import ProxyHeader
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
+from proxy.core.log import Logger
 from proxy.counters import Counters
-from proxy.log import Logger
 from proxy.server import Listener
 from proxy.sessions import Sessions
 from proxy.sockets import Sockets

@@ -16,11 +16,11 @@ from proxy.auth.providers import Authenticator, Surroundings, build_authenticato
 from proxy.auth.settings import authentication_settings
 from proxy.charging import KeyNames
 from proxy.config import Config
+from proxy.core.log import Logger
+from proxy.core.version import NAME
 from proxy.counters import Counters
 from proxy.introductions import Introductions, Versions
-from proxy.log import Logger
 from proxy.start_checks import missing_secret
-from proxy.version import NAME
 
 
 @dataclass(frozen=True, slots=True)

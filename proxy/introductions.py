@@ -18,8 +18,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.broker_credentials import PLUGIN, BrokerCredentials
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Principal
-from proxy.errors import RequestFailed
-from proxy.log import LinePace, Logger
+from proxy.core.errors import RequestFailed
+from proxy.core.log import LinePace, Logger
 from proxy.target import BrokerAddress
 
 _NOBODY: Final = AuthData("none", b"")

@@ -17,10 +17,10 @@ from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, Verdict
 from proxy.client_services import ClientServices, Hold
-from proxy.errors import DIRECT_REFUSAL, DisconnectCause
+from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
+from proxy.core.tasks import TaskScope
 from proxy.output import Output
 from proxy.refusals import Stage
-from proxy.tasks import TaskScope
 
 # Larger frames of a client wait for a direct permit before their body is read.
 UNBOOKED_FRAME_BYTES: Final = 4096

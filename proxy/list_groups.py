@@ -16,11 +16,11 @@ from typing import Final, Protocol
 from limiter.claim import Claim
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import OverLimit, RequestFailed
+from proxy.core.errors import OverLimit, RequestFailed
+from proxy.core.registry import Roll
 from proxy.events.story import GroupStory
 from proxy.refusals import Stage
 from proxy.requester import Requester
-from proxy.roll import Roll
 from proxy.target import BrokerAddress
 
 

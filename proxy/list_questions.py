@@ -18,8 +18,8 @@ from protocol.topic_list import TopicListAnswer
 from proxy.admitted_answers import TopicListQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
+from proxy.core.errors import FAIL_OVER
 from proxy.counters import Counters
-from proxy.errors import FAIL_OVER
 from proxy.events.story import Part
 from proxy.list_groups import ListGroup
 from proxy.refusals import Stage

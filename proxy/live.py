@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from proxy.config import Config, ConfigError
 from proxy.config_page import config_document
-from proxy.log import LEVELS, Logger
-from proxy.log_level import LogLevel
+from proxy.core.log import LEVELS, Logger
+from proxy.core.log_level import LogLevel
 from proxy.relay import Relay
 from proxy.relay_log import RelayLog
 from proxy.web.documents import Answer, Document

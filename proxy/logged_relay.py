@@ -6,8 +6,8 @@ Rule: level 0 makes none of these, so it costs nothing. A tap that fails is take
 import asyncio
 from collections.abc import Callable
 
+from proxy.core.errors import DisconnectCause
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay, RelayEnd
 from proxy.relay_log import RelayLog, RelayTap

@@ -17,8 +17,8 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
+from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.counters import Counters
-from proxy.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.questions import SmallQuestion
 from proxy.request_checks import check_get_or_create_schema
 from proxy.requester import Requester

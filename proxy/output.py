@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.pump import Body, Pump
 from proxy.transport import Endpoint, peer_name
 from proxy.write_watch import WriteProgress, WriteWatch

@@ -13,10 +13,10 @@ from typing import Final
 
 from protocol.errors import MalformedFrame
 from protocol.proxy_header import HeaderReader, ProxyHeader
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import LinePace, Logger
+from proxy.core.tasks import TaskScope
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.log import LinePace, Logger
-from proxy.tasks import TaskScope
 
 PEEK_BYTES: Final = 512
 

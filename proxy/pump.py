@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from protocol.slabs import SLAB_BYTES
-from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.transport import Endpoint
 
 # One turn of the loop writes for so long, and then looks at everything else.

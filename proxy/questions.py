@@ -16,7 +16,7 @@ from protocol.errors import ServerError
 from protocol.frames import FrameHead
 from protocol.framing import BodySink
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import RequestFailed
+from proxy.core.errors import RequestFailed
 
 
 class Decision(Enum):

@@ -15,8 +15,8 @@ from typing import Final
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError, PermitAcquireQueueFull, PermitAcquireTimeout
 from limiter.semaphore import AsyncSemaphore
-from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL, OverLimit
-from proxy.log import LinePace, Logger
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL, OverLimit
+from proxy.core.log import LinePace, Logger
 
 TOP_HOLDERS: Final = 3
 MOST_RECENT: Final = 20

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from proxy.core.errors import DisconnectCause
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, peer_name
 

@@ -12,7 +12,7 @@ from typing import Final
 from protocol.command_type import CommandType
 from protocol.command_walker import CommandWalker, WalkedFrame
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.log import Logger
+from proxy.core.log import Logger
 from proxy.topic_rates import MOST_TOPICS, TopicRates
 
 COMMANDS: Final = 1

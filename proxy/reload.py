@@ -14,12 +14,12 @@ from proxy.app import Proxy
 from proxy.config import Config, ConfigError
 from proxy.config_key import Key
 from proxy.config_page import pending_values
-from proxy.errors import ProxyError
-from proxy.log import Logger
+from proxy.core.errors import ProxyError
+from proxy.core.log import Logger
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 from proxy.reload_report import KeyChange, ReloadReport
 from proxy.shutdown import Phase
-from proxy.tasks import TaskScope
-from proxy.threads import in_thread
 
 LoadConfig = Callable[[], Config]
 Part = Callable[[Proxy, Config], None]

@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import RequestFailed
+from proxy.core.errors import RequestFailed
 
 _NAME: Final = r"[-=:.\w]+"
 _NAMESPACE: Final = re.compile(rf"{_NAME}/{_NAME}", re.ASCII)

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Protocol
 
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.output import Output
 
 

@@ -12,8 +12,8 @@ from proxy.admitted_answers import SchemaQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
 from proxy.charging import Charging, namespace_of
+from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.counters import Counters
-from proxy.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_schema
 from proxy.requester import Requester

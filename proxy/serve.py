@@ -17,7 +17,7 @@ from typing import Final
 
 from proxy.app import Proxy
 from proxy.config import Config
-from proxy.log import Logger
+from proxy.core.log import Logger
 from proxy.reload import LoadConfig, Reloader
 from proxy.reload_report import ReloadReport
 from proxy.shutdown import Phase, Role, Shutdown, ShutdownPlan, Told

@@ -10,13 +10,13 @@ from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
 from proxy.accepting import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.client_connection import ClientConnection
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import Logger
+from proxy.core.tasks import TaskScope
 from proxy.counters import Counters
 from proxy.dialer import SocketOptions
-from proxy.errors import DisconnectCause
-from proxy.log import Logger
 from proxy.proxy_headers import AwaitedHeaders
 from proxy.sessions import Sessions
-from proxy.tasks import TaskScope
 from proxy.tls.arrivals import Arrivals
 
 # Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.

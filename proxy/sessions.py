@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.ages import Ages
 from proxy.client_connection import ClientConnection
+from proxy.core.errors import DisconnectCause
+from proxy.core.expiry_queue import Ages
+from proxy.core.log import LinePace, Logger
+from proxy.core.registry import Roll
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.log import LinePace, Logger
 from proxy.relay import Relay
-from proxy.roll import Roll
 from proxy.tls.arrivals import Arrival
 
 Session = ClientConnection | Relay | Arrival

@@ -5,14 +5,14 @@ from time import perf_counter
 
 from proxy import limits
 from proxy.config import Config
+from proxy.core.log import Logger
+from proxy.core.loop_budget import Turns
 from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
-from proxy.log import Logger
 from proxy.pump import Pump
 from proxy.tls.files import TlsFiles
 from proxy.tls.shared import TlsShared
 from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
 
 
 class Sockets:

@@ -17,10 +17,10 @@ from proxy.auth.own_credentials import find_secrets
 from proxy.auth.providers import Surroundings, build_authenticator
 from proxy.auth.settings import AuthenticationSettings, authentication_settings
 from proxy.config import Config
+from proxy.core.errors import CredentialsUnavailable
+from proxy.core.log import open_log
 from proxy.counters import AuthenticationCounters
-from proxy.errors import CredentialsUnavailable
 from proxy.events.requirements import MISSING_CLIENT, client_missing
-from proxy.log import open_log
 
 
 @dataclass(frozen=True, slots=True)

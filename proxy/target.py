@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from protocol.host_port import host_port
-from proxy.errors import TargetRefused
+from proxy.core.errors import TargetRefused
 
 _PLAIN_SCHEME: Final = "pulsar://"
 _TLS_SCHEME: Final = "pulsar+ssl://"

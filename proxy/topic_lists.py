@@ -20,8 +20,10 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer, heap_size
 from proxy.charging import Charging
+from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
+from proxy.core.loop_budget import Turns
+from proxy.core.tasks import TaskScope
 from proxy.counters import Counters
-from proxy.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.events.recorder import RequestRecord
 from proxy.events.story import Part
 from proxy.list_bodies import encode
@@ -41,8 +43,6 @@ from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_topics
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
-from proxy.tasks import TaskScope
-from proxy.turns import Turns
 from proxy.usage import UsageBook
 
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from protocol.host_port import host_port
-from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
 
 SMALL_READ_BYTES: Final = 4096

@@ -11,13 +11,13 @@ from collections.abc import Callable, Hashable
 from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireError, PermitAcquireQueueFull
 from limiter.permit import Permit
 from protocol.walker import FrameWalker, Sighting
+from proxy.core.errors import DisconnectCause
+from proxy.core.tasks import TaskScope
 from proxy.counters import Counters, WatchOvershoot
-from proxy.errors import DisconnectCause
 from proxy.events.direct_records import DirectRecord
 from proxy.events.recorder import Asker
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay, RelayEnd
-from proxy.tasks import TaskScope
 from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import Logger
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.log import Logger
 
 RATE_WINDOW_SECONDS: Final = 10.0
 # Who reads fast enough now is not closed for a silence before: it will be done soon.

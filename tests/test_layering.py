@@ -30,7 +30,7 @@ STDLIB_ONLY = {"limiter", "eventlog"}
 # What only the extra `pipeline` installs; half a gigabyte that the proxy must never need.
 OF_THE_PIPELINE = {"altair", "delta", "jinja2", "numba", "numpy", "pandas", "pyarrow", "pyspark", "vl_convert"}
 # Its scopes cost no task per idle connection, as a TaskGroup would; it alone may ask a loop for a task.
-TASK_OWNER = ROOT / "proxy" / "tasks.py"
+TASK_OWNER = ROOT / "proxy" / "core" / "tasks.py"
 LOOPS = frozenset({"loop", "_loop", "get_running_loop()", "get_event_loop()"})
 FORBIDDEN = {
     "protocol": {"asyncio", "time", "random", "socket", "logging", "ssl", "threading", "selectors"},

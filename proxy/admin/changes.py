@@ -11,7 +11,7 @@ from proxy.admin.connections import connection_row
 from proxy.admin.paging import Answer, Document
 from proxy.admin.views import number_of
 from proxy.client_connection import ClientConnection
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.reload_report import ReloadReport
 from proxy.web.refused import HttpRefused
 

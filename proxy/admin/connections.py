@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from proxy.admin.paging import SLICE_ROWS, Row
 from proxy.client_connection import ClientConnection
+from proxy.core.registry import Entry, Roll
 from proxy.relay import Relay
-from proxy.roll import Entry, Roll
 from proxy.sessions import Session
 
 Names = Callable[[object], str]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from proxy.accepting import AcceptLoop
 from proxy.admin.access import Access, Peer, peer_of
 from proxy.control import BACKLOG, ControlSocket
-from proxy.tasks import TaskScope
-from proxy.threads import in_thread
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 
 if TYPE_CHECKING:
     from proxy.admin.exchange import AdminServer

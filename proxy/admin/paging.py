@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from proxy.roll import Entry, Roll
+from proxy.core.registry import Entry, Roll
 
 M = TypeVar("M", bound=Hashable)
 

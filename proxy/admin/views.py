@@ -13,8 +13,8 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.admin.connections import LONGEST_NAME, Page, connection_row
 from proxy.admin.paging import SLICE_ROWS, Answer, Document, Row, Rows, steps
 from proxy.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
+from proxy.core.registry import Entry
 from proxy.list_groups import ListGroup
-from proxy.roll import Entry
 from proxy.web.refused import HttpRefused
 
 if TYPE_CHECKING:

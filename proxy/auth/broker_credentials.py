@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from proxy.auth.identity import AuthData
-from proxy.errors import CredentialsUnavailable, ProxyError
+from proxy.core.errors import CredentialsUnavailable, ProxyError
 
 PLUGIN: Final = "brokerClientAuthenticationPlugin"
 PARAMETERS: Final = "brokerClientAuthenticationParameters"

@@ -16,7 +16,7 @@ import orjson
 from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.settings import IssuerAccess
 from proxy.auth.verifying_keys import VerifyingKey, issuer_key
-from proxy.errors import ProxyError
+from proxy.core.errors import ProxyError
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

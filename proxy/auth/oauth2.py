@@ -17,8 +17,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from proxy.auth.broker_credentials import PARAMETERS, BadParameters, path_of, read_file
 from proxy.auth.identity import AuthData
-from proxy.errors import CredentialsUnavailable
-from proxy.tasks import TaskScope
+from proxy.core.errors import CredentialsUnavailable
+from proxy.core.tasks import TaskScope
 
 FETCH_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 64 * 1024

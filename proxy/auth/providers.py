@@ -17,9 +17,9 @@ from proxy.auth.identity import Authenticated, Provider
 from proxy.auth.roles import is_role
 from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.sources import Watched
-from proxy.log import Logger
-from proxy.secrets import masked
-from proxy.tasks import TaskScope
+from proxy.core.log import Logger
+from proxy.core.secrets import masked
+from proxy.core.tasks import TaskScope
 
 LOOK_SECONDS: Final = 1.0
 NO_METHOD: Final = "none"

@@ -16,12 +16,12 @@ from typing import Final, Self
 
 import uvloop
 
+from proxy.core.tasks import TaskScope
 from proxy.demo.answers import Answers
 from proxy.demo.record import Record
 from proxy.demo.script import Script
 from proxy.demo.session import Session
 from proxy.demo.topics import GeneratedTopics, ListedTopics, TopicStore
-from proxy.tasks import TaskScope
 
 LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 4096

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from proxy.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
+from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 
 READY_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 8.0

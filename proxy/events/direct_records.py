@@ -6,7 +6,7 @@ a permit, and so an event, of the kind watch_init if a first list is among them.
 `write_us` for HTTP, whose answer is never held. `response_bytes` are those of all the frames; those that HTTP sent.
 """
 
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.events.outcomes import close_cause_of, outcome_of
 from proxy.events.recorder import Asker, Recorder
 from proxy.events.story import Meter

@@ -25,10 +25,10 @@ from eventlog.files import FileSettings, FileStore
 from eventlog.sink import EventSink
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.config import Config
+from proxy.core.log import LinePace, Logger
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 from proxy.counters import Counters, SinkNumbers
-from proxy.log import LinePace, Logger
-from proxy.tasks import TaskScope
-from proxy.threads import in_thread
 
 if TYPE_CHECKING:
     from proxy.events.topic import TopicParts

@@ -9,7 +9,7 @@ over `maxConcurrentLookupRequests`: rejected, and no list outcome.
 from typing import Final
 
 from limiter.errors import PermitAcquireError, PermitAcquireQueueFull, PermitAcquireTimeout
-from proxy.errors import (
+from proxy.core.errors import (
     BrokerUnavailable,
     ConnectionClosed,
     CredentialsUnavailable,

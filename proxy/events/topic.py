@@ -16,12 +16,12 @@ from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import own_credentials
 from proxy.config import Config
 from proxy.config_key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
+from proxy.core.log import Logger
 from proxy.counters import EventLogCounters
 from proxy.events.requirements import MISSING_CLIENT, client_missing
 from proxy.events.topic_credentials import TopicCredentials, topic_tls
 from proxy.events.topic_sink import TopicSettings, TopicStore
 from proxy.events.topic_watch import ADMIN_TIMEOUT_SECONDS, Headers, TopicWatch
-from proxy.log import Logger
 
 __all__ = ["TopicParts", "service_url"]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from eventlog.retention import AdminError, Keeping, TopicAdmin, TopicName
+from proxy.core.errors import CredentialsUnavailable
+from proxy.core.log import Logger
+from proxy.core.threads import in_thread
 from proxy.counters import EventLogCounters
-from proxy.errors import CredentialsUnavailable
-from proxy.log import Logger
-from proxy.threads import in_thread
 
 __all__ = ["TopicWatch"]
 

@@ -12,13 +12,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
-from proxy.log import Logger
-from proxy.secrets import masked
-from proxy.tasks import TaskScope
+from proxy.core.log import Logger
+from proxy.core.secrets import masked
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 from proxy.telemetry.instrument import MetricSources, Reading, take
 from proxy.telemetry.otel_settings import OtelSettings, otel_settings
 from proxy.telemetry.table import INSTRUMENTS
-from proxy.threads import in_thread
 
 # What the last export may take when the proxy leaves: a collector may be gone for good by then.
 FLUSH_SECONDS: Final = 2.0

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
 from limiter.observer import LimiterStatistics
+from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.counters import Counters, LimiterMetrics
-from proxy.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.tenants import TenantBook
 

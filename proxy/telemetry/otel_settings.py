@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from proxy.secrets import masked
+from proxy.core.secrets import masked
 
 Temporality = Literal["cumulative", "delta", "lowmemory"]
 

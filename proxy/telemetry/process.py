@@ -9,7 +9,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from proxy.process_memory import PAGE_BYTES, MemoryPaths
+from proxy.core.process_memory import PAGE_BYTES, MemoryPaths
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Fields of /proc/<pid>/stat behind the name, which may hold anything (proc_pid_stat(5)).

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from proxy.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core.version import VERSION
 from proxy.telemetry import process
 from proxy.telemetry.instrument import Instrument, MetricSources
 from proxy.telemetry.rows import gauge, labelled, of_process
-from proxy.version import VERSION
 
 __all__ = ["PROCESS_ROWS"]
 

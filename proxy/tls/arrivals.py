@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from protocol.proxy_header import ProxyHeader
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import LinePace, Logger
+from proxy.core.tasks import TaskScope
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.log import LinePace, Logger
-from proxy.tasks import TaskScope
 from proxy.tls.failures import TlsFailed
 from proxy.tls.shared import TlsShared
 from proxy.tls.transport import TlsTransport

@@ -3,7 +3,7 @@
 import ssl
 from typing import Final, Self
 
-from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.core.errors import ConnectionClosed, DisconnectCause
 
 # Reasons of handshakes that fail, as the metric names them.
 REASONS: Final = ("not_tls", "certificate", "version_or_cipher", "peer_refused", "gone", "timeout", "other")

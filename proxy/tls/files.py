@@ -15,10 +15,10 @@ from functools import partial
 from typing import Final
 
 from proxy.config import Config, ConfigError, ConfigProblem
+from proxy.core.log import Logger
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 from proxy.counters import Counters
-from proxy.log import Logger
-from proxy.tasks import TaskScope
-from proxy.threads import in_thread
 from proxy.tls.contexts import LoadedContext, Name, PemFile, context_settings, load
 from proxy.tls.suites import BadTlsSetting
 

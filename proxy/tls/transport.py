@@ -13,7 +13,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, Protocol, cast
 
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.tls.failures import TlsFailed, describe
 from proxy.tls.hello import asks_again, hello_end
 from proxy.tls.shared import RECORD_BYTES, TlsShared, direct_calls

@@ -13,15 +13,15 @@ from typing import Final
 from limiter.observer import LimiterStatistics
 from protocol.host_port import host_port
 from proxy.config import Config
+from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core.version import VERSION
 from proxy.counters import LimiterMetrics
-from proxy.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.refusals import RefusalLog
 from proxy.sessions import Sessions
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.table import INSTRUMENTS
 from proxy.top.rates import Rates
 from proxy.usage import HALF_LIFE_SECONDS, Usage, UsageBook
-from proxy.version import VERSION
 
 TOP_ROWS: Final = 10
 TOP_BROKERS: Final = 50

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
 from proxy.accepting import AcceptLoop
+from proxy.core.errors import DisconnectCause
+from proxy.core.tasks import TaskScope
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
 from proxy.proxy_headers import read_proxy_header
-from proxy.tasks import TaskScope
 from proxy.tls.streams import TlsStreams
 from proxy.web.settings import WebLimits
 

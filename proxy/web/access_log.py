@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limiter.clock import Clock
 from proxy.charging import KeyNames
-from proxy.log import Logger
+from proxy.core.log import Logger
 from proxy.web.clients import WebClient
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import sys
 import termios
 from typing import TYPE_CHECKING
 
+from proxy.core.errors import DisconnectCause
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
 from proxy.web.endings import reset
 from proxy.write_watch import WriteProgress, WriteWatch
 

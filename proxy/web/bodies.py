@@ -14,8 +14,8 @@ from aiohttp.payload import Payload
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from proxy.core.errors import ProxyError
 from proxy.counters import WebCounters
-from proxy.errors import ProxyError
 from proxy.web.refused import HttpRefused
 from proxy.web.uploads import Server, Upload, Uploads
 

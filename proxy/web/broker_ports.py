@@ -8,8 +8,8 @@ import ipaddress
 from collections.abc import Callable
 from typing import Final
 
-from proxy.errors import TargetRefused
-from proxy.log import LinePace, Logger
+from proxy.core.errors import TargetRefused
+from proxy.core.log import LinePace, Logger
 from proxy.target import BrokerAddress, parse_address
 from proxy.web.lookup_answers import host_of, rewritten
 

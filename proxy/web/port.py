@@ -16,10 +16,10 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.charging import Charging, KeyNames
 from proxy.config import Config
+from proxy.core.log import Logger
 from proxy.counters import Counters
 from proxy.events.recorder import Recorder
 from proxy.hangup import HangupWatcher
-from proxy.log import Logger
 from proxy.refusals import RefusalLog
 from proxy.target import TargetValidator
 from proxy.tls.streams import TlsStreams

@@ -10,7 +10,7 @@ from typing import Final
 
 from yarl import URL
 
-from proxy.errors import TargetRefused
+from proxy.core.errors import TargetRefused
 from proxy.target import BrokerAddress, TargetValidator
 from proxy.web.refused import HttpRefused
 

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from proxy.errors import ProxyError
+from proxy.core.errors import ProxyError
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"

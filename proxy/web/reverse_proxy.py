@@ -22,9 +22,9 @@ from limiter.clock import Clock
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.charging import Charging
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import LinePace, Logger
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.log import LinePace, Logger
 from proxy.web.answer_writer import AnswerWriter
 from proxy.web.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
 from proxy.web.broker_client import NoConnectionFree

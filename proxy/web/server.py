@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
 
-from proxy.errors import ProxyError
+from proxy.core.errors import ProxyError
 from proxy.hangup import HangupWatcher
 from proxy.web.access_log import AccessLog, Told
 from proxy.web.clients import Guard, certificate_of, client_of

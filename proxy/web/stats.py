@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from proxy.log import LEVELS
+from proxy.core.log import LEVELS
 from proxy.relay import Relay
 from proxy.relay_log import LEVELS as PROXY_LOG_LEVELS
 from proxy.relay_log import TOPICS, RelayLog

@@ -15,8 +15,8 @@ from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.semaphore import AsyncSemaphore
 from proxy.charging import Charging
+from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.counters import WebCounters
-from proxy.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.events.direct_records import DirectRecord
 from proxy.events.recorder import Asker, Recorder
 from proxy.refusals import RefusalLog, Stage

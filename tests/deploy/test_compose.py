@@ -12,7 +12,7 @@ import yaml
 
 from proxy.budget import worst_case_bytes
 from proxy.config import Config
-from proxy.version import VERSION
+from proxy.core.version import VERSION
 from tests.pulsar.standalone import PULSAR_VERSION
 from tests.support.tools import tool
 

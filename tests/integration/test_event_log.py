@@ -15,8 +15,8 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Authenticated
 from proxy.client_requests import LISTS_AT_ONCE
+from proxy.core.errors import DisconnectCause
 from proxy.demo.script import Failure
-from proxy.errors import DisconnectCause
 from proxy.large_frames import UNBOOKED_FRAME_BYTES
 from proxy.request_checks import MAX_PROPERTIES
 from tests.integration.test_client_cuts import cuts

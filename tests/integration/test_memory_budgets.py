@@ -16,13 +16,13 @@ import pytest
 
 from protocol.command_type import CommandType
 from proxy.budget import REQUEST_BYTES
+from proxy.core.tasks import TaskScope
 from proxy.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.demo.children import Child
 from proxy.demo.script import AfterHandshake
 from proxy.demo.storm import Storm, StormPlan
 from proxy.demo.topics import GeneratedTopics
 from proxy.output import OVERSHOOT_BYTES
-from proxy.tasks import TaskScope
 from tests.support.async_client import (
     LOOPBACK,
     PATIENCE_SECONDS,

@@ -17,9 +17,9 @@ import pytest
 from protocol.command_type import CommandType
 from proxy import reload
 from proxy.config import Config
+from proxy.core.log import open_log
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics
-from proxy.log import open_log
 from proxy.reload import APPLIED_BY, ConfigUnreadable, Reloader, apply
 from proxy.shutdown import Phase
 from tests.support.async_client import Closed, eventually

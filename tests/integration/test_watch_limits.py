@@ -13,11 +13,11 @@ from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.core.errors import DisconnectCause
+from proxy.core.process_memory import resident_bytes
 from proxy.counters import WatchCounters, WatchOvershoot
 from proxy.demo.session import message_frame
 from proxy.demo.topics import ListedTopics
-from proxy.errors import DisconnectCause
-from proxy.process_memory import resident_bytes
 from proxy.relay import Relay
 from proxy.telemetry.prometheus import ProxyMetrics
 from proxy.watch_relay import WatchedRelay

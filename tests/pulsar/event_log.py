@@ -13,9 +13,9 @@ import pulsar
 
 from proxy.auth.own_credentials import own_credentials
 from proxy.config import Config
+from proxy.core.log import open_log
 from proxy.counters import Counters, SinkNumbers
 from proxy.events.log import EventLog
-from proxy.log import open_log
 from proxy.tls.files import TlsFiles
 from tests.support.async_client import eventually
 

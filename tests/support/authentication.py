@@ -12,8 +12,8 @@ from proxy.auth.failures import CredentialsRefused
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers import Authenticator, Surroundings, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
+from proxy.core.log import open_log
 from proxy.counters import AuthenticationCounters
-from proxy.log import open_log
 from tests.support.clock import ManualClock
 from tests.support.tokens import NOW
 

@@ -20,8 +20,10 @@ from proxy.auth.credential_holders import CredentialHolders
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.broker_pool import BrokerPool, PoolLimits
 from proxy.charging import Charging
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.loop_budget import Turns
 from proxy.counters import Counters, LimiterMetrics
-from proxy.errors import DisconnectCause
 from proxy.events.identities import Identities
 from proxy.events.recorder import Recorder
 from proxy.hangup import HangupWatcher
@@ -29,13 +31,11 @@ from proxy.introductions import Introductions, Versions
 from proxy.list_groups import GroupKey, ListGroup
 from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
-from proxy.log import open_log
 from proxy.pump import Pump
 from proxy.refusals import RefusalLog
 from proxy.target import BrokerAddress
 from proxy.topic_lists import OUTCOMES, TopicListService
 from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
 from proxy.usage import UsageBook
 from tests.support.events import CheckedSink
 from tests.support.list_clients import ListClient, commands_in, turns

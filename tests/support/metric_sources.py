@@ -4,8 +4,8 @@ import itertools
 from pathlib import Path
 
 from limiter.observer import LimiterStatistics
+from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.counters import Counters, LimiterMetrics, SinkNumbers
-from proxy.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.instrument import MetricSources
 from proxy.telemetry.tenants import TenantBook

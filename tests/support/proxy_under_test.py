@@ -17,9 +17,9 @@ from proxy import app
 from proxy.app import Proxy
 from proxy.client_connection import ClientConnection
 from proxy.config import Config
+from proxy.core.log import open_log
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics, TopicStore
-from proxy.log import open_log
 from tests.support.async_client import AsyncClient, eventually
 from tests.support.events import CheckedSink
 

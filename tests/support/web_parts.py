@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from limiter.semaphore import AsyncSemaphore
 from proxy.charging import Charging
 from proxy.config import Config
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
 from proxy.limits import write_limits
-from proxy.log import open_log
 from proxy.refusals import RefusalLog
 from proxy.target import TargetValidator
 from proxy.usage import UsageBook

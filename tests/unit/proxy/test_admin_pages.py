@@ -12,7 +12,7 @@ from proxy.admin import connections, exchange
 from proxy.admin.connections import WINDOW_ROWS, Page
 from proxy.admin.paging import SLICE_ROWS, Rows, steps
 from proxy.admin.views import SLICE_LIMITERS, Views
-from proxy.roll import Entry, Roll
+from proxy.core.registry import Entry, Roll
 from tests.support.clock import ManualClock
 
 

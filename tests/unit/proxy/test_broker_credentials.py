@@ -19,7 +19,7 @@ from proxy.auth.identity import AuthData
 from proxy.auth.oauth2 import oauth2_settings, read_key
 from proxy.auth.own_credentials import check_credentials
 from proxy.config import Config, ConfigError
-from proxy.errors import CredentialsUnavailable
+from proxy.core.errors import CredentialsUnavailable
 
 JAVA = "org.apache.pulsar.client.impl.auth."
 KEY = {"type": "client_credentials", "client_id": "me", "client_secret": "s3cret"}

@@ -9,9 +9,9 @@ import pytest
 
 from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
 from proxy.brokers.names import Names
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
+from proxy.core.log import open_log
 from proxy.counters import Counters
-from proxy.errors import BrokerUnavailable, BrokerUnreachable
-from proxy.log import open_log
 from proxy.target import BrokerAddress
 from tests.support.loops import run_virtual
 

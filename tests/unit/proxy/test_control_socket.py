@@ -14,7 +14,7 @@ import pytest
 
 from proxy import control
 from proxy.control import ControlSocket, control_paths, open_control
-from proxy.log import open_log
+from proxy.core.log import open_log
 
 PORT = 7001
 

@@ -3,7 +3,7 @@
 import pytest
 
 from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
-from proxy.errors import BrokerUnavailable, DisconnectCause
+from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.events.outcomes import close_cause_of, outcome_of
 
 NAMED = {

@@ -13,8 +13,8 @@ from eventlog.retention import AdminError, Keeping, TopicAdmin, topic_name
 from proxy.auth.broker_credentials import Plain
 from proxy.auth.identity import AuthData
 from proxy.config import Config
+from proxy.core.errors import CredentialsUnavailable
 from proxy.counters import EventLogCounters
-from proxy.errors import CredentialsUnavailable
 from proxy.events import topic_sink
 from proxy.events.topic import TopicParts, service_url
 from proxy.events.topic_credentials import TopicCredentials, topic_tls

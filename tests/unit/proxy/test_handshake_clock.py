@@ -11,10 +11,10 @@ import pytest
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.client_connection import ClientConnection
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
 from proxy.counters import Counters
 from proxy.dialer import SocketOptions
-from proxy.errors import DisconnectCause
-from proxy.log import open_log
 from proxy.server import Listener
 from proxy.sessions import SessionLimits, Sessions
 from proxy.tls.arrivals import Arrivals

@@ -13,7 +13,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.list_bodies import PAGED_FROM_BYTES, PagedBody
 from proxy.usage import Usage
 from tests.support.list_clients import ListClient

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.list_groups import GroupKey, ListGroup, ListGroups, Member, await_a_reader, too_large_for
 from proxy.output import ListLane, Output
 from proxy.requester import Requester

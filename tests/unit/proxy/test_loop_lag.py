@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.process_memory import PAGE_BYTES, MemoryPaths
+from proxy.core.process_memory import PAGE_BYTES, MemoryPaths
 from proxy.telemetry import process
 from proxy.telemetry.lag import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
 from tests.support.loops import VirtualLoop, run_virtual

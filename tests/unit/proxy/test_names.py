@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from proxy.brokers.names import MOST_ANSWERS, STALE_SECONDS, Names
-from proxy.errors import TargetRefused
+from proxy.core.errors import TargetRefused
 from proxy.target import RESOLVE_SECONDS
 from tests.support.loops import run_virtual
 

@@ -15,7 +15,7 @@ from proxy.auth.oauth2 import (
     OAuth2Settings,
     Token,
 )
-from proxy.errors import CredentialsUnavailable
+from proxy.core.errors import CredentialsUnavailable
 from tests.support.loops import run_virtual
 
 

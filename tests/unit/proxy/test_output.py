@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.log import open_log
 from proxy.counters import Counters
-from proxy.errors import ConnectionClosed, DisconnectCause
 from proxy.hangup import HangupWatcher
-from proxy.log import open_log
 from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
 from proxy.pump import Body, Pump
 from proxy.transport import Endpoint, SharedReadBuffer

@@ -2,7 +2,7 @@
 
 import time
 
-from proxy.process_memory import SYSTEM_PATHS
+from proxy.core.process_memory import SYSTEM_PATHS
 from proxy.telemetry import process
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.list_bodies import PagedBody
 from proxy.pump import RETRY_SECONDS, STEP_BYTES, TURN_SECONDS, Body, Pump
 from proxy.transport import Endpoint

@@ -19,17 +19,17 @@ from proxy.charging import Charging
 from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientLimits, ClientServices
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, Turns
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
 from proxy.events.recorder import RequestRecord
 from proxy.hangup import HangupWatcher
-from proxy.log import open_log
 from proxy.lookups import LookupService
 from proxy.refusals import RefusalLog
 from proxy.send_buffers import SendBuffers
 from proxy.target import BrokerAddress
 from proxy.transport import SharedReadBuffer
-from proxy.turns import LATER_A_TURN, TURN_SECONDS, Turns
 from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.async_client import PING, connect_frame, topics_frame
 from tests.support.endpoints import hangup_watcher

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from proxy.client_connection import ClientConnection
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
 from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.log import open_log
 from proxy.relay import Relay
 from proxy.sessions import SessionLimits, Sessions
 from tests.support.loops import run_virtual

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import TargetRefused
+from proxy.core.errors import TargetRefused
 from proxy.target import BrokerAddress, TargetValidator, parse_address, resolve
 from tests.support.loops import LoopFactory, both_loops, run_on
 

@@ -10,8 +10,8 @@ import trustme
 
 from proxy.cli import main
 from proxy.config import Config, ConfigError
+from proxy.core.log import open_log
 from proxy.counters import Counters
-from proxy.log import open_log
 from proxy.tls.contexts import context_settings, load
 from proxy.tls.expiry import expiry
 from proxy.tls.files import TlsFiles, check

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.tls.failures import TlsFailed
 from proxy.tls.shared import RECORD_BYTES
 from proxy.tls.transport import BARREN_BYTES, OWN_ANSWERS_BYTES, TlsTransport

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 import uvloop
 
-from proxy.errors import ConnectionClosed, DisconnectCause
+from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.transport import LARGE_READ_BYTES, LINGER_SECONDS, SharedReadBuffer, peer_name
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, recording_link
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on, run_virtual

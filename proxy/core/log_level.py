@@ -7,7 +7,7 @@ configuration says takes effect at once, unless such a time runs; then when it e
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from proxy.log import LEVELS, Logger
+from proxy.core.log import LEVELS, Logger
 
 LONGEST_SECONDS: Final = 86_400.0
 
