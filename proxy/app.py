@@ -16,8 +16,8 @@ from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_side import BrokerSide
 from proxy.budget import total_bytes, worst_case_parts
 from proxy.client_connection import ClientConnection
-from proxy.config import Config
-from proxy.config_key import split_address
+from proxy.config.config import Config
+from proxy.config.keys.key import split_address
 from proxy.control import open_control
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger

@@ -10,7 +10,7 @@ from proxy import limits
 from proxy.broker_pool import BrokerPool
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.names import Names
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.counters import Counters
 from proxy.dialer import Dialer

@@ -12,7 +12,7 @@ from protocol.command_walker import HEAD_BYTES
 from proxy.admin.door import ASKER_BYTES
 from proxy.admin.door import MOST_CONNECTIONS as MOST_ASKERS
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.control import NO_SOCKET
 from proxy.relay_log import NAMES_BYTES
 from proxy.web.settings import WINDOW_BUFFERS, web_targets

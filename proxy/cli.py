@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from proxy.admin.arguments import add_admin, add_level, add_where
-from proxy.config import Config, ConfigError
+from proxy.config.config import Config, ConfigError
 from proxy.core.secrets import masked
 from proxy.core.version import VERSION
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from protocol.proxy_header import ProxyHeader
 from proxy.client_connection import ClientConnection
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.counters import Counters
 from proxy.server import Listener

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocol.host_port import host_port
-from proxy.config import Config, ConfigError
+from proxy.config.config import Config, ConfigError
 
 FAILED: Final = 1
 BAD_CONFIG: Final = 2

@@ -15,7 +15,7 @@ from proxy.auth.own_credentials import own_credentials
 from proxy.auth.providers import Authenticator, Surroundings, build_authenticator
 from proxy.auth.settings import authentication_settings
 from proxy.charging import KeyNames
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import NAME
 from proxy.counters import Counters

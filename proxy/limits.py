@@ -11,7 +11,7 @@ from proxy.broker_connection import BrokerClocks
 from proxy.broker_pool import PoolLimits
 from proxy.brokers.discovery import BrokerSettings
 from proxy.client_services import ClientLimits
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import SocketOptions
 from proxy.direct_mode import TargetRules

@@ -7,8 +7,8 @@ change is one step of the event loop, and in the log with its old and new value.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
-from proxy.config import Config, ConfigError
-from proxy.config_page import config_document
+from proxy.config.config import Config, ConfigError
+from proxy.config.page import config_document
 from proxy.core.log import LEVELS, Logger
 from proxy.core.log_level import LogLevel
 from proxy.relay import Relay

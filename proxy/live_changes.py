@@ -2,7 +2,7 @@
 
 from proxy import limits
 from proxy.app import Proxy
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.web.settings import web_limits
 
 

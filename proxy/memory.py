@@ -5,7 +5,7 @@ import asyncio
 from protocol.slabs import SlabPool
 from proxy import limits
 from proxy.charging import Charging
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.counters import LimiterMetrics
 from proxy.list_sizes import ListSizes
 

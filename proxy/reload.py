@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 
 from proxy import live_changes
 from proxy.app import Proxy
-from proxy.config import Config, ConfigError
-from proxy.config_key import Key
-from proxy.config_page import pending_values
+from proxy.config.config import Config, ConfigError
+from proxy.config.keys.key import Key
+from proxy.config.page import pending_values
 from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope

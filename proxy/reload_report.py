@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from proxy.config_sources import ConfigProblem
+from proxy.config.sources import ConfigProblem
 
 # So many changes, faults and warnings are reported each; the log has all of them.
 MOST_LINES: Final = 500

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from proxy.app import Proxy
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.reload import LoadConfig, Reloader
 from proxy.reload_report import ReloadReport

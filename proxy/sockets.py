@@ -4,7 +4,7 @@ import asyncio
 from time import perf_counter
 
 from proxy import limits
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.loop_budget import Turns
 from proxy.counters import Counters

@@ -16,7 +16,7 @@ from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import find_secrets
 from proxy.auth.providers import Surroundings, build_authenticator
 from proxy.auth.settings import AuthenticationSettings, authentication_settings
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
 from proxy.counters import AuthenticationCounters

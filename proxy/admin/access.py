@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.host_port import host_port
 from proxy.auth.failures import SettingFault
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.threads import in_thread
 from proxy.web.refused import HttpRefused
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from proxy.admin.ask import LONG_PATIENCE_SECONDS, AdminClient, NoAnswer, Refused
 from proxy.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
 from proxy.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, seconds, table
-from proxy.config import ConfigError
+from proxy.config.config import ConfigError
 
 NOT_THERE: Final = 3
 _NOT_FOUND: Final = 404

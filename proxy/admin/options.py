@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.admin.ask import AdminClient
-from proxy.config import Config, ConfigError
+from proxy.config.config import Config, ConfigError
 from proxy.control import control_paths
 
 FAILED: Final = 1

@@ -24,7 +24,7 @@ from eventlog.drain import Drain, DrainThread, Store
 from eventlog.files import FileSettings, FileStore
 from eventlog.sink import EventSink
 from proxy.auth.broker_credentials import BrokerCredentials
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread

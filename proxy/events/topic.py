@@ -14,8 +14,8 @@ from protocol.host_port import host_port
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.failures import SettingFault
 from proxy.auth.own_credentials import own_credentials
-from proxy.config import Config
-from proxy.config_key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
+from proxy.config.config import Config
+from proxy.config.keys.key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
 from proxy.core.log import Logger
 from proxy.counters import EventLogCounters
 from proxy.events.requirements import MISSING_CLIENT, client_missing

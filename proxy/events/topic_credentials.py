@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.identity import AuthData
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.events.topic_sink import TopicTls
 from proxy.web.own_credentials import own_authorization

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from proxy.auth.broker_credentials import PARAMETERS
 from proxy.auth.own_credentials import shown_certificate
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.tls.expiry import expiry
 from proxy.tls.suites import BadTlsSetting, restrict
 

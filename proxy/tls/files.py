@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from proxy.config import Config, ConfigError, ConfigProblem
+from proxy.config.config import Config, ConfigError, ConfigProblem
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from proxy.admin.ask import AdminClient, NoAnswer
 from proxy.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
-from proxy.config import ConfigError
+from proxy.config.config import ConfigError
 from proxy.top.screen import render
 
 # Where there is no terminal: wide enough for a refusal with its holders.

@@ -12,7 +12,7 @@ from typing import Final
 
 from limiter.observer import LimiterStatistics
 from protocol.host_port import host_port
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
 from proxy.counters import LimiterMetrics

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.charging import Charging, KeyNames
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.counters import Counters
 from proxy.events.recorder import Recorder

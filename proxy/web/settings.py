@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.dialer import SocketOptions
 from proxy.limits import socket_options
 from proxy.web.gate import GateLimits

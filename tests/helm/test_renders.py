@@ -8,7 +8,7 @@ import pytest
 from kubernetes_validate.utils import all_versions
 
 from proxy.budget import worst_case_bytes
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.shutdown import Role, ShutdownPlan
 from proxy.telemetry.otel_settings import otel_settings
 from scripts.generate_helm_renders import golden_path

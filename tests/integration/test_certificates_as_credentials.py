@@ -6,7 +6,7 @@ from typing import Any
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Principal
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.tls.contexts import context_settings
 from tests.support.async_client import connect_frame
 from tests.support.credentials import refused

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.admin.ask import AdminClient
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics
 from proxy.health import obstacle_of

@@ -12,7 +12,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.budget import worst_case_parts
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.reload import APPLIED_BY, apply
 from tests.support.async_client import lookup_frame

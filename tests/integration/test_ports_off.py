@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proxy.admin.ask import ask_top
 from proxy.app import Proxy
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.children import Child

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.relay import Relay
 from proxy.web.clients import WebClient
 from proxy.web.documents import Answer, Document, GuardSettings, refusal

@@ -16,7 +16,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from proxy import reload
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics
 from tests.support.async_client import eventually

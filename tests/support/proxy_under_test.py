@@ -16,7 +16,7 @@ from protocol.command_type import CommandType
 from proxy import app
 from proxy.app import Proxy
 from proxy.client_connection import ClientConnection
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.demo.broker import EmbeddedBroker
 from proxy.demo.topics import GeneratedTopics, TopicStore

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.charging import Charging
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.counters import Counters

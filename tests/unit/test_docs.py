@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config
-from proxy.java_keys import JAVA_ONLY_KEYS
+from proxy.config.config import Config
+from proxy.config.java_keys import JAVA_ONLY_KEYS
 from proxy.telemetry.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.http_header import credentials_of_header
 from proxy.auth.identity import AuthData, Authenticated
 from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings, authentication_settings
-from proxy.config import Config
+from proxy.config.config import Config
 from tests.support.authentication import Doorman
 from tests.support.loops import run_virtual
 from tests.support.tokens import NOW, SECRET, signed

@@ -18,7 +18,7 @@ from proxy.auth.broker_credentials import (
 from proxy.auth.identity import AuthData
 from proxy.auth.oauth2 import oauth2_settings, read_key
 from proxy.auth.own_credentials import check_credentials
-from proxy.config import Config, ConfigError
+from proxy.config.config import Config, ConfigError
 from proxy.core.errors import CredentialsUnavailable
 
 JAVA = "org.apache.pulsar.client.impl.auth."

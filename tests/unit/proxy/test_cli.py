@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import BAD_CONFIG, main
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.version import VERSION
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigError, ReverseProxy
-from proxy.config_key import Key, choice, snake_case, text, whole
-from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
+from proxy.config.config import Config, ConfigError, ReverseProxy
+from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
+from proxy.config.keys.key import Key, choice, snake_case, text, whole
 
 ROOT = Path(__file__).resolve().parents[3]
 BROKER = {"brokerServiceURL": "pulsar://broker:6650"}

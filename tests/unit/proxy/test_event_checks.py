@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigError
+from proxy.config.config import Config, ConfigError
 from proxy.events import requirements
 from proxy.start_checks import start_faults
 

@@ -12,7 +12,7 @@ from eventlog.drain import StoreError
 from eventlog.retention import AdminError, Keeping, TopicAdmin, topic_name
 from proxy.auth.broker_credentials import Plain
 from proxy.auth.identity import AuthData
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.counters import EventLogCounters
 from proxy.events import topic_sink

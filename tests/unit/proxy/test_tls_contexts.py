@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from proxy.cli import main
-from proxy.config import Config, ConfigError
+from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
 from proxy.counters import Counters
 from proxy.tls.contexts import context_settings, load

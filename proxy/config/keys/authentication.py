@@ -1,7 +1,7 @@
 """Who clients are, and who this proxy is to brokers."""
 
-from proxy.config_key import Key, boolean, choice, text, whole, words
-from proxy.keys.units import DAY_SECONDS, HOUR_MILLIS, MILLIS, SECONDS
+from proxy.config.keys.key import Key, boolean, choice, text, whole, words
+from proxy.config.keys.units import DAY_SECONDS, HOUR_MILLIS, MILLIS, SECONDS
 
 AUTHENTICATION = "Authentication"
 

@@ -1,7 +1,7 @@
 """The event log: one event for each topic list, for the pipeline."""
 
-from proxy.config_key import Key, choice, text, whole
-from proxy.keys.units import HOUR_MILLIS, MILLIS
+from proxy.config.keys.key import Key, choice, text, whole
+from proxy.config.keys.units import HOUR_MILLIS, MILLIS
 
 EVENTS = "Event log"
 MIB = "MiB"

@@ -1,7 +1,7 @@
 """What clients may do."""
 
-from proxy.config_key import Key, whole
-from proxy.keys.units import BYTES, FRAME_OVERHEAD, HOUR_MILLIS, LARGEST, MILLIS, SECONDS
+from proxy.config.keys.key import Key, whole
+from proxy.config.keys.units import BYTES, FRAME_OVERHEAD, HOUR_MILLIS, LARGEST, MILLIS, SECONDS
 
 CLIENTS = "Client connections"
 

@@ -4,14 +4,14 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from eventlog.retention import topic_name
-from proxy import java_keys
-from proxy.config_key import TLS_SCHEME, BadValue, split_address, split_broker_urls
-from proxy.config_keys import ConfigKeys
-from proxy.config_sources import Loader
+from proxy.config import java_keys
+from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
+from proxy.config.keys_table import ConfigKeys
+from proxy.config.sources import Loader
 from proxy.core.secrets import HIDDEN
 
 if TYPE_CHECKING:
-    from proxy.config import Config
+    from proxy.config.config import Config
 
 # A path may stand behind it: where a gateway has the admin service.
 _WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")

@@ -1,7 +1,7 @@
 """Sockets and the kernel's memory."""
 
-from proxy.config_key import Key, whole
-from proxy.keys.units import BYTES, HOUR_MILLIS, MILLIS, SECONDS
+from proxy.config.keys.key import Key, whole
+from proxy.config.keys.units import BYTES, HOUR_MILLIS, MILLIS, SECONDS
 
 SOCKETS = "Sockets"
 

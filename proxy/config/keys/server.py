@@ -1,7 +1,7 @@
 """Where the proxy listens and what it is called."""
 
-from proxy.config_key import Key, boolean, choice, host, text, whole, whole_or_blank
-from proxy.keys.units import SECONDS
+from proxy.config.keys.key import Key, boolean, choice, host, text, whole, whole_or_blank
+from proxy.config.keys.units import SECONDS
 
 SERVER = "Server"
 

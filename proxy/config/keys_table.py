@@ -7,17 +7,17 @@ these tables.
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.config_key import Key
-from proxy.keys.authentication import AuthenticationKeys
-from proxy.keys.brokers import BrokerKeys
-from proxy.keys.clients import ClientKeys
-from proxy.keys.events import EventKeys
-from proxy.keys.http import HttpKeys
-from proxy.keys.operation import OperationKeys
-from proxy.keys.server import ServerKeys
-from proxy.keys.sockets import SocketKeys
-from proxy.keys.tls import TlsKeys
-from proxy.keys.topic_lists import TopicListKeys
+from proxy.config.keys.authentication import AuthenticationKeys
+from proxy.config.keys.brokers import BrokerKeys
+from proxy.config.keys.clients import ClientKeys
+from proxy.config.keys.events import EventKeys
+from proxy.config.keys.http import HttpKeys
+from proxy.config.keys.key import Key
+from proxy.config.keys.operation import OperationKeys
+from proxy.config.keys.server import ServerKeys
+from proxy.config.keys.sockets import SocketKeys
+from proxy.config.keys.tls import TlsKeys
+from proxy.config.keys.topic_lists import TopicListKeys
 
 
 class ConfigKeys(

@@ -1,7 +1,7 @@
 """Which brokers there are, how they are asked, and which of them clients may reach."""
 
-from proxy.config_key import Key, boolean, broker_urls, host_patterns, networks, ports, web_urls, whole
-from proxy.keys.units import DAY_SECONDS, HOUR_MILLIS, MILLIS, SECONDS
+from proxy.config.keys.key import Key, boolean, broker_urls, host_patterns, networks, ports, web_urls, whole
+from proxy.config.keys.units import DAY_SECONDS, HOUR_MILLIS, MILLIS, SECONDS
 
 BROKERS = "Brokers"
 TARGETS = "Targets a client may reach"

@@ -1,7 +1,7 @@
 """Topic lists and their memory (PIP-442)."""
 
-from proxy.config_key import Key, boolean, choice, whole, whole_or_blank
-from proxy.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
+from proxy.config.keys.key import Key, boolean, choice, whole, whole_or_blank
+from proxy.config.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
 
 TOPIC_LISTS = "Topic lists (PIP-442)"
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NoReturn, Self
 
-from proxy.config_checks import cross_check
-from proxy.config_key import Key, split_broker_urls
-from proxy.config_keys import ConfigKeys
-from proxy.config_sources import (
+from proxy.config.checks import cross_check
+from proxy.config.keys.key import Key, split_broker_urls
+from proxy.config.keys_table import ConfigKeys
+from proxy.config.sources import (
     REVERSE_PROXY_PREFIX,
     ConfigError,
     ConfigProblem,

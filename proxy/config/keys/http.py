@@ -3,8 +3,8 @@
 `httpReverseProxy.<name>.path` and `.proxyTo` are no keys of this table but a family: `Config.http_reverse_proxies`.
 """
 
-from proxy.config_key import Key, boolean, decimal, json_object, port_numbers, whole
-from proxy.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
+from proxy.config.keys.key import Key, boolean, decimal, json_object, port_numbers, whole
+from proxy.config.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
 
 HTTP = "Web ports"
 

@@ -1,7 +1,7 @@
 """TLS towards clients and towards brokers."""
 
-from proxy.config_key import Key, boolean, text, whole, words
-from proxy.keys.units import DAY_SECONDS, SECONDS
+from proxy.config.keys.key import Key, boolean, text, whole, words
+from proxy.config.keys.units import DAY_SECONDS, SECONDS
 
 TLS = "TLS"
 

@@ -5,7 +5,7 @@ Rule: secrets are hidden (`proxy.secrets`), in values that wait as well.
 
 from collections.abc import Mapping
 
-from proxy.config import Config
+from proxy.config.config import Config
 from proxy.core.secrets import masked
 
 

@@ -1,7 +1,7 @@
 """Shutdown, logs, control."""
 
-from proxy.config_key import Key, address, choice, text, whole
-from proxy.keys.units import HOUR_MILLIS, MILLIS
+from proxy.config.keys.key import Key, address, choice, text, whole
+from proxy.config.keys.units import HOUR_MILLIS, MILLIS
 
 OPERATION = "Operation"
 

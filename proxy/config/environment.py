@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.conf_file import unescape
+from proxy.config.properties import unescape
 
 PREFIX: Final = "PULSAR_PREFIX_"
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proxy import java_keys
-from proxy.conf_file import parse_conf
-from proxy.config_key import BadValue, Key
-from proxy.config_keys import ConfigKeys
+from proxy.config import java_keys
+from proxy.config.environment import PREFIX, settings_of
+from proxy.config.keys.key import BadValue, Key
+from proxy.config.keys_table import ConfigKeys
+from proxy.config.properties import parse_conf
 from proxy.core.secrets import masked, shown_of_unknown
-from proxy.environment import PREFIX, settings_of
 
 Origin = Literal["default", "file", "env", "flag", "live"]
 
