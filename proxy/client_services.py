@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
 from proxy.client_requests import RequestServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import Turns

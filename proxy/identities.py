@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass
 
 from proxy.auth.anonymizer import ANONYMIZERS
-from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.own_credentials import own_credentials
-from proxy.auth.providers import Authenticator, Surroundings, build_authenticator
+from proxy.auth.fairness_key import KeyNames
+from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.auth.own.plugins import own_credentials
+from proxy.auth.providers.registry import Authenticator, Surroundings, build_authenticator
 from proxy.auth.settings import authentication_settings
-from proxy.charging import KeyNames
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import NAME

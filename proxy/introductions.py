@@ -15,9 +15,9 @@ from protocol import commands
 from protocol.commands import Credentials
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.broker_credentials import PLUGIN, BrokerCredentials
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Principal
+from proxy.auth.own.broker_credentials import PLUGIN, BrokerCredentials
 from proxy.core.errors import RequestFailed
 from proxy.core.log import LinePace, Logger
 from proxy.target import BrokerAddress

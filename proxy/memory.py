@@ -4,7 +4,7 @@ import asyncio
 
 from protocol.slabs import SlabPool
 from proxy import limits
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
 from proxy.config.config import Config
 from proxy.counters import LimiterMetrics
 from proxy.list_sizes import ListSizes

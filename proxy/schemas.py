@@ -9,9 +9,9 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from proxy.admitted_answers import SchemaQuestion
+from proxy.auth.fairness_key import Charging, namespace_of
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
-from proxy.charging import Charging, namespace_of
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.counters import Counters
 from proxy.refusals import RefusalLog, Stage

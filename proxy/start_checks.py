@@ -13,8 +13,8 @@ from pathlib import Path
 
 from proxy.admin.access import read_token
 from proxy.auth.failures import SettingFault
-from proxy.auth.own_credentials import find_secrets
-from proxy.auth.providers import Surroundings, build_authenticator
+from proxy.auth.own.plugins import find_secrets
+from proxy.auth.providers.registry import Surroundings, build_authenticator
 from proxy.auth.settings import AuthenticationSettings, authentication_settings
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable

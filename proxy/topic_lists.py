@@ -19,7 +19,7 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer, heap_size
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
 from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope

@@ -119,8 +119,8 @@ def _check_broker_client(loader: Loader, config: "Config") -> None:
 
 def _check_credentials(loader: Loader, config: "Config") -> None:
     # They bring asyncio with them: only for those who have such credentials.
-    from proxy.auth.broker_credentials import BadParameters, is_secret
-    from proxy.auth.own_credentials import check_credentials, shown_certificate
+    from proxy.auth.own.broker_credentials import BadParameters, is_secret
+    from proxy.auth.own.plugins import check_credentials, shown_certificate
 
     plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     plugin, parameters = (
@@ -248,8 +248,8 @@ def _shown_url(url: str) -> str:
 
 
 def _check_topic_credentials(loader: Loader, config: "Config") -> None:
-    from proxy.auth.broker_credentials import BadParameters
-    from proxy.auth.own_credentials import check_credentials
+    from proxy.auth.own.broker_credentials import BadParameters
+    from proxy.auth.own.plugins import check_credentials
 
     plugin, parameters = (
         ConfigKeys.event_log_topic_authentication_plugin,

@@ -23,7 +23,7 @@ from eventlog.buffer import EventBuffer, Stamp, Tee
 from eventlog.drain import Drain, DrainThread, Store
 from eventlog.files import FileSettings, FileStore
 from eventlog.sink import EventSink
-from proxy.auth.broker_credentials import BrokerCredentials
+from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope

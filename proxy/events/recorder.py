@@ -22,7 +22,7 @@ from limiter.dual import AsyncDualMemoryLimiter
 from protocol.command_type import CommandType
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
 from proxy.events.identities import Identities, bounded
 from proxy.events.outcomes import close_cause_of, outcome_of
 from proxy.events.story import PARTS, STAGE_OF_PART, GroupStory, Part, parts_between

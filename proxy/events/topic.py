@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from eventlog.retention import TopicAdmin, topic_name
 from protocol.host_port import host_port
-from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.failures import SettingFault
-from proxy.auth.own_credentials import own_credentials
+from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.config.keys.key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
 from proxy.core.log import Logger

@@ -12,8 +12,8 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from proxy.auth.broker_credentials import BrokerCredentials
 from proxy.auth.identity import AuthData
+from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.events.topic_sink import TopicTls

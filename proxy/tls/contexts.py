@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from proxy.auth.broker_credentials import PARAMETERS
-from proxy.auth.own_credentials import shown_certificate
+from proxy.auth.own.broker_credentials import PARAMETERS
+from proxy.auth.own.plugins import shown_certificate
 from proxy.config.config import Config
 from proxy.tls.expiry import expiry
 from proxy.tls.suites import BadTlsSetting, restrict

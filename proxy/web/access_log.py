@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from limiter.clock import Clock
-from proxy.charging import KeyNames
+from proxy.auth.fairness_key import KeyNames
 from proxy.core.log import Logger
 from proxy.web.clients import WebClient
 

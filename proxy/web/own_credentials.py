@@ -6,7 +6,7 @@ proxy's credentials could use them on every broker.
 
 import base64
 
-from proxy.auth.broker_credentials import BrokerCredentials
+from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import CredentialsUnavailable
 from proxy.web.headers import ORIGINAL_PRINCIPAL, Headers, check
 from proxy.web.refused import HttpRefused

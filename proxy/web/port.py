@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.broker_credentials import BrokerCredentials
-from proxy.charging import Charging, KeyNames
+from proxy.auth.fairness_key import Charging, KeyNames
+from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.counters import Counters

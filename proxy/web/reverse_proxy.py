@@ -20,8 +20,8 @@ from yarl import URL
 
 from limiter.clock import Clock
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.broker_credentials import BrokerCredentials
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
+from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.counters import Counters

@@ -14,7 +14,7 @@ from typing import Final
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.semaphore import AsyncSemaphore
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.counters import WebCounters
 from proxy.events.direct_records import DirectRecord

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from proxy.auth.anonymizer import ANONYMIZERS
-from proxy.charging import KeyNames
+from proxy.auth.fairness_key import KeyNames
 from proxy.core.log import open_log
 from proxy.hangup import HangupWatcher
 from proxy.web.clients import Guard

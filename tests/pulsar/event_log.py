@@ -11,7 +11,7 @@ from typing import Any
 
 import pulsar
 
-from proxy.auth.own_credentials import own_credentials
+from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.counters import Counters, SinkNumbers

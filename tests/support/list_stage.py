@@ -15,11 +15,11 @@ from limiter.dual import AsyncDualMemoryLimiter
 from protocol import commands
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from proxy.auth.broker_credentials import Plain
 from proxy.auth.credential_holders import CredentialHolders
+from proxy.auth.fairness_key import Charging
+from proxy.auth.own.broker_credentials import Plain
 from proxy.broker_connection import BrokerClocks, BrokerConnection
 from proxy.broker_pool import BrokerPool, PoolLimits
-from proxy.charging import Charging
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import Turns

@@ -10,8 +10,8 @@ import pytest
 
 from eventlog.drain import StoreError
 from eventlog.retention import AdminError, Keeping, TopicAdmin, topic_name
-from proxy.auth.broker_credentials import Plain
 from proxy.auth.identity import AuthData
+from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.counters import EventLogCounters

@@ -15,7 +15,7 @@ from protocol import commands
 from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
 from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientLimits, ClientServices

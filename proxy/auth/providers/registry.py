@@ -200,17 +200,17 @@ def _expected() -> str:
 
 def _make(name: str, settings: AuthenticationSettings, around: Surroundings, tasks: TaskScope) -> RunningProvider:
     if name == "token":
-        from proxy.auth.token import TokenProvider
+        from proxy.auth.providers.token import TokenProvider
 
         return TokenProvider(settings.token, around.now)
     if name == "openid":
-        from proxy.auth.openid import OpenIdProvider
+        from proxy.auth.providers.openid import OpenIdProvider
 
         return OpenIdProvider(settings.openid, tasks.start, around.now, around.clock.time)
     if name == "basic":
-        from proxy.auth.basic import BasicProvider
+        from proxy.auth.providers.basic import BasicProvider
 
         return BasicProvider(settings.basic_conf, around.clock)
-    from proxy.auth.certificate import CertificateProvider
+    from proxy.auth.providers.certificate import CertificateProvider
 
     return CertificateProvider()

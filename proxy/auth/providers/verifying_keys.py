@@ -21,7 +21,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from proxy.auth.signed_token import SignedToken
+from proxy.auth.providers.signed_token import SignedToken
 
 Family = Literal["", "RSA", "EC"]
 

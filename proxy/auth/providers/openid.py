@@ -9,10 +9,9 @@ from typing import Final
 
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
-from proxy.auth.issuer_client import IssuerClient, IssuerFault
-from proxy.auth.issuer_keys import IssuerKeys, Start
-from proxy.auth.settings import OpenIdSettings
-from proxy.auth.signed_token import (
+from proxy.auth.providers.issuer_client import IssuerClient, IssuerFault
+from proxy.auth.providers.issuer_keys import IssuerKeys, Start
+from proxy.auth.providers.signed_token import (
     BadToken,
     Flaw,
     SignedToken,
@@ -21,6 +20,7 @@ from proxy.auth.signed_token import (
     parse_token,
     role_in,
 )
+from proxy.auth.settings import OpenIdSettings
 from proxy.auth.sources import Watched
 
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})

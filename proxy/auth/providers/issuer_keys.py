@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from proxy.auth.failures import Reason
-from proxy.auth.issuer_client import IssuerFault, Keys
+from proxy.auth.providers.issuer_client import IssuerFault, Keys
+from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.auth.settings import CacheRules
-from proxy.auth.verifying_keys import VerifyingKey
 
 # A fleet that connects again at once may wait together; it is memory that must not be anybody's to take.
 MOST_WAITING: Final = 1024

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from proxy.auth.broker_credentials import PARAMETERS, BadParameters, path_of, read_file
 from proxy.auth.identity import AuthData
+from proxy.auth.own.broker_credentials import PARAMETERS, BadParameters, path_of, read_file
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.tasks import TaskScope
 

@@ -19,8 +19,8 @@ from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
-from proxy.auth.htpasswd import LONGEST_PASSWORD_BYTES, PasswordHash, read_htpasswd
 from proxy.auth.identity import Authenticated
+from proxy.auth.providers.htpasswd import LONGEST_PASSWORD_BYTES, PasswordHash, read_htpasswd
 from proxy.auth.roles import LONGEST_ROLE
 from proxy.auth.sources import Watched
 

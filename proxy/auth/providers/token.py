@@ -9,10 +9,10 @@ from typing import Final
 
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
+from proxy.auth.providers.signed_token import BadToken, Flaw, check_audience, check_times, parse_token, role_in
+from proxy.auth.providers.verifying_keys import Family, VerifyingKey, public_key, secret_key
 from proxy.auth.settings import TokenSettings
-from proxy.auth.signed_token import BadToken, Flaw, check_audience, check_times, parse_token, role_in
 from proxy.auth.sources import Watched
-from proxy.auth.verifying_keys import Family, VerifyingKey, public_key, secret_key
 
 _FAMILIES: Final[dict[str, Family]] = {
     "": "",

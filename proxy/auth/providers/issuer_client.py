@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from proxy.auth.failures import Reason, SettingFault
+from proxy.auth.providers.verifying_keys import VerifyingKey, issuer_key
 from proxy.auth.settings import IssuerAccess
-from proxy.auth.verifying_keys import VerifyingKey, issuer_key
 from proxy.core.errors import ProxyError
 
 if TYPE_CHECKING:

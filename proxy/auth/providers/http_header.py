@@ -8,7 +8,7 @@ import binascii
 from typing import Final
 
 from proxy.auth.identity import AuthData
-from proxy.auth.signed_token import LONGEST_TOKEN_BYTES
+from proxy.auth.providers.signed_token import LONGEST_TOKEN_BYTES
 
 LONGEST_HEADER: Final = LONGEST_TOKEN_BYTES + len("Bearer ")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from proxy.auth.broker_credentials import BrokerCredentials, Plain, broker_credentials
-from proxy.auth.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings, read_key
+from proxy.auth.own.broker_credentials import BrokerCredentials, Plain, broker_credentials
+from proxy.auth.own.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings, read_key
 
 
 def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseException], None]) -> BrokerCredentials:
