@@ -17,9 +17,9 @@ from typing import Any, cast
 from limiter.semaphore import AsyncSemaphore
 from protocol.walker import FrameWalker
 from proxy.core.errors import DisconnectCause
-from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay
+from proxy.telemetry.counters import Counters
 from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 from proxy.watch_relay import WatchedRelay

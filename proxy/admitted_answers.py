@@ -19,8 +19,8 @@ from protocol.slabs import SlabPool
 from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
 from proxy.broker_connection import BrokerConnection
 from proxy.core.errors import OverLimit, RequestFailed
-from proxy.events.story import GroupStory
 from proxy.questions import Decision, unexpected_answer
+from proxy.telemetry.events.timeline import GroupStory
 
 A = TypeVar("A", bound=OpaqueAnswer)
 

@@ -25,28 +25,28 @@ from proxy.core.log_level import LogLevel
 from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.version import VERSION
-from proxy.counters import Counters
 from proxy.doors import Doors
-from proxy.events.log import EventLog
 from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.live import Live
 from proxy.memory import ListMemory
-from proxy.refusals import RefusalLog
 from proxy.relay_log import RelayLog
 from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
-from proxy.telemetry.export import OtlpExport, export_wanted, make_export
-from proxy.telemetry.instrument import MetricSources
-from proxy.telemetry.lag import LoopLag
-from proxy.telemetry.prometheus import ProxyMetrics
-from proxy.telemetry.tenants import TenantBook
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.log import EventLog
+from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.lag import LoopLag
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
+from proxy.telemetry.metrics.tenants import TenantBook
+from proxy.telemetry.refusals import RefusalLog
 from proxy.tls.streams import TlsStreams
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES
-from proxy.usage import UsageBook
 from proxy.web.broker_ports import BrokerPorts, is_loopback
 from proxy.web.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages

@@ -31,11 +31,11 @@ from proxy.core.errors import (
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions
 from proxy.target import BrokerAddress
+from proxy.telemetry.counters import Counters
 from proxy.transport import SharedReadBuffer
 
 

@@ -12,11 +12,11 @@ from proxy.brokers.discovery import Brokers
 from proxy.brokers.names import Names
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.introductions import Introductions
 from proxy.sockets import Sockets
 from proxy.target import BrokerAddress, TargetValidator
+from proxy.telemetry.counters import Counters
 from proxy.tls.brokers import BrokerTls
 
 # Questions to the system's resolver at a time: libuv has four threads for all of them.

@@ -160,9 +160,9 @@ def _serve(options: argparse.Namespace) -> int:
     from proxy.auth.failures import SettingFault
     from proxy.core.log import adopt_stdlib_logging, open_log
     from proxy.core.threads import leave
-    from proxy.events.log import THREAD_NAME
     from proxy.serve import ignore_hangup, run
     from proxy.systemd import manager_of_this_process
+    from proxy.telemetry.events.log import THREAD_NAME
 
     ignore_hangup()
     log = open_log(config.log_level, config.log_format)
@@ -190,7 +190,7 @@ def _check_config(options: argparse.Namespace) -> int:
     except ConfigError as error:
         return _report(error)
     from proxy.start_checks import start_faults
-    from proxy.telemetry.otel_settings import otel_settings
+    from proxy.telemetry.metrics.otel_settings import otel_settings
     from proxy.tls.files import check
 
     faults, expired = list(map(str, start_faults(config))), list[str]()

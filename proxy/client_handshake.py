@@ -19,10 +19,10 @@ from proxy.client_services import ClientServices, Hold
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.direct_mode import DirectRefused
-from proxy.events.identities import LONGEST_VERSION, bounded
-from proxy.events.recorder import Asker
 from proxy.large_frames import LargeFrames
 from proxy.relay import Relay
+from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
+from proxy.telemetry.events.recorder import Asker
 
 if TYPE_CHECKING:
     from proxy.client_connection import ClientConnection

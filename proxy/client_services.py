@@ -15,11 +15,11 @@ from proxy.auth.fairness_key import Charging
 from proxy.client_requests import RequestServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import Turns
-from proxy.counters import Counters
 from proxy.direct_mode import DirectMode
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay
 from proxy.send_buffers import SendBuffers
+from proxy.telemetry.counters import Counters
 from proxy.transport import SharedReadBuffer
 from proxy.write_watch import WriteWatch
 

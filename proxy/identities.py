@@ -18,9 +18,9 @@ from proxy.auth.settings import authentication_settings
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import NAME
-from proxy.counters import Counters
 from proxy.introductions import Introductions, Versions
 from proxy.start_checks import missing_secret
+from proxy.telemetry.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from proxy.client_services import ClientServices, Hold
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.output import Output
-from proxy.refusals import Stage
+from proxy.telemetry.refusals import Stage
 
 # Larger frames of a client wait for a direct permit before their body is read.
 UNBOOKED_FRAME_BYTES: Final = 4096

@@ -12,11 +12,11 @@ from proxy.broker_pool import PoolLimits
 from proxy.brokers.discovery import BrokerSettings
 from proxy.client_services import ClientLimits
 from proxy.config.config import Config
-from proxy.counters import Counters, LimiterMetrics
 from proxy.dialer import SocketOptions
 from proxy.direct_mode import TargetRules
 from proxy.list_questions import TopicListLimits
 from proxy.sessions import SessionLimits
+from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.watch_limits import WatchLimits
 from proxy.write_watch import WriteLimits
 

@@ -14,9 +14,9 @@ from typing import Final
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
-from proxy.events.story import GroupStory
 from proxy.pump import STEP_BYTES, Body, Pump
 from proxy.requester import Requester
+from proxy.telemetry.events.timeline import GroupStory
 
 # Below this a copy in a send buffer is cheaper than pages and a descriptor.
 PAGED_FROM_BYTES: Final = 64 * 1024

@@ -18,10 +18,10 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.core.registry import Roll
-from proxy.events.story import GroupStory
-from proxy.refusals import Stage
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
+from proxy.telemetry.events.timeline import GroupStory
+from proxy.telemetry.refusals import Stage
 
 
 class SharedAnswer(Protocol):

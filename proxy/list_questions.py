@@ -19,11 +19,11 @@ from proxy.admitted_answers import TopicListQuestion
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
 from proxy.core.errors import FAIL_OVER
-from proxy.counters import Counters
-from proxy.events.story import Part
 from proxy.list_groups import ListGroup
-from proxy.refusals import Stage
 from proxy.target import BrokerAddress
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.timeline import Part
+from proxy.telemetry.refusals import Stage
 
 # Brokers come and go behind a name; from so many on the books of those that nothing waits on are thrown away.
 MANY_LANES: Final = 64

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Callable
 
 from proxy.core.errors import DisconnectCause
-from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
 from proxy.relay import Relay, RelayEnd
 from proxy.relay_log import RelayLog, RelayTap
+from proxy.telemetry.counters import Counters
 from proxy.transport import SharedReadBuffer, peer_name
 from proxy.watch_relay import WatchedEnd, WatchedRelay
 

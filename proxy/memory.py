@@ -6,8 +6,8 @@ from protocol.slabs import SlabPool
 from proxy import limits
 from proxy.auth.fairness_key import Charging
 from proxy.config.config import Config
-from proxy.counters import LimiterMetrics
 from proxy.list_sizes import ListSizes
+from proxy.telemetry.counters import LimiterMetrics
 
 
 class ListMemory:

@@ -16,7 +16,7 @@ from protocol.proxy_header import HeaderReader, ProxyHeader
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 
 PEEK_BYTES: Final = 512
 

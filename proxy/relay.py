@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from proxy.core.errors import DisconnectCause
-from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
+from proxy.telemetry.counters import Counters
 from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, peer_name
 
 

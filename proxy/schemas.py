@@ -13,12 +13,12 @@ from proxy.auth.fairness_key import Charging, namespace_of
 from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
-from proxy.counters import Counters
-from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_schema
 from proxy.requester import Requester
 from proxy.slots import Slot
 from proxy.target import BrokerAddress
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.refusals import RefusalLog, Stage
 
 
 class SchemaService:

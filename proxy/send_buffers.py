@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Final, Protocol
 
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 
 TCP_WMEM: Final = Path("/proc/sys/net/ipv4/tcp_wmem")
 

@@ -13,10 +13,10 @@ from proxy.client_connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
 from proxy.dialer import SocketOptions
 from proxy.proxy_headers import AwaitedHeaders
 from proxy.sessions import Sessions
+from proxy.telemetry.counters import Counters
 from proxy.tls.arrivals import Arrivals
 
 # Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.

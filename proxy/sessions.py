@@ -16,8 +16,8 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import Ages
 from proxy.core.log import LinePace, Logger
 from proxy.core.registry import Roll
-from proxy.counters import Counters
 from proxy.relay import Relay
+from proxy.telemetry.counters import Counters
 from proxy.tls.arrivals import Arrival
 
 Session = ClientConnection | Relay | Arrival

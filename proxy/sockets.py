@@ -7,9 +7,9 @@ from proxy import limits
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.loop_budget import Turns
-from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
 from proxy.pump import Pump
+from proxy.telemetry.counters import Counters
 from proxy.tls.files import TlsFiles
 from proxy.tls.shared import TlsShared
 from proxy.transport import SharedReadBuffer

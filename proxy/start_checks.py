@@ -19,8 +19,8 @@ from proxy.auth.settings import AuthenticationSettings, authentication_settings
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
-from proxy.counters import AuthenticationCounters
-from proxy.events.requirements import MISSING_CLIENT, client_missing
+from proxy.telemetry.counters import AuthenticationCounters
+from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,6 @@ from proxy.auth.fairness_key import Charging
 from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
-from proxy.events.recorder import RequestRecord
-from proxy.events.story import Part
 from proxy.list_bodies import encode
 from proxy.list_groups import (
     GroupFailure,
@@ -39,11 +36,14 @@ from proxy.list_groups import (
 from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
 from proxy.pump import Pump
-from proxy.refusals import RefusalLog, Stage
 from proxy.request_checks import check_get_topics
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
-from proxy.usage import UsageBook
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.events.timeline import Part
+from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.refusals import RefusalLog, Stage
 
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
 TIMER_SECONDS: Final = 0.002

@@ -7,8 +7,8 @@ nobody knows where in a frame it stands. A pause under way keeps its length.
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.walker import Sighting
-from proxy.counters import Counters, WatchOvershoot
-from proxy.events.recorder import Recorder
+from proxy.telemetry.counters import Counters, WatchOvershoot
+from proxy.telemetry.events.recorder import Recorder
 
 
 class WatchLimits:

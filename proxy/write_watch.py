@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 
 RATE_WINDOW_SECONDS: Final = 10.0
 # Who reads fast enough now is not closed for a silence before: it will be done soon.

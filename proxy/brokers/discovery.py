@@ -17,9 +17,9 @@ from proxy.brokers.names import Names
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
 from proxy.dialer import Dialer
 from proxy.target import BrokerAddress
+from proxy.telemetry.counters import Counters
 
 # A look that takes longer has failed; a request waits no longer for looks than this.
 LOOK_SECONDS: Final = 1.0

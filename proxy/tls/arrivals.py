@@ -17,7 +17,7 @@ from protocol.proxy_header import ProxyHeader
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 from proxy.tls.failures import TlsFailed
 from proxy.tls.shared import TlsShared
 from proxy.tls.transport import TlsTransport

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.core.errors import DisconnectCause
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 from proxy.tls.failures import TlsFailed
 from proxy.tls.shared import TlsShared
 from proxy.tls.transport import TlsTransport

@@ -18,7 +18,7 @@ from proxy.config.config import Config, ConfigError, ConfigProblem
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import LoadedContext, Name, PemFile, context_settings, load
 from proxy.tls.suites import BadTlsSetting
 

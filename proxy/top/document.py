@@ -15,13 +15,13 @@ from protocol.host_port import host_port
 from proxy.config.config import Config
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
-from proxy.counters import LimiterMetrics
-from proxy.refusals import RefusalLog
 from proxy.sessions import Sessions
-from proxy.telemetry.instrument import MetricSources
-from proxy.telemetry.table import INSTRUMENTS
+from proxy.telemetry.counters import LimiterMetrics
+from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageBook
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.table import INSTRUMENTS
+from proxy.telemetry.refusals import RefusalLog
 from proxy.top.rates import Rates
-from proxy.usage import HALF_LIFE_SECONDS, Usage, UsageBook
 
 TOP_ROWS: Final = 10
 TOP_BROKERS: Final = 50

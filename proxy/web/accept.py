@@ -15,8 +15,8 @@ from protocol.errors import MalformedFrame
 from proxy.accepting import AcceptLoop
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
 from proxy.proxy_headers import read_proxy_header
+from proxy.telemetry.counters import Counters
 from proxy.tls.streams import TlsStreams
 from proxy.web.settings import WebLimits
 

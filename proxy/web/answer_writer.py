@@ -10,7 +10,7 @@ import termios
 from typing import TYPE_CHECKING
 
 from proxy.core.errors import DisconnectCause
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 from proxy.web.endings import reset
 from proxy.write_watch import WriteProgress, WriteWatch
 

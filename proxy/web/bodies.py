@@ -15,7 +15,7 @@ from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import ProxyError
-from proxy.counters import WebCounters
+from proxy.telemetry.counters import WebCounters
 from proxy.web.refused import HttpRefused
 from proxy.web.uploads import Server, Upload, Uploads
 

@@ -17,13 +17,13 @@ from proxy.auth.fairness_key import Charging, KeyNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.counters import Counters
-from proxy.events.recorder import Recorder
 from proxy.hangup import HangupWatcher
-from proxy.refusals import RefusalLog
 from proxy.target import TargetValidator
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.refusals import RefusalLog
 from proxy.tls.streams import TlsStreams
-from proxy.usage import UsageBook
 from proxy.web.access_log import AccessLog
 from proxy.web.broker_ports import BrokerPorts
 from proxy.web.clients import Guard

@@ -24,7 +24,7 @@ from proxy.auth.fairness_key import Charging
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 from proxy.web.answer_writer import AnswerWriter
 from proxy.web.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
 from proxy.web.broker_client import NoConnectionFree

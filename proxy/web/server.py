@@ -26,7 +26,7 @@ from proxy.web.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.settings import WebLimits
 
 if TYPE_CHECKING:
-    from proxy.counters import Counters
+    from proxy.telemetry.counters import Counters
     from proxy.web.reverse_proxy import ReverseProxy
     from proxy.web.tunnels import Tunnels
 

@@ -16,11 +16,11 @@ from limiter.errors import PermitAcquireError
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import Charging
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
-from proxy.counters import WebCounters
-from proxy.events.direct_records import DirectRecord
-from proxy.events.recorder import Asker, Recorder
-from proxy.refusals import RefusalLog, Stage
-from proxy.usage import UsageBook
+from proxy.telemetry.counters import WebCounters
+from proxy.telemetry.events.direct_records import DirectRecord
+from proxy.telemetry.events.recorder import Asker, Recorder
+from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.refusals import RefusalLog, Stage
 from proxy.web.clients import WebClient
 from proxy.web.refused import HttpRefused, retry_after
 

@@ -10,7 +10,7 @@ from kubernetes_validate.utils import all_versions
 from proxy.budget import worst_case_bytes
 from proxy.config.config import Config
 from proxy.shutdown import Role, ShutdownPlan
-from proxy.telemetry.otel_settings import otel_settings
+from proxy.telemetry.metrics.otel_settings import otel_settings
 from scripts.generate_helm_renders import golden_path
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
 from tests.helm.charts import (

@@ -15,11 +15,11 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DisconnectCause
 from proxy.core.process_memory import resident_bytes
-from proxy.counters import WatchCounters, WatchOvershoot
 from proxy.demo.session import message_frame
 from proxy.demo.topics import ListedTopics
 from proxy.relay import Relay
-from proxy.telemetry.prometheus import ProxyMetrics
+from proxy.telemetry.counters import WatchCounters, WatchOvershoot
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from proxy.watch_relay import WatchedRelay
 from tests.support.async_client import PING, AsyncClient
 from tests.support.frames import watch_success, watch_update

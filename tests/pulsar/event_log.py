@@ -14,8 +14,8 @@ import pulsar
 from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from proxy.counters import Counters, SinkNumbers
-from proxy.events.log import EventLog
+from proxy.telemetry.counters import Counters, SinkNumbers
+from proxy.telemetry.events.log import EventLog
 from proxy.tls.files import TlsFiles
 from tests.support.async_client import eventually
 

@@ -13,7 +13,7 @@ from proxy.auth.identity import Authenticated
 from proxy.auth.providers.registry import Authenticator, Surroundings, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
 from proxy.core.log import open_log
-from proxy.counters import AuthenticationCounters
+from proxy.telemetry.counters import AuthenticationCounters
 from tests.support.clock import ManualClock
 from tests.support.tokens import NOW
 

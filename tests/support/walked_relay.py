@@ -8,7 +8,7 @@ from typing import Any
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import DisconnectCause
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 from proxy.watch_relay import WatchedRelay

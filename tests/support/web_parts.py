@@ -10,12 +10,12 @@ from proxy.auth.fairness_key import Charging
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
 from proxy.limits import write_limits
-from proxy.refusals import RefusalLog
 from proxy.target import TargetValidator
-from proxy.usage import UsageBook
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.refusals import RefusalLog
 from proxy.web.broker_ports import BrokerPorts
 from proxy.web.pages import Readiness, own_pages
 from proxy.web.port import WebParts, WebPort, start_web

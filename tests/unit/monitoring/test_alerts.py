@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from proxy.config.config import Config
-from proxy.telemetry.table import INSTRUMENTS
+from proxy.telemetry.metrics.table import INSTRUMENTS
 from scripts.alert_table import ALERTS, PIP_442, Alert, names
 from scripts.generate_alerts import RULES
 from tests.support.promql import unknown_names

@@ -11,8 +11,8 @@ from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
 from proxy.brokers.names import Names
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
 from proxy.core.log import open_log
-from proxy.counters import Counters
 from proxy.target import BrokerAddress
+from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from proxy.config.config import Config, ConfigError
-from proxy.events import requirements
 from proxy.start_checks import start_faults
+from proxy.telemetry.events import requirements
 
 TOPIC = "persistent://public/log/events"
 

@@ -20,8 +20,8 @@ from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
-from proxy.counters import Counters
-from proxy.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
 
 
 class Lines:

@@ -4,7 +4,7 @@ import pytest
 
 from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
-from proxy.events.outcomes import close_cause_of, outcome_of
+from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 
 NAMED = {
     DisconnectCause.CLIENT_CLOSED: "client_closed",

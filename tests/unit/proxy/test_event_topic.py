@@ -14,12 +14,12 @@ from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
-from proxy.counters import EventLogCounters
-from proxy.events import topic_sink
-from proxy.events.topic import TopicParts, service_url
-from proxy.events.topic_credentials import TopicCredentials, topic_tls
-from proxy.events.topic_sink import TopicSettings, TopicStore
-from proxy.events.topic_watch import TopicWatch
+from proxy.telemetry.counters import EventLogCounters
+from proxy.telemetry.events import topic_sink
+from proxy.telemetry.events.topic import TopicParts, service_url
+from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
+from proxy.telemetry.events.topic_sink import TopicSettings, TopicStore
+from proxy.telemetry.events.topic_watch import TopicWatch
 
 TOPIC = "persistent://public/log/events"
 

@@ -9,10 +9,10 @@ import pytest
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.log import open_log
-from proxy.counters import Counters
 from proxy.hangup import HangupWatcher
 from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
 from proxy.pump import Body, Pump
+from proxy.telemetry.counters import Counters
 from proxy.transport import Endpoint, SharedReadBuffer
 from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.clock import ManualClock

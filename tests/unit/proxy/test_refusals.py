@@ -16,7 +16,7 @@ from protocol.errors import ServerError
 from proxy.config.config import Config
 from proxy.core.errors import OverLimit
 from proxy.core.log import open_log
-from proxy.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
+from proxy.telemetry.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
 from tests.support.clock import ManualClock
 
 

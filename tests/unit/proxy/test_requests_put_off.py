@@ -22,13 +22,13 @@ from proxy.client_services import ClientLimits, ClientServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, Turns
-from proxy.counters import Counters
-from proxy.events.recorder import RequestRecord
 from proxy.hangup import HangupWatcher
 from proxy.lookups import LookupService
-from proxy.refusals import RefusalLog
 from proxy.send_buffers import SendBuffers
 from proxy.target import BrokerAddress
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.refusals import RefusalLog
 from proxy.transport import SharedReadBuffer
 from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.async_client import PING, connect_frame, topics_frame

@@ -8,9 +8,9 @@ import pytest
 from proxy.client_connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.counters import Counters
 from proxy.relay import Relay
 from proxy.sessions import SessionLimits, Sessions
+from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual
 
 HANDSHAKE_SECONDS = 10.0

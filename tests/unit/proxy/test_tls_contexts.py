@@ -11,7 +11,7 @@ import trustme
 from proxy.cli import main
 from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
-from proxy.counters import Counters
+from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import context_settings, load
 from proxy.tls.expiry import expiry
 from proxy.tls.files import TlsFiles, check

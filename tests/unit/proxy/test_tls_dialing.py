@@ -12,9 +12,9 @@ import pytest
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
-from proxy.counters import Counters
 from proxy.dialer import Dialer, SocketOptions
 from proxy.target import BrokerAddress
+from proxy.telemetry.counters import Counters
 from proxy.tls.brokers import BrokerTls
 from proxy.tls.shared import TlsShared
 from proxy.transport import SharedReadBuffer

@@ -9,7 +9,7 @@ the past of another would show a burst that never was.
 from collections.abc import Iterator
 from typing import Final
 
-from proxy.usage import HeavyHitters, label
+from proxy.telemetry.heavy_hitters import HeavyHitters, label
 
 MOST_TENANTS: Final = 50
 OTHERS: Final = "(others)"

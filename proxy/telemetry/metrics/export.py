@@ -16,9 +16,9 @@ from proxy.core.log import Logger
 from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.telemetry.instrument import MetricSources, Reading, take
-from proxy.telemetry.otel_settings import OtelSettings, otel_settings
-from proxy.telemetry.table import INSTRUMENTS
+from proxy.telemetry.metrics.instrument import MetricSources, Reading, take
+from proxy.telemetry.metrics.otel_settings import OtelSettings, otel_settings
+from proxy.telemetry.metrics.table import INSTRUMENTS
 
 # What the last export may take when the proxy leaves: a collector may be gone for good by then.
 FLUSH_SECONDS: Final = 2.0
@@ -132,7 +132,7 @@ def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, lo
     """Make the export, not started yet."""
 
     def make() -> Sender:
-        from proxy.telemetry.otlp import OtlpSender
+        from proxy.telemetry.metrics.otlp import OtlpSender
 
         return OtlpSender(cluster, round(sources.created * 1e9), settings.temporality)
 

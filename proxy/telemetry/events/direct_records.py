@@ -7,9 +7,9 @@ a permit, and so an event, of the kind watch_init if a first list is among them.
 """
 
 from proxy.core.errors import DisconnectCause
-from proxy.events.outcomes import close_cause_of, outcome_of
-from proxy.events.recorder import Asker, Recorder
-from proxy.events.story import Meter
+from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
+from proxy.telemetry.events.recorder import Asker, Recorder
+from proxy.telemetry.events.timeline import Meter
 
 __all__ = ["DirectRecord"]
 

@@ -23,12 +23,12 @@ from protocol.command_type import CommandType
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import Charging
-from proxy.events.identities import Identities, bounded
-from proxy.events.outcomes import close_cause_of, outcome_of
-from proxy.events.story import PARTS, STAGE_OF_PART, GroupStory, Part, parts_between
 from proxy.list_groups import ListGroup, question_of
 from proxy.list_questions import ListQuestions
 from proxy.requester import Requester
+from proxy.telemetry.events.identities import Identities, bounded
+from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
+from proxy.telemetry.events.timeline import PARTS, STAGE_OF_PART, GroupStory, Part, parts_between
 
 __all__ = ["Asker", "Moment", "Recorder", "RequestRecord"]
 

@@ -12,9 +12,9 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from limiter.observer import LimiterStatistics
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
-from proxy.counters import Counters, LimiterMetrics
+from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.tenants import TenantBook
+from proxy.telemetry.metrics.tenants import TenantBook
 
 __all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterBooks", "MetricSources", "Reading", "Readings", "take"]
 

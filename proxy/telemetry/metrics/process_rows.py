@@ -6,9 +6,9 @@ from typing import Final
 
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
-from proxy.telemetry import process
-from proxy.telemetry.instrument import Instrument, MetricSources
-from proxy.telemetry.rows import gauge, labelled, of_process
+from proxy.telemetry.metrics import process
+from proxy.telemetry.metrics.instrument import Instrument, MetricSources
+from proxy.telemetry.metrics.rows import gauge, labelled, of_process
 
 __all__ = ["PROCESS_ROWS"]
 

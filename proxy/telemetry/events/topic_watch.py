@@ -12,7 +12,7 @@ from eventlog.retention import AdminError, Keeping, TopicAdmin, TopicName
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
 from proxy.core.threads import in_thread
-from proxy.counters import EventLogCounters
+from proxy.telemetry.counters import EventLogCounters
 
 __all__ = ["TopicWatch"]
 

@@ -28,11 +28,11 @@ from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.counters import Counters, SinkNumbers
+from proxy.telemetry.counters import Counters, SinkNumbers
 
 if TYPE_CHECKING:
-    from proxy.events.topic import TopicParts
-    from proxy.events.topic_watch import TopicWatch
+    from proxy.telemetry.events.topic import TopicParts
+    from proxy.telemetry.events.topic_watch import TopicWatch
 
 __all__ = ["THREAD_NAME", "EventLog", "gzip_member"]
 
@@ -154,7 +154,7 @@ class EventLog:
 
     def _topic(self) -> Store:
         # The admin API's client and pulsar-client: only for those who have a topic.
-        from proxy.events.topic import TopicParts
+        from proxy.telemetry.events.topic import TopicParts
 
         crashed = partial(self._counters.internal_error, where=THREAD_NAME)
         parts = self._parts = TopicParts(self._config, self._loop, self._own, self._broker_tls, crashed)

@@ -17,11 +17,11 @@ from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.config.keys.key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
 from proxy.core.log import Logger
-from proxy.counters import EventLogCounters
-from proxy.events.requirements import MISSING_CLIENT, client_missing
-from proxy.events.topic_credentials import TopicCredentials, topic_tls
-from proxy.events.topic_sink import TopicSettings, TopicStore
-from proxy.events.topic_watch import ADMIN_TIMEOUT_SECONDS, Headers, TopicWatch
+from proxy.telemetry.counters import EventLogCounters
+from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
+from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
+from proxy.telemetry.events.topic_sink import TopicSettings, TopicStore
+from proxy.telemetry.events.topic_watch import ADMIN_TIMEOUT_SECONDS, Headers, TopicWatch
 
 __all__ = ["TopicParts", "service_url"]
 

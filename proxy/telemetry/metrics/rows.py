@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from limiter.observer import LimiterStatistics
-from proxy.counters import Counters, SinkNumbers
-from proxy.telemetry.instrument import Instrument, Kind, MetricSources, Unit
-from proxy.telemetry.tenants import TenantNumbers
+from proxy.telemetry.counters import Counters, SinkNumbers
+from proxy.telemetry.metrics.instrument import Instrument, Kind, MetricSources, Unit
+from proxy.telemetry.metrics.tenants import TenantNumbers
 
 
 def counted(name: str, text: str, read: Callable[[Counters], float], unit: Unit = "") -> Instrument:

@@ -30,8 +30,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from proxy.core.version import VERSION
 from proxy.telemetry.durations import BOUNDS_SECONDS
-from proxy.telemetry.instrument import Distribution, Instrument, Reading
-from proxy.telemetry.otel_settings import Temporality
+from proxy.telemetry.metrics.instrument import Distribution, Instrument, Reading
+from proxy.telemetry.metrics.otel_settings import Temporality
 
 # As upstream's proxy names them.
 SCOPE: Final = "org.apache.pulsar.proxy"

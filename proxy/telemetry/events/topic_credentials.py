@@ -16,7 +16,7 @@ from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
-from proxy.events.topic_sink import TopicTls
+from proxy.telemetry.events.topic_sink import TopicTls
 from proxy.web.own_credentials import own_authorization
 from proxy.web.refused import HttpRefused
 
