@@ -17,10 +17,10 @@ from typing import Any, cast
 from limiter.semaphore import AsyncSemaphore
 from protocol.walker import FrameWalker
 from proxy.core.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
 from proxy.relay import Relay
 from proxy.telemetry.counters import Counters
-from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 from proxy.watch_relay import WatchedRelay
 

@@ -30,6 +30,8 @@ from proxy.identities import make_identities
 from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.live import Live
 from proxy.memory import ListMemory
+from proxy.net.tls.streams import TlsStreams
+from proxy.net.write_watch import WriteWatch
 from proxy.relay_log import RelayLog
 from proxy.sessions import Sessions
 from proxy.shutdown import Phase
@@ -43,7 +45,6 @@ from proxy.telemetry.metrics.lag import LoopLag
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from proxy.telemetry.metrics.tenants import TenantBook
 from proxy.telemetry.refusals import RefusalLog
-from proxy.tls.streams import TlsStreams
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
 from proxy.topic_lists import OUTCOMES
@@ -51,7 +52,6 @@ from proxy.web.broker_ports import BrokerPorts, is_loopback
 from proxy.web.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
-from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:
     from proxy.admin.changes import Operator

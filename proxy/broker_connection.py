@@ -23,9 +23,9 @@ from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.broker_end import BrokerEnd
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.core.loop_budget import Turns
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
 from proxy.questions import Decision, Question
-from proxy.transport import SharedReadBuffer
 
 # Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
 SMALL_ANSWER_BYTES: Final = 16 * 1024

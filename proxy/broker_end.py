@@ -7,8 +7,8 @@ whether this side lives.
 import asyncio
 
 from protocol import commands
-from proxy.hangup import HangupWatcher
-from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import Endpoint, SharedReadBuffer
 
 
 class BrokerEnd(Endpoint):

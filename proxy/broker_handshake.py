@@ -12,8 +12,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
 from proxy.broker_end import BrokerEnd
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
-from proxy.hangup import HangupWatcher
-from proxy.transport import SharedReadBuffer
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 

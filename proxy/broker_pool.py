@@ -32,11 +32,11 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
 from proxy.dialer import Dialer
-from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
 from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
-from proxy.transport import SharedReadBuffer
 
 
 class Purpose(StrEnum):

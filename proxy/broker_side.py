@@ -14,10 +14,10 @@ from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.dialer import Dialer
 from proxy.introductions import Introductions
+from proxy.net.tls.brokers import BrokerTls
 from proxy.sockets import Sockets
 from proxy.target import BrokerAddress, TargetValidator
 from proxy.telemetry.counters import Counters
-from proxy.tls.brokers import BrokerTls
 
 # Questions to the system's resolver at a time: libuv has four threads for all of them.
 CLIENT_NAMES_AT_ONCE: Final = 3

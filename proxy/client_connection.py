@@ -23,8 +23,8 @@ from proxy.client_services import ClientServices, Hold
 from proxy.core.errors import DisconnectCause, protocol_cause
 from proxy.core.tasks import TaskScope
 from proxy.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
-from proxy.output import Output
-from proxy.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
+from proxy.net.output import Output
+from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 FRAME_HEADROOM_BYTES: Final = 10 * 1024

@@ -16,12 +16,12 @@ from proxy.client_requests import RequestServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import Turns
 from proxy.direct_mode import DirectMode
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
+from proxy.net.send_buffers import SendBuffers
+from proxy.net.transport import SharedReadBuffer
+from proxy.net.write_watch import WriteWatch
 from proxy.relay import Relay
-from proxy.send_buffers import SendBuffers
 from proxy.telemetry.counters import Counters
-from proxy.transport import SharedReadBuffer
-from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:
     from proxy.client_connection import ClientConnection

@@ -26,15 +26,15 @@ from proxy.core.errors import (
     TargetRefused,
 )
 from proxy.dialer import Dialer
-from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions
 from proxy.logged_relay import LoggedRelay, LoggedWatchedRelay
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
 from proxy.relay import Relay
 from proxy.relay_log import RelayLog
 from proxy.target import BrokerAddress, TargetValidator, parse_address
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import Asker
-from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 from proxy.watch_relay import WatchedRelay
 

@@ -7,12 +7,12 @@ from protocol.proxy_header import ProxyHeader
 from proxy.client_connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.log import Logger
+from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.server import Listener
 from proxy.sessions import Sessions
 from proxy.sockets import Sockets
 from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
-from proxy.tls.arrivals import Arrival, Arrivals
 
 # Address, header of a load balancer, and the broker that the port stands for ("": none).
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]

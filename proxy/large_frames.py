@@ -19,7 +19,7 @@ from protocol.states import ConnectionState, Verdict
 from proxy.client_services import ClientServices, Hold
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.core.tasks import TaskScope
-from proxy.output import Output
+from proxy.net.output import Output
 from proxy.telemetry.refusals import Stage
 
 # Larger frames of a client wait for a direct permit before their body is read.

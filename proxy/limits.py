@@ -15,10 +15,10 @@ from proxy.config.config import Config
 from proxy.dialer import SocketOptions
 from proxy.direct_mode import TargetRules
 from proxy.list_questions import TopicListLimits
+from proxy.net.write_watch import WriteLimits
 from proxy.sessions import SessionLimits
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.watch_limits import WatchLimits
-from proxy.write_watch import WriteLimits
 
 MOST_SPARE_SLABS: Final = 64
 

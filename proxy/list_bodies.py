@@ -14,7 +14,7 @@ from typing import Final
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
-from proxy.pump import STEP_BYTES, Body, Pump
+from proxy.net.pump import STEP_BYTES, Body, Pump
 from proxy.requester import Requester
 from proxy.telemetry.events.timeline import GroupStory
 

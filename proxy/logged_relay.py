@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable
 
 from proxy.core.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer, peer_name
 from proxy.relay import Relay, RelayEnd
 from proxy.relay_log import RelayLog, RelayTap
 from proxy.telemetry.counters import Counters
-from proxy.transport import SharedReadBuffer, peer_name
 from proxy.watch_relay import WatchedEnd, WatchedRelay
 
 See = Callable[[memoryview | bytes, int], None]

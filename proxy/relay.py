@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from proxy.core.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, peer_name
 from proxy.telemetry.counters import Counters
-from proxy.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, peer_name
 
 
 class RelayEnd(Endpoint):

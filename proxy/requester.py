@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from proxy.core.errors import DisconnectCause
-from proxy.output import Output
+from proxy.net.output import Output
 
 
 class Requester(Protocol):

@@ -8,16 +8,16 @@ from typing import Final, cast
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
-from proxy.accepting import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.client_connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.dialer import SocketOptions
-from proxy.proxy_headers import AwaitedHeaders
+from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
+from proxy.net.proxy_headers import AwaitedHeaders
+from proxy.net.tls.arrivals import Arrivals
 from proxy.sessions import Sessions
 from proxy.telemetry.counters import Counters
-from proxy.tls.arrivals import Arrivals
 
 # Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.
 ACCEPTS_A_TURN: Final = 64

@@ -9,8 +9,8 @@ from proxy.client_requests import RequestServices
 from proxy.client_services import ClientServices
 from proxy.direct_mode import DirectMode
 from proxy.lookups import LookupService
+from proxy.net.send_buffers import SendBuffers
 from proxy.schemas import SchemaService
-from proxy.send_buffers import SendBuffers
 from proxy.telemetry.events.identities import Identities, key_of
 from proxy.telemetry.events.recorder import Recorder
 from proxy.topic_lists import TopicListService

@@ -16,9 +16,9 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import Ages
 from proxy.core.log import LinePace, Logger
 from proxy.core.registry import Roll
+from proxy.net.tls.arrivals import Arrival
 from proxy.relay import Relay
 from proxy.telemetry.counters import Counters
-from proxy.tls.arrivals import Arrival
 
 Session = ClientConnection | Relay | Arrival
 # Ages differ by so much either way, so that those who came together do not come back together.

@@ -7,12 +7,12 @@ from proxy import limits
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.loop_budget import Turns
-from proxy.hangup import HangupWatcher
-from proxy.pump import Pump
+from proxy.net.hangup import HangupWatcher
+from proxy.net.pump import Pump
+from proxy.net.tls.files import TlsFiles
+from proxy.net.tls.shared import TlsShared
+from proxy.net.transport import SharedReadBuffer
 from proxy.telemetry.counters import Counters
-from proxy.tls.files import TlsFiles
-from proxy.tls.shared import TlsShared
-from proxy.transport import SharedReadBuffer
 
 
 class Sockets:

@@ -35,7 +35,7 @@ from proxy.list_groups import (
 )
 from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
-from proxy.pump import Pump
+from proxy.net.pump import Pump
 from proxy.request_checks import check_get_topics
 from proxy.requester import Requester
 from proxy.target import BrokerAddress

@@ -13,12 +13,12 @@ from limiter.permit import Permit
 from protocol.walker import FrameWalker, Sighting
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
 from proxy.relay import Relay, RelayEnd
 from proxy.telemetry.counters import Counters, WatchOvershoot
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.recorder import Asker
-from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 
 

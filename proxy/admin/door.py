@@ -14,11 +14,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxy.accepting import AcceptLoop
 from proxy.admin.access import Access, Peer, peer_of
 from proxy.control import BACKLOG, ControlSocket
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
+from proxy.net.accept_loop import AcceptLoop
 
 if TYPE_CHECKING:
     from proxy.admin.exchange import AdminServer

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
-from proxy.accepting import AcceptLoop
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
-from proxy.proxy_headers import read_proxy_header
+from proxy.net.accept_loop import AcceptLoop
+from proxy.net.proxy_headers import read_proxy_header
+from proxy.net.tls.streams import TlsStreams
 from proxy.telemetry.counters import Counters
-from proxy.tls.streams import TlsStreams
 from proxy.web.settings import WebLimits
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import termios
 from typing import TYPE_CHECKING
 
 from proxy.core.errors import DisconnectCause
+from proxy.net.write_watch import WriteProgress, WriteWatch
 from proxy.telemetry.counters import Counters
 from proxy.web.endings import reset
-from proxy.write_watch import WriteProgress, WriteWatch
 
 if TYPE_CHECKING:
     import asyncio

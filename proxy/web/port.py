@@ -17,13 +17,14 @@ from proxy.auth.fairness_key import Charging, KeyNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
+from proxy.net.tls.streams import TlsStreams
+from proxy.net.write_watch import WriteWatch
 from proxy.target import TargetValidator
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageBook
 from proxy.telemetry.refusals import RefusalLog
-from proxy.tls.streams import TlsStreams
 from proxy.web.access_log import AccessLog
 from proxy.web.broker_ports import BrokerPorts
 from proxy.web.clients import Guard
@@ -33,7 +34,6 @@ from proxy.web.routes import RouteTable
 from proxy.web.settings import WebLimits, response_headers, web_limits, web_targets
 from proxy.web.topic_list_door import TopicListDoor
 from proxy.web.uploads import Uploads
-from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:
     import aiohttp

@@ -24,6 +24,7 @@ from proxy.auth.fairness_key import Charging
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
+from proxy.net.write_watch import WriteWatch
 from proxy.telemetry.counters import Counters
 from proxy.web.answer_writer import AnswerWriter
 from proxy.web.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
@@ -39,7 +40,6 @@ from proxy.web.settings import WebLimits, WebTargets
 from proxy.web.topic_list_door import ListUnderWay, TopicListDoor
 from proxy.web.uploads import Uploads
 from proxy.web.web_servers import WebServers
-from proxy.write_watch import WriteWatch
 
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _NO_BODY: Final = frozenset({204, 304})

@@ -15,7 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
 
 from proxy.core.errors import ProxyError
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
 from proxy.web.access_log import AccessLog, Told
 from proxy.web.clients import Guard, certificate_of, client_of
 from proxy.web.gate import Gate

@@ -7,8 +7,8 @@ only while others wait for a connection to the same server, slowest first. No I/
 from collections.abc import Callable
 from typing import Final
 
+from proxy.net.write_watch import RATE_WINDOW_SECONDS, WriteLimits
 from proxy.web.refused import HttpRefused
-from proxy.write_watch import RATE_WINDOW_SECONDS, WriteLimits
 
 Server = tuple[str, int | None]
 _MARK_SECONDS: Final = 2.0

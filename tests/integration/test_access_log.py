@@ -8,7 +8,7 @@ from typing import Any
 from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.fairness_key import KeyNames
 from proxy.core.log import open_log
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
 from proxy.web.clients import Guard
 from proxy.web.pages import Readiness
 from proxy.web.port import start_web

@@ -22,7 +22,7 @@ from proxy.demo.children import Child
 from proxy.demo.script import AfterHandshake
 from proxy.demo.storm import Storm, StormPlan
 from proxy.demo.topics import GeneratedTopics
-from proxy.output import OVERSHOOT_BYTES
+from proxy.net.output import OVERSHOOT_BYTES
 from tests.support.async_client import (
     LOOPBACK,
     PATIENCE_SECONDS,

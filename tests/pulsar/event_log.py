@@ -14,9 +14,9 @@ import pulsar
 from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.core.log import open_log
+from proxy.net.tls.files import TlsFiles
 from proxy.telemetry.counters import Counters, SinkNumbers
 from proxy.telemetry.events.log import EventLog
-from proxy.tls.files import TlsFiles
 from tests.support.async_client import eventually
 
 # A topic may move, a broker may come back: only a broken sink needs as long.

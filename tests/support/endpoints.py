@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from proxy.core.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import Endpoint, SharedReadBuffer
 from tests.support.loops import eventually
 
 

@@ -13,11 +13,11 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
-from proxy.hangup import HangupWatcher
-from proxy.output import Output
+from proxy.net.hangup import HangupWatcher
+from proxy.net.output import Output
+from proxy.net.transport import Endpoint, SharedReadBuffer
+from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.telemetry.counters import Counters
-from proxy.transport import Endpoint, SharedReadBuffer
-from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.memory_transport import MemoryTransport
 
 EVERYTHING = 1 << 40

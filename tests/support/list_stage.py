@@ -23,12 +23,13 @@ from proxy.broker_pool import BrokerPool, PoolLimits
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import Turns
-from proxy.hangup import HangupWatcher
 from proxy.introductions import Introductions, Versions
 from proxy.list_groups import GroupKey, ListGroup
 from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
-from proxy.pump import Pump
+from proxy.net.hangup import HangupWatcher
+from proxy.net.pump import Pump
+from proxy.net.transport import SharedReadBuffer
 from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.events.identities import Identities
@@ -36,7 +37,6 @@ from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageBook
 from proxy.telemetry.refusals import RefusalLog
 from proxy.topic_lists import OUTCOMES, TopicListService
-from proxy.transport import SharedReadBuffer
 from tests.support.events import CheckedSink
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.memory_transport import MemoryTransport

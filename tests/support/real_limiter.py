@@ -21,7 +21,7 @@ from limiter.semaphore import AsyncSemaphore
 from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.list_groups import ListGroup, ListGroups, Member, SharedAnswer, await_a_reader
-from proxy.output import ListLane
+from proxy.net.output import ListLane
 from proxy.requester import Requester
 from proxy.target import BrokerAddress
 from proxy.telemetry.refusals import Stage

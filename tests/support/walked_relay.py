@@ -8,8 +8,8 @@ from typing import Any
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import DisconnectCause
+from proxy.net.transport import SharedReadBuffer
 from proxy.telemetry.counters import Counters
-from proxy.transport import SharedReadBuffer
 from proxy.watch_limits import WatchLimits
 from proxy.watch_relay import WatchedRelay
 from tests.support.endpoints import hangup_watcher

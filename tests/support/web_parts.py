@@ -10,8 +10,9 @@ from proxy.auth.fairness_key import Charging
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.hangup import HangupWatcher
 from proxy.limits import write_limits
+from proxy.net.hangup import HangupWatcher
+from proxy.net.write_watch import WriteWatch
 from proxy.target import TargetValidator
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.heavy_hitters import UsageBook
@@ -19,7 +20,6 @@ from proxy.telemetry.refusals import RefusalLog
 from proxy.web.broker_ports import BrokerPorts
 from proxy.web.pages import Readiness, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
-from proxy.write_watch import WriteWatch
 
 
 @dataclass

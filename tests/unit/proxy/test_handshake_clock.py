@@ -14,10 +14,10 @@ from proxy.client_connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.dialer import SocketOptions
+from proxy.net.tls.arrivals import Arrivals
 from proxy.server import Listener
 from proxy.sessions import SessionLimits, Sessions
 from proxy.telemetry.counters import Counters
-from proxy.tls.arrivals import Arrivals
 from tests.support.async_client import LOOPBACK, AsyncClient
 from tests.support.loops import eventually, run_virtual
 

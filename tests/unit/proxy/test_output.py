@@ -9,12 +9,12 @@ import pytest
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.log import open_log
-from proxy.hangup import HangupWatcher
-from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
-from proxy.pump import Body, Pump
+from proxy.net.hangup import HangupWatcher
+from proxy.net.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
+from proxy.net.pump import Body, Pump
+from proxy.net.transport import Endpoint, SharedReadBuffer
+from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.telemetry.counters import Counters
-from proxy.transport import Endpoint, SharedReadBuffer
-from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher
 from tests.support.loops import run_virtual

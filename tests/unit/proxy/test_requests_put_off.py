@@ -22,15 +22,15 @@ from proxy.client_services import ClientLimits, ClientServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, Turns
-from proxy.hangup import HangupWatcher
 from proxy.lookups import LookupService
-from proxy.send_buffers import SendBuffers
+from proxy.net.hangup import HangupWatcher
+from proxy.net.send_buffers import SendBuffers
+from proxy.net.transport import SharedReadBuffer
+from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.refusals import RefusalLog
-from proxy.transport import SharedReadBuffer
-from proxy.write_watch import WriteLimits, WriteWatch
 from tests.support.async_client import PING, connect_frame, topics_frame
 from tests.support.endpoints import hangup_watcher
 from tests.support.list_clients import commands_in, turns

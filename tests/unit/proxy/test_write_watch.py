@@ -10,8 +10,8 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
+from proxy.net.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
 from proxy.telemetry.counters import Counters, LimiterMetrics
-from proxy.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
 from tests.support.clock import ManualClock
 from tests.support.loops import run_virtual
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.list_bodies import LeavingBody, PagedBody, SlabBody
-from proxy.pump import Body
+from proxy.net.pump import Body
 from tests.support.answers import answer_of
 from tests.support.memory_transport import MemoryTransport
 

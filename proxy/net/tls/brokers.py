@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.core.errors import DisconnectCause
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
 from proxy.telemetry.counters import Counters
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import TlsShared
-from proxy.tls.transport import TlsTransport
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 

@@ -17,10 +17,10 @@ from protocol.proxy_header import ProxyHeader
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
 from proxy.telemetry.counters import Counters
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import TlsShared
-from proxy.tls.transport import TlsTransport
 
 # More than a handshake takes over a slow line.
 PLACE_SECONDS: Final = 1.0

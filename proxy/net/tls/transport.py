@@ -14,9 +14,9 @@ from enum import Enum
 from typing import Any, Final, Protocol, cast
 
 from proxy.core.errors import DisconnectCause
-from proxy.tls.failures import TlsFailed, describe
-from proxy.tls.hello import asks_again, hello_end
-from proxy.tls.shared import RECORD_BYTES, TlsShared, direct_calls
+from proxy.net.tls.failures import TlsFailed, describe
+from proxy.net.tls.hello import asks_again, hello_end
+from proxy.net.tls.shared import RECORD_BYTES, TlsShared, direct_calls
 
 # So much is encrypted before the ciphertext is taken out: the BIO keeps the size of its fullest moment for good.
 SEALED_AT_ONCE_BYTES: Final = 64 * 1024

@@ -12,9 +12,9 @@ from typing import Any, Final
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import DisconnectCause
-from proxy.pump import Body, Pump
-from proxy.transport import Endpoint, peer_name
-from proxy.write_watch import WriteProgress, WriteWatch
+from proxy.net.pump import Body, Pump
+from proxy.net.transport import Endpoint, peer_name
+from proxy.net.write_watch import WriteProgress, WriteWatch
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096

@@ -13,8 +13,8 @@ from typing import Final, Literal
 from proxy.auth.own.broker_credentials import PARAMETERS
 from proxy.auth.own.plugins import shown_certificate
 from proxy.config.config import Config
-from proxy.tls.expiry import expiry
-from proxy.tls.suites import BadTlsSetting, restrict
+from proxy.net.tls.expiry import expiry
+from proxy.net.tls.suites import BadTlsSetting, restrict
 
 Name = Literal["server", "web", "broker_client"]
 # Larger than any bundle of authorities there is.

@@ -7,7 +7,7 @@ Rule: OpenSSL gets a ClientHello whole or not at all. It takes memory for as muc
 from typing import Final
 
 from proxy.core.errors import DisconnectCause
-from proxy.tls.failures import TlsFailed
+from proxy.net.tls.failures import TlsFailed
 
 # Real ones are below 4 KiB; with post-quantum key shares and a ticket that carries certificates, below 8 KiB.
 LARGEST_HELLO_BYTES: Final = 16 * 1024

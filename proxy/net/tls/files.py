@@ -18,9 +18,9 @@ from proxy.config.config import Config, ConfigError, ConfigProblem
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
+from proxy.net.tls.contexts import LoadedContext, Name, PemFile, context_settings, load
+from proxy.net.tls.suites import BadTlsSetting
 from proxy.telemetry.counters import Counters
-from proxy.tls.contexts import LoadedContext, Name, PemFile, context_settings, load
-from proxy.tls.suites import BadTlsSetting
 
 # Files that do not fit together are being written: they are looked at again after so long.
 RETRY_SECONDS: Final = 2.0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from proxy.core.loop_budget import Turns
-from proxy.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
+from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
 
 # The largest record: 16 KiB of plaintext, a header, and what encryption may add to it.
 RECORD_BYTES: Final = 16 * 1024 + 5 + 256

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from protocol.host_port import host_port
 from proxy.core.errors import ConnectionClosed, DisconnectCause
-from proxy.hangup import HangupWatcher
+from proxy.net.hangup import HangupWatcher
 
 SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024

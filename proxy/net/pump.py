@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import ConnectionClosed, DisconnectCause
-from proxy.transport import Endpoint
+from proxy.net.transport import Endpoint
 
 # One turn of the loop writes for so long, and then looks at everything else.
 TURN_SECONDS: Final = 0.003

@@ -5,10 +5,10 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import TlsShared
-from proxy.tls.transport import TlsTransport
-from proxy.transport import SharedReadBuffer
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
+from proxy.net.transport import SharedReadBuffer
 
 
 class _Stream(asyncio.BufferedProtocol):
