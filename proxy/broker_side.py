@@ -7,16 +7,16 @@ from typing import Final
 
 from protocol.proxy_header import ProxyHeader, encode
 from proxy import limits
-from proxy.broker_pool import BrokerPool
+from proxy.brokers.connect_frames import Introductions
+from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
-from proxy.brokers.names import Names
+from proxy.brokers.pool import BrokerPool
+from proxy.brokers.resolver import Names
+from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.dialer import Dialer
-from proxy.introductions import Introductions
 from proxy.net.tls.brokers import BrokerTls
 from proxy.sockets import Sockets
-from proxy.target import BrokerAddress, TargetValidator
 from proxy.telemetry.counters import Counters
 
 # Questions to the system's resolver at a time: libuv has four threads for all of them.

@@ -13,8 +13,11 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import ProxyHeader, encode
-from proxy.broker_handshake import BrokerHandshake
+from proxy.brokers.connect_frames import Introductions
+from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
+from proxy.brokers.handshake import BrokerHandshake
+from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address
 from proxy.core.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
@@ -25,14 +28,11 @@ from proxy.core.errors import (
     RequestFailed,
     TargetRefused,
 )
-from proxy.dialer import Dialer
-from proxy.introductions import Introductions
 from proxy.logged_relay import LoggedRelay, LoggedWatchedRelay
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay import Relay
 from proxy.relay_log import RelayLog
-from proxy.target import BrokerAddress, TargetValidator, parse_address
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import Asker
 from proxy.watch_limits import WatchLimits

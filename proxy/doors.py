@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from protocol.proxy_header import ProxyHeader
+from proxy.brokers.target import BrokerAddress
 from proxy.client_connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -11,7 +12,6 @@ from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.server import Listener
 from proxy.sessions import Sessions
 from proxy.sockets import Sockets
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 
 # Address, header of a load balancer, and the broker that the port stands for ("": none).

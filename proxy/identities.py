@@ -15,10 +15,10 @@ from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.auth.own.plugins import own_credentials
 from proxy.auth.providers.registry import Authenticator, Surroundings, build_authenticator
 from proxy.auth.settings import authentication_settings
+from proxy.brokers.connect_frames import Introductions, Versions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import NAME
-from proxy.introductions import Introductions, Versions
 from proxy.start_checks import missing_secret
 from proxy.telemetry.counters import Counters
 

@@ -7,12 +7,12 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.broker_connection import BrokerClocks
-from proxy.broker_pool import PoolLimits
+from proxy.brokers.connection import BrokerClocks
+from proxy.brokers.dialer import SocketOptions
 from proxy.brokers.discovery import BrokerSettings
+from proxy.brokers.pool import PoolLimits
 from proxy.client_services import ClientLimits
 from proxy.config.config import Config
-from proxy.dialer import SocketOptions
 from proxy.direct_mode import TargetRules
 from proxy.list_questions import TopicListLimits
 from proxy.net.write_watch import WriteLimits

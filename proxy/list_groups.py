@@ -16,10 +16,10 @@ from typing import Final, Protocol
 from limiter.claim import Claim
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.core.registry import Roll
 from proxy.requester import Requester
-from proxy.target import BrokerAddress
 from proxy.telemetry.events.timeline import GroupStory
 from proxy.telemetry.refusals import Stage
 

@@ -15,12 +15,12 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
-from proxy.admitted_answers import TopicListQuestion
-from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.admitted_request import TopicListQuestion
 from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER
 from proxy.list_groups import ListGroup
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.timeline import Part
 from proxy.telemetry.refusals import Stage

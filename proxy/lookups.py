@@ -15,14 +15,14 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.broker_pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.request import SmallQuestion
+from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
-from proxy.questions import SmallQuestion
 from proxy.request_checks import check_get_or_create_schema
 from proxy.requester import Requester
 from proxy.slots import Slot
-from proxy.target import BrokerAddress, parse_address
 from proxy.telemetry.counters import Counters
 
 MAX_REDIRECTS = 10

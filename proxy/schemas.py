@@ -8,15 +8,15 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from proxy.admitted_answers import SchemaQuestion
 from proxy.auth.fairness_key import Charging, namespace_of
-from proxy.broker_pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.admitted_request import SchemaQuestion
 from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.request_checks import check_get_schema
 from proxy.requester import Requester
 from proxy.slots import Slot
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.refusals import RefusalLog, Stage
 

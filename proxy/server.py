@@ -8,11 +8,11 @@ from typing import Final, cast
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
+from proxy.brokers.dialer import SocketOptions
 from proxy.client_connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
-from proxy.dialer import SocketOptions
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.proxy_headers import AwaitedHeaders
 from proxy.net.tls.arrivals import Arrivals

@@ -20,6 +20,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer, heap_size
 from proxy.auth.fairness_key import Charging
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
@@ -38,7 +39,6 @@ from proxy.list_sizes import ListSizes
 from proxy.net.pump import Pump
 from proxy.request_checks import check_get_topics
 from proxy.requester import Requester
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.events.timeline import Part

@@ -17,8 +17,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 
+from proxy.brokers.target import BrokerAddress, TargetValidator, resolve
 from proxy.core.errors import ProxyError, TargetRefused
-from proxy.target import BrokerAddress, TargetValidator, resolve
 from proxy.web.endings import reset
 from proxy.web.settings import WebLimits
 from proxy.web.uploads import Server, Uploads

@@ -8,9 +8,9 @@ import ipaddress
 from collections.abc import Callable
 from typing import Final
 
+from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import TargetRefused
 from proxy.core.log import LinePace, Logger
-from proxy.target import BrokerAddress, parse_address
 from proxy.web.lookup_answers import host_of, rewritten
 
 MOST_CHOSEN_BY_THE_KERNEL: Final = 64

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import Charging, KeyNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.hangup import HangupWatcher
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteWatch
-from proxy.target import TargetValidator
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageBook

@@ -10,8 +10,8 @@ from typing import Final
 
 from yarl import URL
 
+from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.core.errors import TargetRefused
-from proxy.target import BrokerAddress, TargetValidator
 from proxy.web.refused import HttpRefused
 
 MAX_REDIRECTS: Final = 10

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
-from proxy.dialer import SocketOptions
 from proxy.limits import socket_options
 from proxy.web.gate import GateLimits
 from proxy.web.headers import Headers, extra_headers

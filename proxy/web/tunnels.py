@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import web
 from yarl import URL
 
+from proxy.brokers.target import BrokerAddress, resolve
 from proxy.core.errors import BrokerUnavailable, TargetRefused
 from proxy.core.tasks import TaskScope
-from proxy.target import BrokerAddress, resolve
 from proxy.web.broker_client import socket_for
 from proxy.web.clients import WebClient
 from proxy.web.endings import end

@@ -12,7 +12,7 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.names import Names
+from proxy.brokers.resolver import Names
 from proxy.demo.script import Failure, Redirect
 from proxy.demo.topics import GeneratedTopics
 from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame

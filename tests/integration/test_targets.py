@@ -9,7 +9,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import Frame
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.broker_handshake import BrokerHandshake
+from proxy.brokers.handshake import BrokerHandshake
 from proxy.core.errors import DisconnectCause
 from proxy.demo.script import Failure
 from tests.support.async_client import AsyncClient, connect_frame

@@ -18,19 +18,19 @@ from protocol.slabs import SlabPool
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import Charging
 from proxy.auth.own.broker_credentials import Plain
-from proxy.broker_connection import BrokerClocks, BrokerConnection
-from proxy.broker_pool import BrokerPool, PoolLimits
+from proxy.brokers.connect_frames import Introductions, Versions
+from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.pool import BrokerPool, PoolLimits
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import Turns
-from proxy.introductions import Introductions, Versions
 from proxy.list_groups import GroupKey, ListGroup
 from proxy.list_questions import ListQuestions, TopicListLimits
 from proxy.list_sizes import ListSizes
 from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.events.identities import Identities
 from proxy.telemetry.events.recorder import Recorder

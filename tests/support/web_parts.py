@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import Charging
+from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.limits import write_limits
 from proxy.net.hangup import HangupWatcher
 from proxy.net.write_watch import WriteWatch
-from proxy.target import TargetValidator
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.heavy_hitters import UsageBook
 from proxy.telemetry.refusals import RefusalLog

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
-from proxy.brokers.names import Names
+from proxy.brokers.resolver import Names
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
 from proxy.core.log import open_log
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual
 

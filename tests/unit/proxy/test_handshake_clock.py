@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
+from proxy.brokers.dialer import SocketOptions
 from proxy.client_connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.dialer import SocketOptions
 from proxy.net.tls.arrivals import Arrivals
 from proxy.server import Listener
 from proxy.sessions import SessionLimits, Sessions

@@ -16,6 +16,7 @@ from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import Charging
+from proxy.brokers.target import BrokerAddress
 from proxy.client_connection import ClientConnection
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientLimits, ClientServices
@@ -27,7 +28,6 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.refusals import RefusalLog

@@ -9,14 +9,14 @@ from time import perf_counter
 
 import pytest
 
+from proxy.brokers.dialer import Dialer, SocketOptions
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
-from proxy.dialer import Dialer, SocketOptions
 from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SharedReadBuffer
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 from tests.support.async_client import LOOPBACK
 from tests.support.endpoints import RecordingEndpoint, hangup_watcher

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from yarl import URL
 
-from proxy.target import TargetValidator
+from proxy.brokers.target import TargetValidator
 from proxy.web.access_log import LINES_A_SECOND, _Pace
 from proxy.web.broker_ports import is_loopback
 from proxy.web.gate import Gate, GateLimits

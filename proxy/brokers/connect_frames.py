@@ -18,9 +18,9 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Principal
 from proxy.auth.own.broker_credentials import PLUGIN, BrokerCredentials
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import RequestFailed
 from proxy.core.log import LinePace, Logger
-from proxy.target import BrokerAddress
 
 _NOBODY: Final = AuthData("none", b"")
 

@@ -17,9 +17,9 @@ from protocol.framing import BodySink
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
-from proxy.broker_connection import BrokerConnection
+from proxy.brokers.connection import BrokerConnection
+from proxy.brokers.request import Decision, unexpected_answer
 from proxy.core.errors import OverLimit, RequestFailed
-from proxy.questions import Decision, unexpected_answer
 from proxy.telemetry.events.timeline import GroupStory
 
 A = TypeVar("A", bound=OpaqueAnswer)

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
 from proxy.core.tasks import TaskScope
-from proxy.target import RESOLVE_SECONDS
 
 Ask = Callable[[str], Awaitable[list[str]]]
 

@@ -20,12 +20,12 @@ from protocol.frames import Frame, FrameHead
 from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounced, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
-from proxy.broker_end import BrokerEnd
+from proxy.brokers.endpoint import BrokerEnd
+from proxy.brokers.request import Decision, Question
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.core.loop_budget import Turns
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.questions import Decision, Question
 
 # Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
 SMALL_ANSWER_BYTES: Final = 16 * 1024

@@ -16,7 +16,10 @@ from typing import Final, Protocol
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
-from proxy.broker_connection import BrokerClocks, BrokerConnection
+from proxy.brokers.connect_frames import Introductions
+from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.dialer import Dialer
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
@@ -31,11 +34,8 @@ from proxy.core.errors import (
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
-from proxy.dialer import Dialer
-from proxy.introductions import Introductions
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.target import BrokerAddress
 from proxy.telemetry.counters import Counters
 
 

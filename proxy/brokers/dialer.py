@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeVar
 
+from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.failures import TlsFailed
-from proxy.target import BrokerAddress
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 # So long an address is waited for before the next is tried beside it.

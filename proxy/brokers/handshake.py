@@ -10,7 +10,7 @@ from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
-from proxy.broker_end import BrokerEnd
+from proxy.brokers.endpoint import BrokerEnd
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
