@@ -27,12 +27,13 @@ from proxy.core.tasks import TaskScope
 from proxy.core.version import VERSION
 from proxy.doors import Doors
 from proxy.identities import make_identities
-from proxy.list_questions import HeapBooks, ListQuestions
 from proxy.live import Live
 from proxy.memory import ListMemory
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteWatch
 from proxy.relay_log import RelayLog
+from proxy.requests.topic_lists.questions import HeapBooks, ListQuestions
+from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
@@ -47,7 +48,6 @@ from proxy.telemetry.metrics.tenants import TenantBook
 from proxy.telemetry.refusals import RefusalLog
 from proxy.top.document import TopSources, top_document
 from proxy.top.rates import Rates
-from proxy.topic_lists import OUTCOMES
 from proxy.web.broker_ports import BrokerPorts, is_loopback
 from proxy.web.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages

@@ -20,15 +20,15 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.core.errors import RequestFailed
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
-from proxy.lookups import LookupService
-from proxy.request_checks import check_properties
-from proxy.requester import Requester
-from proxy.schemas import SchemaService
-from proxy.slots import Slot
+from proxy.requests.client import Requester
+from proxy.requests.lookup_slot import Slot
+from proxy.requests.lookups import LookupService
+from proxy.requests.schemas import SchemaService
+from proxy.requests.topic_lists.service import TopicListService
+from proxy.requests.validation import check_properties
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import Recorder, RequestRecord
 from proxy.telemetry.refusals import RefusalLog
-from proxy.topic_lists import TopicListService
 
 # Topic lists of one connection that may hold memory at once: one being written and one ready to follow. More would fill
 # the heap limit with answers that wait for their own client, while clients that could read get none.

@@ -14,8 +14,8 @@ from proxy.brokers.pool import PoolLimits
 from proxy.client_services import ClientLimits
 from proxy.config.config import Config
 from proxy.direct_mode import TargetRules
-from proxy.list_questions import TopicListLimits
 from proxy.net.write_watch import WriteLimits
+from proxy.requests.topic_lists.questions import TopicListLimits
 from proxy.sessions import SessionLimits
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.watch_limits import WatchLimits

@@ -6,7 +6,7 @@ from protocol.slabs import SlabPool
 from proxy import limits
 from proxy.auth.fairness_key import Charging
 from proxy.config.config import Config
-from proxy.list_sizes import ListSizes
+from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.telemetry.counters import LimiterMetrics
 
 

@@ -8,12 +8,12 @@ from proxy import limits
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientServices
 from proxy.direct_mode import DirectMode
-from proxy.lookups import LookupService
 from proxy.net.send_buffers import SendBuffers
-from proxy.schemas import SchemaService
+from proxy.requests.lookups import LookupService
+from proxy.requests.schemas import SchemaService
+from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.events.identities import Identities, key_of
 from proxy.telemetry.events.recorder import Recorder
-from proxy.topic_lists import TopicListService
 
 if TYPE_CHECKING:
     from proxy.app import Proxy

@@ -14,7 +14,7 @@ from proxy.admin.connections import LONGEST_NAME, Page, connection_row
 from proxy.admin.paging import SLICE_ROWS, Answer, Document, Row, Rows, steps
 from proxy.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
 from proxy.core.registry import Entry
-from proxy.list_groups import ListGroup
+from proxy.requests.topic_lists.groups import ListGroup
 from proxy.web.refused import HttpRefused
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from proxy.client_requests import LISTS_AT_ONCE
 from proxy.core.errors import DisconnectCause
 from proxy.demo.script import Failure
 from proxy.large_frames import UNBOOKED_FRAME_BYTES
-from proxy.request_checks import MAX_PROPERTIES
+from proxy.requests.validation import MAX_PROPERTIES
 from tests.integration.test_client_cuts import cuts
 from tests.support.async_client import AsyncClient, connect_frame, topics_frame
 from tests.support.events import CheckedSink, Event

@@ -25,18 +25,18 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import Turns
-from proxy.list_groups import GroupKey, ListGroup
-from proxy.list_questions import ListQuestions, TopicListLimits
-from proxy.list_sizes import ListSizes
 from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
+from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.requests.topic_lists.questions import ListQuestions, TopicListLimits
+from proxy.requests.topic_lists.service import OUTCOMES, TopicListService
+from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.events.identities import Identities
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageBook
 from proxy.telemetry.refusals import RefusalLog
-from proxy.topic_lists import OUTCOMES, TopicListService
 from tests.support.events import CheckedSink
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.memory_transport import MemoryTransport

@@ -23,9 +23,9 @@ from protocol.command_type import CommandType
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import Charging
-from proxy.list_groups import ListGroup, question_of
-from proxy.list_questions import ListQuestions
-from proxy.requester import Requester
+from proxy.requests.client import Requester
+from proxy.requests.topic_lists.groups import ListGroup, question_of
+from proxy.requests.topic_lists.questions import ListQuestions
 from proxy.telemetry.events.identities import Identities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.timeline import PARTS, STAGE_OF_PART, GroupStory, Part, parts_between

@@ -4,7 +4,7 @@ import pytest
 
 from limiter.errors import PermitAcquireTimeout
 from proxy.brokers.target import BrokerAddress
-from proxy.list_questions import MANY_LANES
+from proxy.requests.topic_lists.questions import MANY_LANES
 from tests.support.list_stage import BROKER, ListStage
 
 

@@ -23,11 +23,11 @@ from proxy.client_services import ClientLimits, ClientServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, Turns
-from proxy.lookups import LookupService
 from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.requests.lookups import LookupService
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.refusals import RefusalLog

@@ -20,9 +20,9 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallQuestion
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
-from proxy.request_checks import check_get_or_create_schema
-from proxy.requester import Requester
-from proxy.slots import Slot
+from proxy.requests.client import Requester
+from proxy.requests.lookup_slot import Slot
+from proxy.requests.validation import check_get_or_create_schema
 from proxy.telemetry.counters import Counters
 
 MAX_REDIRECTS = 10

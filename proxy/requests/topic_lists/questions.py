@@ -20,7 +20,7 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER
-from proxy.list_groups import ListGroup
+from proxy.requests.topic_lists.groups import ListGroup
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.timeline import Part
 from proxy.telemetry.refusals import Stage

@@ -15,7 +15,7 @@ from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import STEP_BYTES, Body, Pump
-from proxy.requester import Requester
+from proxy.requests.client import Requester
 from proxy.telemetry.events.timeline import GroupStory
 
 # Below this a copy in a send buffer is cheaper than pages and a descriptor.

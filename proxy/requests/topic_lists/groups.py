@@ -19,7 +19,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.core.registry import Roll
-from proxy.requester import Requester
+from proxy.requests.client import Requester
 from proxy.telemetry.events.timeline import GroupStory
 from proxy.telemetry.refusals import Stage
 

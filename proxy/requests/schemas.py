@@ -14,9 +14,9 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
-from proxy.request_checks import check_get_schema
-from proxy.requester import Requester
-from proxy.slots import Slot
+from proxy.requests.client import Requester
+from proxy.requests.lookup_slot import Slot
+from proxy.requests.validation import check_get_schema
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.refusals import RefusalLog, Stage
 

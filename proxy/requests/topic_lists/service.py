@@ -24,8 +24,10 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import Turns
 from proxy.core.tasks import TaskScope
-from proxy.list_bodies import encode
-from proxy.list_groups import (
+from proxy.net.pump import Pump
+from proxy.requests.client import Requester
+from proxy.requests.topic_lists.bodies import encode
+from proxy.requests.topic_lists.groups import (
     GroupFailure,
     ListGroup,
     ListGroups,
@@ -34,11 +36,9 @@ from proxy.list_groups import (
     await_a_reader,
     too_large_for,
 )
-from proxy.list_questions import ListQuestions, TopicListLimits
-from proxy.list_sizes import ListSizes
-from proxy.net.pump import Pump
-from proxy.request_checks import check_get_topics
-from proxy.requester import Requester
+from proxy.requests.topic_lists.questions import ListQuestions, TopicListLimits
+from proxy.requests.topic_lists.sizes import ListSizes
+from proxy.requests.validation import check_get_topics
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.events.timeline import Part
