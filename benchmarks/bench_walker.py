@@ -19,10 +19,10 @@ from protocol.walker import FrameWalker
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
+from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import Counters
-from proxy.watch_limits import WatchLimits
-from proxy.watch_relay import WatchedRelay
 
 KIB = 1024
 MESSAGE = b"\x08\x09"

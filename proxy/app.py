@@ -31,7 +31,7 @@ from proxy.live import Live
 from proxy.memory import ListMemory
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteWatch
-from proxy.relay_log import RelayLog
+from proxy.relay.relay_log import RelayLog
 from proxy.requests.topic_lists.questions import HeapBooks, ListQuestions
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.sessions import Sessions

@@ -14,7 +14,7 @@ from proxy.admin.door import MOST_CONNECTIONS as MOST_ASKERS
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config.config import Config
 from proxy.control import NO_SOCKET
-from proxy.relay_log import NAMES_BYTES
+from proxy.relay.relay_log import NAMES_BYTES
 from proxy.web.settings import WINDOW_BUFFERS, web_targets
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024

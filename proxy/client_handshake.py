@@ -18,9 +18,9 @@ from proxy.client_refresh import ClientRefresh
 from proxy.client_services import ClientServices, Hold
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.tasks import TaskScope
-from proxy.direct_mode import DirectRefused
 from proxy.large_frames import LargeFrames
-from proxy.relay import Relay
+from proxy.relay.direct_mode import DirectRefused
+from proxy.relay.relay import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
 from proxy.telemetry.events.recorder import Asker
 

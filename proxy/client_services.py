@@ -15,12 +15,12 @@ from proxy.auth.fairness_key import Charging
 from proxy.client_requests import RequestServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import Turns
-from proxy.direct_mode import DirectMode
 from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteWatch
-from proxy.relay import Relay
+from proxy.relay.direct_mode import DirectMode
+from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
 
 if TYPE_CHECKING:

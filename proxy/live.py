@@ -11,8 +11,8 @@ from proxy.config.config import Config, ConfigError
 from proxy.config.page import config_document
 from proxy.core.log import LEVELS, Logger
 from proxy.core.log_level import LogLevel
-from proxy.relay import Relay
-from proxy.relay_log import RelayLog
+from proxy.relay.relay import Relay
+from proxy.relay.relay_log import RelayLog
 from proxy.web.documents import Answer, Document
 from proxy.web.stats import StatsSources, stats_documents
 

@@ -7,8 +7,8 @@ from limiter.semaphore import AsyncSemaphore
 from proxy import limits
 from proxy.client_requests import RequestServices
 from proxy.client_services import ClientServices
-from proxy.direct_mode import DirectMode
 from proxy.net.send_buffers import SendBuffers
+from proxy.relay.direct_mode import DirectMode
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import TopicListService

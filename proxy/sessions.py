@@ -17,7 +17,7 @@ from proxy.core.expiry_queue import Ages
 from proxy.core.log import LinePace, Logger
 from proxy.core.registry import Roll
 from proxy.net.tls.arrivals import Arrival
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
 
 Session = ClientConnection | Relay | Arrival

@@ -10,7 +10,7 @@ from typing import Any, Final
 from proxy.admin.paging import SLICE_ROWS, Row
 from proxy.client_connection import ClientConnection
 from proxy.core.registry import Entry, Roll
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
 from proxy.sessions import Session
 
 Names = Callable[[object], str]

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Final
 
 from proxy.core.log import LEVELS
-from proxy.relay import Relay
-from proxy.relay_log import LEVELS as PROXY_LOG_LEVELS
-from proxy.relay_log import TOPICS, RelayLog
+from proxy.relay.relay import Relay
+from proxy.relay.relay_log import LEVELS as PROXY_LOG_LEVELS
+from proxy.relay.relay_log import TOPICS, RelayLog
 from proxy.web.documents import Answer, Document
 
 CONNECTIONS: Final = "/proxy-stats/connections"

@@ -15,7 +15,7 @@ from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import java_keys
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
-from proxy.relay_log import NAMES_BYTES
+from proxy.relay.relay_log import NAMES_BYTES
 from proxy.web.settings import WINDOW_BUFFERS
 
 Json = dict[str, Any]

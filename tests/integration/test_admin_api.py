@@ -20,7 +20,7 @@ from proxy.admin.connections import LONGEST_NAME
 from proxy.admin.door import MOST_CONNECTIONS
 from proxy.admin.paging import SLICE_ROWS, Row, Rows
 from proxy.core.log import open_log
-from proxy.watch_relay import WatchedRelay
+from proxy.relay.watch_relay import WatchedRelay
 from tests.support import proxy_under_test
 from tests.support.admin_api import Answered, ask, connect, raw
 from tests.support.async_client import eventually

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.config.config import Config
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
 from proxy.web.clients import WebClient
 from proxy.web.documents import Answer, Document, GuardSettings, refusal
 from proxy.web.pages import PageRequest, document_page

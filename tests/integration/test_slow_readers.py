@@ -19,7 +19,7 @@ from proxy.demo.script import AfterHandshake
 from proxy.demo.topics import GeneratedTopics
 from proxy.net.send_buffers import TCP_WMEM
 from proxy.net.write_watch import WriteLimits
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
 from tests.support.async_client import PING, AsyncClient, Closed, eventually, schema_frame
 from tests.support.proxy_under_test import (
     LIST_BYTES,

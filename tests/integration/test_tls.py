@@ -15,7 +15,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.client_connection import ClientConnection
 from proxy.net.tls import arrivals
 from proxy.net.tls.transport import TlsTransport
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
 from tests.support.async_client import AsyncClient, Closed, connect_frame, schema_frame
 from tests.support.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
 from tests.support.raw_broker import handshake, raw_broker

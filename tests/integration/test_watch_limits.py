@@ -17,10 +17,10 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.process_memory import resident_bytes
 from proxy.demo.session import message_frame
 from proxy.demo.topics import ListedTopics
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
+from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import WatchCounters, WatchOvershoot
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from proxy.watch_relay import WatchedRelay
 from tests.support.async_client import PING, AsyncClient
 from tests.support.frames import watch_success, watch_update
 from tests.support.proxy_under_test import MIB, Stage, namespace, staged

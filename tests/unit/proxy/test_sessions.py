@@ -8,7 +8,7 @@ import pytest
 from proxy.client_connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.relay import Relay
+from proxy.relay.relay import Relay
 from proxy.sessions import SessionLimits, Sessions
 from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual

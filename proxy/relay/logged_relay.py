@@ -9,10 +9,10 @@ from collections.abc import Callable
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer, peer_name
-from proxy.relay import Relay, RelayEnd
-from proxy.relay_log import RelayLog, RelayTap
+from proxy.relay.relay import Relay, RelayEnd
+from proxy.relay.relay_log import RelayLog, RelayTap
+from proxy.relay.watch_relay import WatchedEnd, WatchedRelay
 from proxy.telemetry.counters import Counters
-from proxy.watch_relay import WatchedEnd, WatchedRelay
 
 See = Callable[[memoryview | bytes, int], None]
 

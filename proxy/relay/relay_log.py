@@ -13,7 +13,7 @@ from protocol.command_type import CommandType
 from protocol.command_walker import CommandWalker, WalkedFrame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import Logger
-from proxy.topic_rates import MOST_TOPICS, TopicRates
+from proxy.relay.topic_rates import MOST_TOPICS, TopicRates
 
 COMMANDS: Final = 1
 TOPICS: Final = 2

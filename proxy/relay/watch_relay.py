@@ -15,11 +15,11 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay import Relay, RelayEnd
+from proxy.relay.relay import Relay, RelayEnd
+from proxy.relay.watch_limits import WatchLimits
 from proxy.telemetry.counters import Counters, WatchOvershoot
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.recorder import Asker
-from proxy.watch_limits import WatchLimits
 
 
 class WatchedEnd(RelayEnd):

@@ -28,15 +28,15 @@ from proxy.core.errors import (
     RequestFailed,
     TargetRefused,
 )
-from proxy.logged_relay import LoggedRelay, LoggedWatchedRelay
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay import Relay
-from proxy.relay_log import RelayLog
+from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
+from proxy.relay.relay import Relay
+from proxy.relay.relay_log import RelayLog
+from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import Asker
-from proxy.watch_limits import WatchLimits
-from proxy.watch_relay import WatchedRelay
 
 
 class DirectRefused(Exception):
