@@ -15,7 +15,8 @@ from proxy.admin.door import AdminDoor
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_side import BrokerSide
 from proxy.budget import total_bytes, worst_case_parts
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.config.keys.key import split_address
 from proxy.control import open_control
@@ -34,7 +35,6 @@ from proxy.net.write_watch import WriteWatch
 from proxy.relay.relay_log import RelayLog
 from proxy.requests.topic_lists.questions import HeapBooks, ListQuestions
 from proxy.requests.topic_lists.service import OUTCOMES
-from proxy.sessions import Sessions
 from proxy.shutdown import Phase
 from proxy.sockets import Sockets
 from proxy.telemetry.counters import Counters

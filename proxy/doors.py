@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 from protocol.proxy_header import ProxyHeader
 from proxy.brokers.target import BrokerAddress
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
+from proxy.clients.listener import Listener
+from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
-from proxy.server import Listener
-from proxy.sessions import Sessions
 from proxy.sockets import Sockets
 from proxy.telemetry.counters import Counters
 

@@ -11,13 +11,13 @@ from proxy.brokers.connection import BrokerClocks
 from proxy.brokers.dialer import SocketOptions
 from proxy.brokers.discovery import BrokerSettings
 from proxy.brokers.pool import PoolLimits
-from proxy.client_services import ClientLimits
+from proxy.clients.services import ClientLimits
+from proxy.clients.sessions import SessionLimits
 from proxy.config.config import Config
 from proxy.net.write_watch import WriteLimits
 from proxy.relay.direct_mode import TargetRules
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.questions import TopicListLimits
-from proxy.sessions import SessionLimits
 from proxy.telemetry.counters import Counters, LimiterMetrics
 
 MOST_SPARE_SLABS: Final = 64

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
 from proxy import limits
-from proxy.client_requests import RequestServices
-from proxy.client_services import ClientServices
+from proxy.clients.requests import RequestServices
+from proxy.clients.services import ClientServices
 from proxy.net.send_buffers import SendBuffers
 from proxy.relay.direct_mode import DirectMode
 from proxy.requests.lookups import LookupService

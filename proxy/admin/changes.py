@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from proxy.admin.connections import connection_row
 from proxy.admin.paging import Answer, Document
 from proxy.admin.views import number_of
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.reload_report import ReloadReport
 from proxy.web.refused import HttpRefused

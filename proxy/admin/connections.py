@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from proxy.admin.paging import SLICE_ROWS, Row
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import Session
 from proxy.core.registry import Entry, Roll
 from proxy.relay.relay import Relay
-from proxy.sessions import Session
 
 Names = Callable[[object], str]
 LONGEST_NAME: Final = 200

@@ -12,10 +12,10 @@ from typing import Final
 
 from limiter.observer import LimiterStatistics
 from protocol.host_port import host_port
+from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
-from proxy.sessions import Sessions
 from proxy.telemetry.counters import LimiterMetrics
 from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageBook
 from proxy.telemetry.metrics.instrument import MetricSources

@@ -6,7 +6,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
-from proxy.client_requests import LISTS_AT_ONCE
+from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.demo.topics import GeneratedTopics
 from tests.support.async_client import AsyncClient, new_schema_frame, schema_frame

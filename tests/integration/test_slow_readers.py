@@ -14,7 +14,7 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy import app
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
 from proxy.demo.script import AfterHandshake
 from proxy.demo.topics import GeneratedTopics
 from proxy.net.send_buffers import TCP_WMEM

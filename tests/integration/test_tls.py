@@ -12,7 +12,7 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
 from proxy.net.tls import arrivals
 from proxy.net.tls.transport import TlsTransport
 from proxy.relay.relay import Relay

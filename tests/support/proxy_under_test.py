@@ -15,7 +15,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy import app
 from proxy.app import Proxy
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.demo.broker import EmbeddedBroker

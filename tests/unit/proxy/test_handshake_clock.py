@@ -11,12 +11,12 @@ import pytest
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.brokers.dialer import SocketOptions
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
+from proxy.clients.listener import Listener
+from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.tls.arrivals import Arrivals
-from proxy.server import Listener
-from proxy.sessions import SessionLimits, Sessions
 from proxy.telemetry.counters import Counters
 from tests.support.async_client import LOOPBACK, AsyncClient
 from tests.support.loops import eventually, run_virtual

@@ -17,9 +17,9 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import Charging
 from proxy.brokers.target import BrokerAddress
-from proxy.client_connection import ClientConnection
-from proxy.client_requests import RequestServices
-from proxy.client_services import ClientLimits, ClientServices
+from proxy.clients.connection import ClientConnection
+from proxy.clients.requests import RequestServices
+from proxy.clients.services import ClientLimits, ClientServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, Turns

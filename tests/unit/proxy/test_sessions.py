@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.relay import Relay
-from proxy.sessions import SessionLimits, Sessions
 from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import Ages
 from proxy.core.log import LinePace, Logger

@@ -17,7 +17,7 @@ from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.tasks import TaskScope
 
 if TYPE_CHECKING:
-    from proxy.client_connection import ClientConnection
+    from proxy.clients.connection import ClientConnection
 
 
 class ClientRefresh:

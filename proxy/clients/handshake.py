@@ -14,18 +14,18 @@ from protocol.states import ConnectionState, State
 from proxy.auth.client_authentication import ClientAuthentication, code_of, presented_by
 from proxy.auth.client_credentials import ClientCredentials
 from proxy.auth.identity import AuthenticationFailed
-from proxy.client_refresh import ClientRefresh
-from proxy.client_services import ClientServices, Hold
+from proxy.clients.credential_refresh import ClientRefresh
+from proxy.clients.large_frames import LargeFrames
+from proxy.clients.services import ClientServices, Hold
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.tasks import TaskScope
-from proxy.large_frames import LargeFrames
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.relay import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
 from proxy.telemetry.events.recorder import Asker
 
 if TYPE_CHECKING:
-    from proxy.client_connection import ClientConnection
+    from proxy.clients.connection import ClientConnection
 
 
 class ClientHandshake:

@@ -9,14 +9,14 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
 from proxy.brokers.dialer import SocketOptions
-from proxy.client_connection import ClientConnection
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.proxy_headers import AwaitedHeaders
 from proxy.net.tls.arrivals import Arrivals
-from proxy.sessions import Sessions
 from proxy.telemetry.counters import Counters
 
 # Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.

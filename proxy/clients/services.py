@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.fairness_key import Charging
-from proxy.client_requests import RequestServices
+from proxy.clients.requests import RequestServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import Turns
 from proxy.net.hangup import HangupWatcher
@@ -24,7 +24,7 @@ from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
 
 if TYPE_CHECKING:
-    from proxy.client_connection import ClientConnection
+    from proxy.clients.connection import ClientConnection
 
 
 class Hold(IntFlag):

@@ -17,12 +17,12 @@ from protocol.framing import FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader
 from protocol.states import ConnectionState, Role, State, Verdict
-from proxy.client_handshake import ClientHandshake
-from proxy.client_requests import REQUESTS, ClientRequests
-from proxy.client_services import ClientServices, Hold
+from proxy.clients.handshake import ClientHandshake
+from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
+from proxy.clients.requests import REQUESTS, ClientRequests
+from proxy.clients.services import ClientServices, Hold
 from proxy.core.errors import DisconnectCause, protocol_cause
 from proxy.core.tasks import TaskScope
-from proxy.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.net.output import Output
 from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
 
