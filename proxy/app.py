@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy import limits, services
-from proxy.admin.access import Access, read_token
-from proxy.admin.door import AdminDoor
 from proxy.auth.client_authentication import RoleFinder
 from proxy.broker_side import BrokerSide
 from proxy.budget import total_bytes, worst_case_parts
@@ -19,7 +17,6 @@ from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.config.keys.key import split_address
-from proxy.control import open_control
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.log_level import LogLevel
@@ -46,15 +43,18 @@ from proxy.telemetry.metrics.lag import LoopLag
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from proxy.telemetry.metrics.tenants import TenantBook
 from proxy.telemetry.refusals import RefusalLog
-from proxy.top.document import TopSources, top_document
-from proxy.top.rates import Rates
-from proxy.web.broker_ports import BrokerPorts, is_loopback
-from proxy.web.clients import Guard
+from proxy.web.admin.access import Access, read_token
+from proxy.web.admin.control_socket import open_control
+from proxy.web.admin.listener import AdminDoor
+from proxy.web.admin.rates import Rates
+from proxy.web.admin.top_document import TopSources, top_document
+from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
+from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 
 if TYPE_CHECKING:
-    from proxy.admin.changes import Operator
+    from proxy.web.admin.actions import Operator
 
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60

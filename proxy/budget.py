@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from eventlog.drain import BLOCK_BYTES
 from limiter.shares import MAX_IDLE_DEBTORS
 from protocol.command_walker import HEAD_BYTES
-from proxy.admin.door import ASKER_BYTES
-from proxy.admin.door import MOST_CONNECTIONS as MOST_ASKERS
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config.config import Config
-from proxy.control import NO_SOCKET
 from proxy.relay.relay_log import NAMES_BYTES
-from proxy.web.settings import WINDOW_BUFFERS, web_targets
+from proxy.web.admin.control_socket import NO_SOCKET
+from proxy.web.admin.listener import ASKER_BYTES
+from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ASKERS
+from proxy.web.forward.settings import WINDOW_BUFFERS, web_targets
 
 IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024

@@ -103,8 +103,8 @@ def _left(deadline: float) -> float:
 
 def _asked_by_socket(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
     from proxy.admin.ask import NoAnswer, ask_top
-    from proxy.control import control_paths
     from proxy.shutdown import Phase, Role
+    from proxy.web.admin.control_socket import control_paths
 
     try:
         # The time is for each wait: whoever serves the user's own socket does not drip.

@@ -13,7 +13,7 @@ from proxy.core.log import LEVELS, Logger
 from proxy.core.log_level import LogLevel
 from proxy.relay.relay import Relay
 from proxy.relay.relay_log import RelayLog
-from proxy.web.documents import Answer, Document
+from proxy.web.http.documents import Answer, Document
 from proxy.web.stats import StatsSources, stats_documents
 
 _CONFIG: Final = "Each key with its value in force, where that came from, and what waits for a restart."

@@ -3,7 +3,7 @@
 from proxy import limits
 from proxy.app import Proxy
 from proxy.config.config import Config
-from proxy.web.settings import web_limits
+from proxy.web.forward.settings import web_limits
 
 
 def apply_limiter(proxy: Proxy, config: Config) -> None:

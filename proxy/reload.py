@@ -18,8 +18,8 @@ from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.reload_report import KeyChange, ReloadReport
 from proxy.shutdown import Phase
+from proxy.web.admin.reload_report import KeyChange, ReloadReport
 
 LoadConfig = Callable[[], Config]
 Part = Callable[[Proxy, Config], None]

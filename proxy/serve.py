@@ -19,9 +19,9 @@ from proxy.app import Proxy
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.reload import LoadConfig, Reloader
-from proxy.reload_report import ReloadReport
 from proxy.shutdown import Phase, Role, Shutdown, ShutdownPlan, Told
 from proxy.systemd import ServiceManager
+from proxy.web.admin.reload_report import ReloadReport
 
 STANDARD_ERROR: Final = 2
 # How often a proxy that leaves looks whether somebody is still there.

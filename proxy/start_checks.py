@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proxy.admin.access import read_token
 from proxy.auth.failures import SettingFault
 from proxy.auth.own.plugins import find_secrets
 from proxy.auth.providers.registry import Surroundings, build_authenticator
@@ -21,6 +20,7 @@ from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
 from proxy.telemetry.counters import AuthenticationCounters
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
+from proxy.web.admin.access import read_token
 
 
 @dataclass(frozen=True, slots=True)

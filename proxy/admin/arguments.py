@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
-from proxy.admin.routes import DEFAULT_PAGE, MODES
+from proxy.web.admin.routes import DEFAULT_PAGE, MODES
 
 EXIT_CODES: Final = (
     "exit codes: 0 done; 1 no proxy answers, or it refuses; 2 wrong arguments or configuration; 3 no such connection"

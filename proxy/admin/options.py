@@ -12,7 +12,7 @@ from typing import Final
 
 from proxy.admin.ask import AdminClient
 from proxy.config.config import Config, ConfigError
-from proxy.control import control_paths
+from proxy.web.admin.control_socket import control_paths
 
 FAILED: Final = 1
 BAD_CONFIG: Final = 2

@@ -18,7 +18,7 @@ from proxy.net.accept_loop import AcceptLoop
 from proxy.net.proxy_headers import read_proxy_header
 from proxy.net.tls.streams import TlsStreams
 from proxy.telemetry.counters import Counters
-from proxy.web.settings import WebLimits
+from proxy.web.forward.settings import WebLimits
 
 if TYPE_CHECKING:
     from proxy.web.server import _Server

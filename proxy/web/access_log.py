@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from limiter.clock import Clock
 from proxy.auth.fairness_key import KeyNames
 from proxy.core.log import Logger
-from proxy.web.clients import WebClient
+from proxy.web.http.clients import WebClient
 
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest, StreamResponse

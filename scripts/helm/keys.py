@@ -16,7 +16,7 @@ from proxy.config import java_keys
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
 from proxy.relay.relay_log import NAMES_BYTES
-from proxy.web.settings import WINDOW_BUFFERS
+from proxy.web.forward.settings import WINDOW_BUFFERS
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from proxy.web.bodies import RequestBody
-from proxy.web.reverse_proxy import ReverseProxy
+from proxy.web.forward.bodies import RequestBody
+from proxy.web.forward.reverse_proxy import ReverseProxy
 from tests.support.fake_web_broker import fake_web_broker, fine
 from tests.support.proxy_under_test import staged
 from tests.support.web_stage import ADMIN, WebStage, web_staged

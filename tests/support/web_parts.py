@@ -17,7 +17,7 @@ from proxy.net.write_watch import WriteWatch
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.heavy_hitters import UsageBook
 from proxy.telemetry.refusals import RefusalLog
-from proxy.web.broker_ports import BrokerPorts
+from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import Readiness, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 

@@ -17,8 +17,8 @@ from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.telemetry.events.topic_sink import TopicTls
-from proxy.web.own_credentials import own_authorization
-from proxy.web.refused import HttpRefused
+from proxy.web.forward.own_credentials import own_authorization
+from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     import pulsar

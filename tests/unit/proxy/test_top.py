@@ -12,8 +12,8 @@ import pytest
 
 from proxy.admin.ask import AdminClient, NoAnswer
 from proxy.top import command
-from proxy.top.rates import LOOKS, Rates
 from proxy.top.screen import render
+from proxy.web.admin.rates import LOOKS, Rates
 
 MIB = 1024 * 1024
 BOOKS = {

@@ -21,7 +21,7 @@ from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageBook
 from proxy.telemetry.metrics.instrument import MetricSources
 from proxy.telemetry.metrics.table import INSTRUMENTS
 from proxy.telemetry.refusals import RefusalLog
-from proxy.top.rates import Rates
+from proxy.web.admin.rates import Rates
 
 TOP_ROWS: Final = 10
 TOP_BROKERS: Final = 50

@@ -21,8 +21,8 @@ from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.recorder import Asker, Recorder
 from proxy.telemetry.heavy_hitters import UsageBook
 from proxy.telemetry.refusals import RefusalLog, Stage
-from proxy.web.clients import WebClient
-from proxy.web.refused import HttpRefused, retry_after
+from proxy.web.http.clients import WebClient
+from proxy.web.http.errors import HttpRefused, retry_after
 
 RETRY_SECONDS: Final = 1.0
 KIND: Final = "get_topics"

@@ -13,15 +13,15 @@ import orjson
 from aiohttp import HttpVersion10, web
 from multidict import CIMultiDict
 
-from proxy.admin import routes
-from proxy.admin.access import Access
-from proxy.admin.changes import Changes
-from proxy.admin.door import Place
-from proxy.admin.paging import Answer, Row, Rows
-from proxy.admin.routes import BadParameter, Parameter, Route
-from proxy.admin.views import Views
-from proxy.web.refused import JSON, HttpRefused
-from proxy.web.routes import BadPath, checked_segments
+from proxy.web.admin import routes
+from proxy.web.admin.access import Access
+from proxy.web.admin.actions import Changes
+from proxy.web.admin.listener import Place
+from proxy.web.admin.paging import Answer, Row, Rows
+from proxy.web.admin.routes import BadParameter, Parameter, Route
+from proxy.web.admin.views import Views
+from proxy.web.forward.routes import BadPath, checked_segments
+from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.server import HttpConnection
 
 if TYPE_CHECKING:

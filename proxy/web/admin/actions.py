@@ -7,13 +7,13 @@ else changes anything: the configuration's sources are the only way to change a 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from proxy.admin.connections import connection_row
-from proxy.admin.paging import Answer, Document
-from proxy.admin.views import number_of
 from proxy.clients.connection import ClientConnection
 from proxy.core.errors import DisconnectCause
-from proxy.reload_report import ReloadReport
-from proxy.web.refused import HttpRefused
+from proxy.web.admin.connections import connection_row
+from proxy.web.admin.paging import Answer, Document
+from proxy.web.admin.reload_report import ReloadReport
+from proxy.web.admin.views import number_of
+from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     from proxy.app import Proxy

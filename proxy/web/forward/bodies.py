@@ -16,8 +16,8 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import ProxyError
 from proxy.telemetry.counters import WebCounters
-from proxy.web.refused import HttpRefused
-from proxy.web.uploads import Server, Upload, Uploads
+from proxy.web.forward.uploads import Server, Upload, Uploads
+from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter

@@ -14,15 +14,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxy.admin.access import Access, Peer, peer_of
-from proxy.control import BACKLOG, ControlSocket
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.accept_loop import AcceptLoop
+from proxy.web.admin.access import Access, Peer, peer_of
+from proxy.web.admin.control_socket import BACKLOG, ControlSocket
 
 if TYPE_CHECKING:
-    from proxy.admin.exchange import AdminServer
     from proxy.app import Proxy
+    from proxy.web.admin.server import AdminServer
 
 # At each of the two doors.
 MOST_CONNECTIONS: Final = 8
@@ -144,7 +144,9 @@ class AdminDoor:
 
     async def _serve(self, accepted: socket.socket, place: Place) -> None:
         if self._server is None:
-            exchange = await in_thread(lambda: importlib.import_module("proxy.admin.exchange"), "admin", IMPORT_SECONDS)
+            exchange = await in_thread(
+                lambda: importlib.import_module("proxy.web.admin.server"), "admin", IMPORT_SECONDS
+            )
             if self._server is None:
                 self._server = exchange.AdminServer(self._proxy, self._access)
         server = self._server

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from protocol.host_port import host_port
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
 from proxy.auth.providers.http_header import credentials_of_header
-from proxy.web.refused import HttpRefused, retry_after
+from proxy.web.http.errors import HttpRefused, retry_after
 
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limiter.readings import WaiterReading
 from limiter.semaphore import AsyncSemaphore
-from proxy.admin.connections import LONGEST_NAME, Page, connection_row
-from proxy.admin.paging import SLICE_ROWS, Answer, Document, Row, Rows, steps
-from proxy.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
 from proxy.core.registry import Entry
 from proxy.requests.topic_lists.groups import ListGroup
-from proxy.web.refused import HttpRefused
+from proxy.web.admin.connections import LONGEST_NAME, Page, connection_row
+from proxy.web.admin.paging import SLICE_ROWS, Answer, Document, Row, Rows, steps
+from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
+from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     from proxy.app import Proxy

@@ -26,20 +26,20 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.net.write_watch import WriteWatch
 from proxy.telemetry.counters import Counters
-from proxy.web.answer_writer import AnswerWriter
-from proxy.web.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
-from proxy.web.broker_client import NoConnectionFree
-from proxy.web.clients import WebClient
-from proxy.web.headers import Headers, UnsafeHeader, to_broker, to_client
-from proxy.web.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.own_credentials import introduction
-from proxy.web.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
-from proxy.web.refused import HttpRefused, retry_after
-from proxy.web.routes import Care, Destination, ExtraRoute, Group
-from proxy.web.settings import WebLimits, WebTargets
-from proxy.web.topic_list_door import ListUnderWay, TopicListDoor
-from proxy.web.uploads import Uploads
-from proxy.web.web_servers import WebServers
+from proxy.web.forward.answer_writer import AnswerWriter
+from proxy.web.forward.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
+from proxy.web.forward.broker_client import NoConnectionFree
+from proxy.web.forward.headers import Headers, UnsafeHeader, to_broker, to_client
+from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
+from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
+from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
+from proxy.web.forward.settings import WebLimits, WebTargets
+from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListDoor
+from proxy.web.forward.uploads import Uploads
+from proxy.web.forward.upstreams import WebServers
+from proxy.web.http.clients import WebClient
+from proxy.web.http.errors import HttpRefused, retry_after
 
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _NO_BODY: Final = frozenset({204, 304})

@@ -8,8 +8,8 @@ import base64
 
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import CredentialsUnavailable
-from proxy.web.headers import ORIGINAL_PRINCIPAL, Headers, check
-from proxy.web.refused import HttpRefused
+from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
+from proxy.web.http.errors import HttpRefused
 
 
 async def introduction(own: BrokerCredentials | None, role: str | None, *, has_authorization: bool) -> Headers:

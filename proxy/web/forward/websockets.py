@@ -15,17 +15,17 @@ from yarl import URL
 from proxy.brokers.target import BrokerAddress, resolve
 from proxy.core.errors import BrokerUnavailable, TargetRefused
 from proxy.core.tasks import TaskScope
-from proxy.web.broker_client import socket_for
-from proxy.web.clients import WebClient
-from proxy.web.endings import end
-from proxy.web.headers import UnsafeHeader, to_broker, to_client
-from proxy.web.refused import HttpRefused, retry_after
+from proxy.web.forward.broker_client import socket_for
+from proxy.web.forward.headers import UnsafeHeader, to_broker, to_client
+from proxy.web.http.clients import WebClient
+from proxy.web.http.endings import end
+from proxy.web.http.errors import HttpRefused, retry_after
 
 if TYPE_CHECKING:
     from aiohttp._websocket.reader import WebSocketReader
 
-    from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
-    from proxy.web.routes import Destination
+    from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.forward.routes import Destination
 
 TLS_SHUTDOWN_SECONDS: Final = 1.0
 

@@ -6,7 +6,7 @@ Rule: a route is added, never changed; fields of its document are added, never r
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from proxy.web.paths import values_in
+from proxy.web.http.paths import values_in
 
 Kind = Literal["number", "whole", "text", "flag"]
 

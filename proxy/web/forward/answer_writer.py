@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from proxy.core.errors import DisconnectCause
 from proxy.net.write_watch import WriteProgress, WriteWatch
 from proxy.telemetry.counters import Counters
-from proxy.web.endings import reset
+from proxy.web.http.endings import reset
 
 if TYPE_CHECKING:
     import asyncio

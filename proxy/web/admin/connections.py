@@ -7,11 +7,11 @@ not depend on what its client does.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from proxy.admin.paging import SLICE_ROWS, Row
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import Session
 from proxy.core.registry import Entry, Roll
 from proxy.relay.relay import Relay
+from proxy.web.admin.paging import SLICE_ROWS, Row
 
 Names = Callable[[object], str]
 LONGEST_NAME: Final = 200

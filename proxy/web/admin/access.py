@@ -16,7 +16,7 @@ from protocol.host_port import host_port
 from proxy.auth.failures import SettingFault
 from proxy.config.config import Config
 from proxy.core.threads import in_thread
-from proxy.web.refused import HttpRefused
+from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

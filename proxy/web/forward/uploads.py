@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from proxy.net.write_watch import RATE_WINDOW_SECONDS, WriteLimits
-from proxy.web.refused import HttpRefused
+from proxy.web.http.errors import HttpRefused
 
 Server = tuple[str, int | None]
 _MARK_SECONDS: Final = 2.0

@@ -6,9 +6,9 @@ from typing import Final
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
 from proxy.limits import socket_options
-from proxy.web.gate import GateLimits
-from proxy.web.headers import Headers, extra_headers
-from proxy.web.routes import ExtraRoute
+from proxy.web.forward.headers import Headers, extra_headers
+from proxy.web.forward.routes import ExtraRoute
+from proxy.web.http.gate import GateLimits
 
 # Bodies hold so many times httpOutputBufferSize in each direction: what is being written (1), what is read ahead (1),
 # and one read from the kernel, which doubles the receive buffer it is asked for (2).

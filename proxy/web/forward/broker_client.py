@@ -19,9 +19,9 @@ from aiohttp.client_proto import ResponseHandler
 
 from proxy.brokers.target import BrokerAddress, TargetValidator, resolve
 from proxy.core.errors import ProxyError, TargetRefused
-from proxy.web.endings import reset
-from proxy.web.settings import WebLimits
-from proxy.web.uploads import Server, Uploads
+from proxy.web.forward.settings import WebLimits
+from proxy.web.forward.uploads import Server, Uploads
+from proxy.web.http.endings import reset
 
 if TYPE_CHECKING:
     from aiohttp.client_reqrep import ClientRequest, ConnectionKey

@@ -12,7 +12,7 @@ from yarl import URL
 
 from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.core.errors import TargetRefused
-from proxy.web.refused import HttpRefused
+from proxy.web.http.errors import HttpRefused
 
 MAX_REDIRECTS: Final = 10
 _SAME_REQUEST: Final = frozenset({307, 308})

@@ -10,7 +10,7 @@ from limiter.clock import Clock
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.web.refused import HttpRefused, retry_after
+from proxy.web.http.errors import HttpRefused, retry_after
 
 
 @dataclass(frozen=True, slots=True)

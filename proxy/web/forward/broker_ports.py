@@ -11,7 +11,7 @@ from typing import Final
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import TargetRefused
 from proxy.core.log import LinePace, Logger
-from proxy.web.lookup_answers import host_of, rewritten
+from proxy.web.forward.lookup_answers import host_of, rewritten
 
 MOST_CHOSEN_BY_THE_KERNEL: Final = 64
 
