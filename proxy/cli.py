@@ -189,8 +189,8 @@ def _check_config(options: argparse.Namespace) -> int:
         config = _load(options)
     except ConfigError as error:
         return _report(error)
+    from proxy.app.start_checks import start_faults
     from proxy.net.tls.files import check
-    from proxy.start_checks import start_faults
     from proxy.telemetry.metrics.otel_settings import otel_settings
 
     faults, expired = list(map(str, start_faults(config))), list[str]()

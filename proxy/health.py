@@ -103,7 +103,7 @@ def _left(deadline: float) -> float:
 
 def _asked_by_socket(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
     from proxy.admin.ask import NoAnswer, ask_top
-    from proxy.shutdown import Phase, Role
+    from proxy.app.lifecycle import Phase, Role
     from proxy.web.admin.control_socket import control_paths
 
     try:

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from proxy.app import Proxy
+from proxy.app.lifecycle import Phase, Role, Shutdown, ShutdownPlan, Told
+from proxy.app.proxy import Proxy
+from proxy.app.reload import LoadConfig, Reloader
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.reload import LoadConfig, Reloader
-from proxy.shutdown import Phase, Role, Shutdown, ShutdownPlan, Told
 from proxy.systemd import ServiceManager
 from proxy.web.admin.reload_report import ReloadReport
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from proxy.budget import event_log
+from proxy.app.budget import event_log
 from proxy.config.config import Config
 from proxy.demo.broker import LOOPBACK, raise_file_limit
 from proxy.demo.children import Child, ChildFailed

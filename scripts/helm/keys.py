@@ -10,7 +10,7 @@ from typing import Any, Final
 from eventlog.drain import BLOCK_BYTES
 from limiter.shares import MAX_IDLE_DEBTORS
 from protocol.command_walker import HEAD_BYTES
-from proxy import budget
+from proxy.app import budget
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import java_keys
 from proxy.config.config import Config

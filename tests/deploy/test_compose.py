@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.budget import worst_case_bytes
+from proxy.app.budget import worst_case_bytes
 from proxy.config.config import Config
 from proxy.core.version import VERSION
 from tests.pulsar.standalone import PULSAR_VERSION

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.budget import EVENT_NAMES_BYTES
+from proxy.app.budget import EVENT_NAMES_BYTES
 from proxy.demo.run import event_log_bytes
 from proxy.demo.storm import StormPlan, Tally
 from proxy.demo.table import MIB, Outcome, broken_promises, progress, render

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eventlog.reader import Problem, read_events
-from proxy.app import Proxy
+from proxy.app.proxy import Proxy
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from tests.support.async_client import AsyncClient
 from tests.support.proxy_under_test import staged

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.budget import REQUEST_BYTES
+from proxy.app.budget import REQUEST_BYTES
 from proxy.core.tasks import TaskScope
 from proxy.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.demo.children import Child

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from proxy.admin.ask import ask_top
-from proxy.app import Proxy
+from proxy.app.proxy import Proxy
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.demo.broker import EmbeddedBroker

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy import app
+from proxy.app import proxy as app
 from proxy.clients.connection import ClientConnection
 from proxy.demo.script import AfterHandshake
 from proxy.demo.topics import GeneratedTopics

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app import Proxy
+from proxy.app.proxy import Proxy
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
-from proxy import app
-from proxy.app import Proxy
+from proxy.app import proxy as app
+from proxy.app.proxy import Proxy
 from proxy.clients.connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.log import open_log

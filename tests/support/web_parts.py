@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.app.settings import write_limits
 from proxy.auth.fairness_key import Charging
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.limits import write_limits
 from proxy.net.hangup import HangupWatcher
 from proxy.net.write_watch import WriteWatch
 from proxy.telemetry.counters import Counters

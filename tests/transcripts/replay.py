@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from proxy.app import Proxy
+from proxy.app.proxy import Proxy
 from proxy.core.log import open_log
 from proxy.core.version import VERSION
 from tests.support.proxy_under_test import config_for

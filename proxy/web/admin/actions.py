@@ -16,7 +16,7 @@ from proxy.web.admin.views import number_of
 from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
-    from proxy.app import Proxy
+    from proxy.app.proxy import Proxy
 
 Asked = Mapping[str, Any]
 

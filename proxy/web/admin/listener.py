@@ -21,7 +21,7 @@ from proxy.web.admin.access import Access, Peer, peer_of
 from proxy.web.admin.control_socket import BACKLOG, ControlSocket
 
 if TYPE_CHECKING:
-    from proxy.app import Proxy
+    from proxy.app.proxy import Proxy
     from proxy.web.admin.server import AdminServer
 
 # At each of the two doors.

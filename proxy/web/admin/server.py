@@ -25,7 +25,7 @@ from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.server import HttpConnection
 
 if TYPE_CHECKING:
-    from proxy.app import Proxy
+    from proxy.app.proxy import Proxy
 
 LONGEST_HEADER_BYTES: Final = 8192
 LONGEST_BODY_BYTES: Final = 4096

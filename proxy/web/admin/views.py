@@ -18,7 +18,7 @@ from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
 from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
-    from proxy.app import Proxy
+    from proxy.app.proxy import Proxy
 
 Asked = Mapping[str, Any]
 

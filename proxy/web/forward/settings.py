@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from proxy.app.settings import socket_options
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
-from proxy.limits import socket_options
 from proxy.web.forward.headers import Headers, extra_headers
 from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.gate import GateLimits

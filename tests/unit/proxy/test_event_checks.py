@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.start_checks import start_faults
 from proxy.config.config import Config, ConfigError
-from proxy.start_checks import start_faults
 from proxy.telemetry.events import requirements
 
 TOPIC = "persistent://public/log/events"

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.observer import LimiterObserver, LimiterStatistics
-from proxy.budget import worst_case_parts
+from proxy.app.budget import worst_case_parts
 from proxy.config.config import Config
 from proxy.core.process_memory import MemoryPaths
 from proxy.core.version import VERSION

@@ -3,7 +3,7 @@
 import asyncio
 from time import perf_counter
 
-from proxy import limits
+from proxy.app import settings as limits
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.loop_budget import Turns

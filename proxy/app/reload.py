@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from proxy import live_changes
-from proxy.app import Proxy
+from proxy.app import reload_steps as live_changes
+from proxy.app.lifecycle import Phase
+from proxy.app.proxy import Proxy
 from proxy.config.config import Config, ConfigError
 from proxy.config.keys.key import Key
 from proxy.config.page import pending_values
@@ -18,7 +19,6 @@ from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.shutdown import Phase
 from proxy.web.admin.reload_report import KeyChange, ReloadReport
 
 LoadConfig = Callable[[], Config]

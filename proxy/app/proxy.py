@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
-from proxy import limits, services
+from proxy.app import client_services as services
+from proxy.app import settings as limits
+from proxy.app.broker_side import BrokerSide
+from proxy.app.budget import total_bytes, worst_case_parts
+from proxy.app.identities import make_identities
+from proxy.app.lifecycle import Phase
+from proxy.app.list_memory import ListMemory
+from proxy.app.ports import Doors
+from proxy.app.runtime_settings import Live
+from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
-from proxy.broker_side import BrokerSide
-from proxy.budget import total_bytes, worst_case_parts
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
@@ -23,17 +30,11 @@ from proxy.core.log_level import LogLevel
 from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.version import VERSION
-from proxy.doors import Doors
-from proxy.identities import make_identities
-from proxy.live import Live
-from proxy.memory import ListMemory
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.relay_log import RelayLog
 from proxy.requests.topic_lists.questions import HeapBooks, ListQuestions
 from proxy.requests.topic_lists.service import OUTCOMES
-from proxy.shutdown import Phase
-from proxy.sockets import Sockets
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
 from proxy.telemetry.heavy_hitters import UsageBook

@@ -3,7 +3,7 @@
 import asyncio
 
 from protocol.slabs import SlabPool
-from proxy import limits
+from proxy.app import settings as limits
 from proxy.auth.fairness_key import Charging
 from proxy.config.config import Config
 from proxy.requests.topic_lists.sizes import ListSizes

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
-from proxy import limits
+from proxy.app import settings as limits
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientServices
 from proxy.net.send_buffers import SendBuffers
@@ -16,7 +16,7 @@ from proxy.telemetry.events.identities import Identities, key_of
 from proxy.telemetry.events.recorder import Recorder
 
 if TYPE_CHECKING:
-    from proxy.app import Proxy
+    from proxy.app.proxy import Proxy
 
 
 def client_services(proxy: "Proxy") -> ClientServices:

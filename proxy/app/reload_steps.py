@@ -1,7 +1,7 @@
 """What a changed configuration does to each part of a running proxy; `proxy.reload` knows which key needs which."""
 
-from proxy import limits
-from proxy.app import Proxy
+from proxy.app import settings as limits
+from proxy.app.proxy import Proxy
 from proxy.config.config import Config
 from proxy.web.forward.settings import web_limits
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from protocol.proxy_header import ProxyHeader
+from proxy.app.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
 from proxy.clients.listener import Listener
@@ -11,7 +12,6 @@ from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
-from proxy.sockets import Sockets
 from proxy.telemetry.counters import Counters
 
 # Address, header of a load balancer, and the broker that the port stands for ("": none).

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from protocol.proxy_header import ProxyHeader, encode
-from proxy import limits
+from proxy.app import settings as limits
+from proxy.app.sockets import Sockets
 from proxy.brokers.connect_frames import Introductions
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
@@ -16,7 +17,6 @@ from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.brokers import BrokerTls
-from proxy.sockets import Sockets
 from proxy.telemetry.counters import Counters
 
 # Questions to the system's resolver at a time: libuv has four threads for all of them.
