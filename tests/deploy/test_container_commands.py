@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import whole_parser
+from proxy.cli.main import whole_parser
 from proxy.config.config import Config
 from tests.support.walkthrough import not_run
 

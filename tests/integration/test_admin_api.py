@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.admin.ask import AdminClient, NoAnswer, Refused
+from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.core.log import open_log
 from proxy.relay.watch_relay import WatchedRelay
 from proxy.web.admin import listener as door

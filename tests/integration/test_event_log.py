@@ -14,10 +14,10 @@ from protocol.commands import frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Authenticated
+from proxy.cli.demo.script import Failure
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DisconnectCause
-from proxy.demo.script import Failure
 from proxy.requests.validation import MAX_PROPERTIES
 from tests.integration.test_client_cuts import cuts
 from tests.support.async_client import AsyncClient, connect_frame, topics_frame

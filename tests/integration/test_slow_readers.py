@@ -14,9 +14,9 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app import proxy as app
+from proxy.cli.demo.script import AfterHandshake
+from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.connection import ClientConnection
-from proxy.demo.script import AfterHandshake
-from proxy.demo.topics import GeneratedTopics
 from proxy.net.send_buffers import TCP_WMEM
 from proxy.net.write_watch import WriteLimits
 from proxy.relay.relay import Relay

@@ -10,8 +10,8 @@ from protocol.errors import ServerError
 from protocol.frames import Frame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.handshake import BrokerHandshake
+from proxy.cli.demo.script import Failure
 from proxy.core.errors import DisconnectCause
-from proxy.demo.script import Failure
 from tests.support.async_client import AsyncClient, connect_frame
 from tests.support.ports import free_port
 from tests.support.proxy_under_test import Stage, staged

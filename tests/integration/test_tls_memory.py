@@ -5,7 +5,7 @@ import ssl
 from pathlib import Path
 
 from proxy.app.budget import TLS_CONNECTION_BYTES
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.integration.test_memory_budgets import (
     LIMIT_KEY,
     Weighed,

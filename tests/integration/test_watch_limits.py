@@ -13,10 +13,10 @@ from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.cli.demo.session import message_frame
+from proxy.cli.demo.topics import ListedTopics
 from proxy.core.errors import DisconnectCause
 from proxy.core.process_memory import resident_bytes
-from proxy.demo.session import message_frame
-from proxy.demo.topics import ListedTopics
 from proxy.relay.relay import Relay
 from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import WatchCounters, WatchOvershoot

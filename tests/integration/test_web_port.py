@@ -7,11 +7,11 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.proxy import Proxy
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
 from tests.support.async_client import AsyncClient, eventually
 from tests.support.proxy_under_test import (
     LIST_BYTES,

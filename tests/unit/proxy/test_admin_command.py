@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.ask import AdminClient, NoAnswer, Refused
-from proxy.admin.tables import CONNECTIONS, plain, seconds, size, table
 from proxy.auth.failures import SettingFault
-from proxy.cli import main
+from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
+from proxy.cli.admin.tables import CONNECTIONS, plain, seconds, size, table
+from proxy.cli.main import main
 from proxy.web.admin import routes
 from proxy.web.admin.access import read_token
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import BAD_CONFIG, main
+from proxy.cli.main import BAD_CONFIG, main
 from proxy.config.config import Config
 from proxy.core.version import VERSION
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trustme
 
-from proxy.cli import main
+from proxy.cli.main import main
 from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
 from proxy.net.tls.contexts import context_settings, load

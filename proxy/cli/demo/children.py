@@ -21,7 +21,7 @@ READY_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 8.0
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 12
-_IMPORT_ROOT: Final = Path(__file__).resolve().parents[2]
+_IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 class ChildFailed(Exception):

@@ -7,7 +7,7 @@ any storm of topic lists.
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.demo.storm import StormPlan, Tally
+from proxy.cli.demo.storm import StormPlan, Tally
 
 MIB: Final = 1024 * 1024
 CONNECTION_BYTES: Final = 8 * 1024

@@ -12,8 +12,8 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import answer_prefix, varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.demo.names import PIECE_BYTES, ListedNames, Names
-from proxy.demo.topics import LONGEST_PATTERN, BadRequest, TopicStore, watched_names
+from proxy.cli.demo.names import PIECE_BYTES, ListedNames, Names
+from proxy.cli.demo.topics import LONGEST_PATTERN, BadRequest, TopicStore, watched_names
 
 MOST_WATCHERS: Final = 1000
 _WATCHER_TAG, _TOPIC_TAG, _HASH_TAG = b"\x10", b"\x1a", b"\x22"

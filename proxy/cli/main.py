@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from proxy.admin.arguments import add_admin, add_level, add_where
+from proxy.cli.admin.arguments import add_admin, add_level, add_where
 from proxy.config.config import Config, ConfigError
 from proxy.core.secrets import masked
 from proxy.core.version import VERSION
@@ -158,10 +158,10 @@ def _serve(options: argparse.Namespace) -> int:
     import uvloop
 
     from proxy.auth.failures import SettingFault
+    from proxy.cli.serve import ignore_hangup, run
+    from proxy.cli.systemd import manager_of_this_process
     from proxy.core.log import adopt_stdlib_logging, open_log
     from proxy.core.threads import leave
-    from proxy.serve import ignore_hangup, run
-    from proxy.systemd import manager_of_this_process
     from proxy.telemetry.events.log import THREAD_NAME
 
     ignore_hangup()
@@ -221,37 +221,37 @@ def _print_config(options: argparse.Namespace) -> int:
 
 
 def _top(options: argparse.Namespace) -> int:
-    from proxy.top.command import run_top
+    from proxy.cli.top.command import run_top
 
     return run_top(options, os.environ)
 
 
 def _admin(options: argparse.Namespace) -> int:
-    from proxy.admin.command import run_admin
+    from proxy.cli.admin.command import run_admin
 
     return run_admin(options, os.environ)
 
 
 def _config(options: argparse.Namespace) -> int:
-    from proxy.admin.command import show_config
+    from proxy.cli.admin.command import show_config
 
     return show_config(options, os.environ)
 
 
 def _log_level(options: argparse.Namespace) -> int:
-    from proxy.admin.command import change_log_level
+    from proxy.cli.admin.command import change_log_level
 
     return change_log_level(options, os.environ)
 
 
 def _health(options: argparse.Namespace) -> int:
-    from proxy.health import run_health
+    from proxy.cli.health import run_health
 
     return run_health(options, os.environ)
 
 
 def _completion(options: argparse.Namespace) -> int:
-    from proxy.completions import path_of
+    from proxy.cli.completions import path_of
 
     print(path_of(options.shell).read_text(encoding="utf-8"), end="")
     return 0
@@ -259,12 +259,12 @@ def _completion(options: argparse.Namespace) -> int:
 
 def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     # Imported for this command only: `serve` must not pay for it at its start.
-    from proxy.demo.run import add_arguments
+    from proxy.cli.demo.run import add_arguments
 
     add_arguments(parser)
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from proxy.demo.run import run_demo
+    from proxy.cli.demo.run import run_demo
 
     return run_demo(options)

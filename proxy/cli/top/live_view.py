@@ -15,9 +15,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Static, TabbedContent, TabPane
 
-from proxy.admin.ask import AdminClient, NoAnswer, Refused
-from proxy.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, plain
-from proxy.top.screen import render
+from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
+from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, plain
+from proxy.cli.top.screen import render
 
 # More rows than this no eye follows; `pulsar-proxy admin` shows all.
 MOST_ROWS: Final = 500

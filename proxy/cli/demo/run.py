@@ -18,13 +18,13 @@ from typing import Final, NamedTuple
 import uvloop
 
 from proxy.app.budget import event_log
+from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
+from proxy.cli.demo.children import Child, ChildFailed
+from proxy.cli.demo.storm import Storm, StormPlan
+from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.cli.demo.watch import Watch
 from proxy.config.config import Config
-from proxy.demo.broker import LOOPBACK, raise_file_limit
-from proxy.demo.children import Child, ChildFailed
-from proxy.demo.storm import Storm, StormPlan
-from proxy.demo.table import MIB, Outcome, broken_promises, render
-from proxy.demo.topics import GeneratedTopics
-from proxy.demo.watch import Watch
 
 BROKEN: Final = 1
 BAD_OPTIONS: Final = 2
@@ -136,7 +136,7 @@ async def _until_interrupted(options: argparse.Namespace, topics: GeneratedTopic
 async def _processes(options: argparse.Namespace, topics: GeneratedTopics, directory: Path) -> AsyncIterator[Processes]:
     sizes = {"namespaces": topics.namespaces, "topics": options.topics, "name-bytes": options.name_bytes}
     arguments = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
-    with Child("proxy.demo.broker", ["--port", "0", *arguments], directory) as broker:
+    with Child("proxy.cli.demo.broker", ["--port", "0", *arguments], directory) as broker:
         broker_url = (await broker.said("listening"))["listening"]
         config = directory / "proxy.conf"
         config.write_text(_proxy_conf(options, broker_url))

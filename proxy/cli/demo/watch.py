@@ -9,9 +9,9 @@ import sys
 from collections.abc import Awaitable
 from typing import Final
 
-from proxy.demo.children import Child
-from proxy.demo.storm import Storm
-from proxy.demo.table import progress
+from proxy.cli.demo.children import Child
+from proxy.cli.demo.storm import Storm
+from proxy.cli.demo.table import progress
 
 SAMPLE_SECONDS: Final = 0.05
 PROGRESS_SECONDS: Final = 0.5

@@ -102,8 +102,8 @@ def _left(deadline: float) -> float:
 
 
 def _asked_by_socket(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
-    from proxy.admin.ask import NoAnswer, ask_top
     from proxy.app.lifecycle import Phase, Role
+    from proxy.cli.admin.client import NoAnswer, ask_top
     from proxy.web.admin.control_socket import control_paths
 
     try:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
+from proxy.cli.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
 
 LONGEST_PATTERN: Final = 50
 DOMAINS: Final = ("persistent", "non-persistent")

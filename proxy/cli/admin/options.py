@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from proxy.admin.ask import AdminClient
+from proxy.cli.admin.client import AdminClient
 from proxy.config.config import Config, ConfigError
 from proxy.web.admin.control_socket import control_paths
 

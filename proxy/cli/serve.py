@@ -18,9 +18,9 @@ from typing import Final
 from proxy.app.lifecycle import Phase, Role, Shutdown, ShutdownPlan, Told
 from proxy.app.proxy import Proxy
 from proxy.app.reload import LoadConfig, Reloader
+from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.systemd import ServiceManager
 from proxy.web.admin.reload_report import ReloadReport
 
 STANDARD_ERROR: Final = 2

@@ -16,12 +16,12 @@ from typing import Final, Self
 
 import uvloop
 
+from proxy.cli.demo.answers import Answers
+from proxy.cli.demo.record import Record
+from proxy.cli.demo.script import Script
+from proxy.cli.demo.session import Session
+from proxy.cli.demo.topics import GeneratedTopics, ListedTopics, TopicStore
 from proxy.core.tasks import TaskScope
-from proxy.demo.answers import Answers
-from proxy.demo.record import Record
-from proxy.demo.script import Script
-from proxy.demo.session import Session
-from proxy.demo.topics import GeneratedTopics, ListedTopics, TopicStore
 
 LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 4096

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
 
-from proxy.admin.ask import AdminClient, NoAnswer
-from proxy.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
+from proxy.cli.admin.client import AdminClient, NoAnswer
+from proxy.cli.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
+from proxy.cli.top.screen import render
 from proxy.config.config import ConfigError
-from proxy.top.screen import render
 
 # Where there is no terminal: wide enough for a refusal with its holders.
 PLAIN_SIZE: Final = (240, 50)
@@ -55,7 +55,7 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _view(client: AdminClient, interval_seconds: float) -> None:
-    from proxy.top.live_view import LiveView
+    from proxy.cli.top.live_view import LiveView
 
     # Before the screen is taken: a proxy that does not answer is one line of text.
     client.top()

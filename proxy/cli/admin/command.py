@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from proxy.admin.ask import LONG_PATIENCE_SECONDS, AdminClient, NoAnswer, Refused
-from proxy.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
-from proxy.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, seconds, table
+from proxy.cli.admin.client import LONG_PATIENCE_SECONDS, AdminClient, NoAnswer, Refused
+from proxy.cli.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
+from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, seconds, table
 from proxy.config.config import ConfigError
 
 NOT_THERE: Final = 3
