@@ -191,6 +191,7 @@ class Seen:
 
     def _look(self) -> None:
         self.themes["web"] = {f"{path} {who}": self._page(path, token) for path in PAGES for who, token in self._who()}
+        self._wait_for_rates()
         _, _, index = self._admin("GET", "/v1", None)
         _, _, rows = self._admin("GET", "/v1/connections", None)
         paths = [route["path"] for route in index["routes"] if route["method"] == "GET"]
@@ -201,6 +202,12 @@ class Seen:
         self.themes["commands"] = {each: ending(self._command(each)) for each in COMMANDS}
         asks |= {f"{each[0]} {each[1]} {json.dumps(each[2])}": self._admin(*each) for each in CHANGES}
         self.themes["admin"] = {name: self._shown(*answer) for name, answer in asks.items()}
+
+    def _wait_for_rates(self) -> None:
+        # Rates need two looks of the proxy at itself, a second apart.
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while '"per_second": {}' in json.dumps(self._admin("GET", "/v1/top", None)[2]) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def _who(self) -> Iterator[tuple[str, str]]:
         yield from [("nobody", ""), ("token", self.token)][: 2 if self.token else 1]
