@@ -1,7 +1,7 @@
 """The options of `pulsar-proxy admin`, and those that all commands have which ask a running proxy.
 
-Rule: declared here, carried out by `proxy.admin.command`: `serve` reads these with every other option at its start and
-must not pay for what the commands need.
+Rule: declared here, carried out by `proxy.cli.admin.command`: `serve` reads these with every other option at its start
+and must not pay for what the commands need.
 """
 
 import argparse
