@@ -15,6 +15,8 @@ from proxy.version import VERSION
 
 BAD_CONFIG = 2
 FAILED = 1
+# Commands that say by their exit code whether something is well.
+_VERDICTS = ("check-config", "health")
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 CONFIG_HELP = "show the configuration in force in a running proxy, and where each value came from"
 LOG_LEVEL_HELP = "show or change the log level of a running proxy"
@@ -24,11 +26,33 @@ COMPLETION_HELP = "print the completion script of a shell: eval it, or put it wh
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code; a reader who has seen enough (`| head`) ends the command quietly."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(given)
+    except BrokenPipeError as gone:
+        # A fault that nobody has read is no success, nor is a verdict.
+        faulty = isinstance(gone.__context__, Exception) or given[0] in _VERDICTS
+        return FAILED if faulty else 0
+    finally:
+        _drop_the_unread()
+
+
+def _run(given: list[str]) -> int:
     options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
     code: int = options.run(options)
     return code
+
+
+def _drop_the_unread() -> None:
+    """Write what is left in the buffers, or nowhere: a pipe that nobody reads makes the interpreter's end exit 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            # None: the process began with this stream closed.
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def whole_parser() -> argparse.ArgumentParser:

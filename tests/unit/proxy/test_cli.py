@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from proxy.config import Config
 from proxy.version import VERSION
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"
+ROOT = Path(__file__).resolve().parents[3]
 SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"
 
 
@@ -218,3 +221,38 @@ class TestArguments:
     ) -> None:
         assert main(["serve", "--config", str(conf), "--set", "servicePort=x"]) == BAD_CONFIG
         assert "servicePort" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+class TestReaderGone:
+    def ended(self, unbuffered: str, *arguments: str, errors_too: bool = False) -> tuple[int, bytes]:
+        """Run a command whose output goes to a pipe that nobody reads any more."""
+        read, write = os.pipe()
+        os.close(read)
+        errors = write if errors_too else subprocess.PIPE
+        command = [sys.executable, "-m", "proxy", *arguments]
+        environ = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environ, stdout=write, stderr=errors, timeout=100, check=False
+            )  # fmt: skip
+        finally:
+            os.close(write)
+        return done.returncode, done.stderr
+
+    @pytest.mark.parametrize(
+        "arguments", [["print-config"], ["completion", "bash"], ["--version"], ["serve", "--help"]]
+    )
+    def test_a_command_ends_quietly(self, arguments: list[str], conf: Path, unbuffered: str) -> None:
+        of_a_file = ["--config", str(conf)] if arguments == ["print-config"] else []
+        assert self.ended(unbuffered, *arguments, *of_a_file) == (0, b"")
+
+    @pytest.mark.parametrize("command", ["check-config", "print-config", "health"])
+    def test_errors_that_nobody_has_read_are_no_success(self, command: str, conf: Path, unbuffered: str) -> None:
+        conf.write_text("webServicePort=x\n")
+        code, _ = self.ended(unbuffered, command, "--config", str(conf), errors_too=True)
+        assert code != 0
+
+    def test_a_proxy_that_is_not_ready_stays_so(self, conf: Path, unbuffered: str) -> None:
+        conf.write_text(f"{GOOD}webServicePort=1\n")
+        assert self.ended(unbuffered, "health", "--config", str(conf)) == (1, b"")
