@@ -39,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
+    if given[:1] == ["--version"]:
+        from proxy.installation import shared_names
+
+        for line in shared_names():
+            print(f"warning: {line}", file=sys.stderr)
     options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
     code: int = options.run(options)
     return code
@@ -174,11 +179,21 @@ def _report(error: ConfigError) -> int:
     return BAD_CONFIG
 
 
+def _refuse(strangers: Sequence[str]) -> int:
+    print(*(f"error: {line}" for line in strangers), sep="\n", file=sys.stderr)
+    return FAILED
+
+
 def _serve(options: argparse.Namespace) -> int:
     try:
         config = _load(options)
     except ConfigError as error:
         return _report(error)
+    from proxy.installation import misplaced
+
+    # Before anything else of the other packages is imported: a stranger of that name is a traceback there.
+    if strangers := misplaced():
+        return _refuse(strangers)
     import uvloop
 
     from proxy.auth.failures import SettingFault
@@ -213,6 +228,10 @@ def _check_config(options: argparse.Namespace) -> int:
         config = _load(options)
     except ConfigError as error:
         return _report(error)
+    from proxy.installation import misplaced, shared_names
+
+    if strangers := misplaced():
+        return _refuse(strangers)
     from proxy.start_checks import start_faults
     from proxy.telemetry.otel_settings import otel_settings
     from proxy.tls.files import check
@@ -224,7 +243,7 @@ def _check_config(options: argparse.Namespace) -> int:
         faults = [*map(str, error.problems), *faults]
     # Of `serve`'s own environment, if this is it.
     odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
-    for warning in (*config.warnings, *expired, *odd):
+    for warning in (*config.warnings, *expired, *odd, *shared_names()):
         print(f"warning: {warning}", file=sys.stderr)
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
