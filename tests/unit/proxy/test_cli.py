@@ -1,17 +1,35 @@
+import argparse
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from proxy.cli import BAD_CONFIG, main
+from proxy.cli import BAD_CONFIG, main, whole_parser
 from proxy.config import Config
 from proxy.version import VERSION
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"
 ROOT = Path(__file__).resolve().parents[3]
 SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"
+
+
+# A help text names its noun: it stands alone in a manual page.
+NO_NOUN = re.compile(r"(as|how|its?|only|that|them|they|those|what|where|whose?|without)\b")
+
+
+def helps(parser: argparse.ArgumentParser, command: str) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a command, its arguments and the commands below."""
+    yield command, parser.description or ""
+    for action in parser._actions:
+        yield f"{command} {'/'.join(action.option_strings) or action.dest}", action.help or ""
+        if isinstance(action, argparse._SubParsersAction):
+            yield from ((f"{command} {each.dest}", each.help or "") for each in action._choices_actions)
+            for name, below in action.choices.items():
+                yield from helps(below, f"{command} {name}")
 
 
 @pytest.fixture(autouse=True)
@@ -221,6 +239,12 @@ class TestArguments:
     ) -> None:
         assert main(["serve", "--config", str(conf), "--set", "servicePort=x"]) == BAD_CONFIG
         assert "servicePort" in capsys.readouterr().err
+
+
+def test_each_help_text_names_its_noun() -> None:
+    texts = dict(helps(whole_parser(), "pulsar-proxy"))
+    assert texts["pulsar-proxy serve --set"].startswith("override")
+    assert {place: text for place, text in texts.items() if NO_NOUN.match(text)} == {}
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
