@@ -21,10 +21,10 @@ import trustme
 import uvloop
 
 from benchmarks.micro import options, print_figures
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import TlsShared
-from proxy.tls.transport import TlsTransport
-from proxy.turns import Turns
+from proxy.core.loop_budget import Turns
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
 
 KINDS: Final = ("ours", "uvloop")
 ECHO_CONNECTIONS, ECHO_BYTES = 50, 1024

@@ -18,7 +18,7 @@ from aiohttp.web_protocol import RequestHandler
 
 import proxy
 
-# For a newer aiohttp: look at each use below (`proxy/web`, `proxy/admin`), then raise the bound in pyproject.toml.
+# For a newer aiohttp: look at each use below (`proxy/web`), then raise the bound in pyproject.toml.
 USED: dict[type, set[str]] = {
     RequestHandler: {"_close", "_current_request", "_manager", "_messages", "_request_count", "_upgraded"},
     web.Server: {"_kwargs", "_loop"},

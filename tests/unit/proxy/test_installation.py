@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import FAILED, main
-from proxy.installation import ADVICE, misplaced, shared_names
-from proxy.version import VERSION
+from proxy.cli.installation import ADVICE, misplaced, shared_names
+from proxy.cli.main import FAILED, main
+from proxy.core.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[3]
 FOUND = f"import name proxy: got proxy.py 2.4.10 too, expected no other: {ADVICE}"
@@ -34,7 +34,7 @@ def ended_with_a_stranger(file: Path, folder: Path, *arguments: str) -> tuple[in
     """Run a command in a Python that finds another `limiter`, an empty file in `folder`, before ours."""
     file.parent.mkdir(exist_ok=True)
     file.write_text("")
-    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from proxy.cli import main; sys.exit(main())"
+    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from proxy.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, str(folder), *arguments, "--set", "brokerServiceURL=pulsar://b"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PULSAR_"))}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=100, check=False)
