@@ -4,8 +4,8 @@ Rule: `serve` compares the places of packages that are loaded anyway. Looking th
 and is for `check-config` and `--version`.
 """
 
+import os.path
 import re
-from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -21,11 +21,11 @@ PACKAGES: Final = (proxy, limiter, protocol, eventlog)
 
 def misplaced() -> list[str]:
     """Return a line for each package that was not loaded from beside `proxy`."""
-    home = _place(proxy).parent
+    home = os.path.dirname(_place(proxy))
     return [
-        f"import name {each.__name__}: got {_place(each)}, expected {home / each.__name__}: {ADVICE}"
+        f"import name {each.__name__}: got {_place(each)}, expected {os.path.join(home, each.__name__)}: {ADVICE}"
         for each in PACKAGES
-        if _place(each).parent != home
+        if os.path.dirname(_place(each)) != home
     ]
 
 
@@ -47,7 +47,7 @@ def shared_names() -> list[str]:
     return list(found)
 
 
-def _place(package: ModuleType) -> Path:
+def _place(package: ModuleType) -> str:
     # A folder without an __init__.py has no file, a module that is one file has no path.
-    paths = vars(package).get("__path__") or [package.__file__]
-    return Path(paths[0])
+    paths: list[str] = list(vars(package).get("__path__") or [str(package.__file__)])
+    return paths[0]
