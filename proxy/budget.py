@@ -170,7 +170,7 @@ _CONNECTION_LINES: Final = (
          (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), _FORWARDS), Part(MAX_FORWARDED_BYTES, (_BROKERS,), _FORWARDS))),
     Line("broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
-          Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes)))),
+          Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes))), Load.STORM),
     # Nothing of this exists before a reload turns it on.
     Line("relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
