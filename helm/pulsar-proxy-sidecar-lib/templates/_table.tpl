@@ -1,4 +1,4 @@
-{{- /* Written by scripts/generate_helm.py from the table of keys and from proxy/budget.py; do not edit here. */ -}}
+{{- /* Written by scripts/generate_helm.py from the table of keys and the budget of memory; do not edit here. */ -}}
 {{- define "pulsar-proxy-lib.table" -}}
 {
  "keys": {
