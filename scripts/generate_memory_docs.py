@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.budget import (  # noqa: E402
+from proxy.app.budget import (  # noqa: E402
     LINES,
     MIB,
     Condition,
@@ -27,8 +27,8 @@ from proxy.budget import (  # noqa: E402
     worst_case_bytes,
     worst_case_parts,
 )
-from proxy.config import Config  # noqa: E402
-from proxy.config_key import Key  # noqa: E402
+from proxy.config.config import Config  # noqa: E402
+from proxy.config.keys.key import Key  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 from scripts.helm.render import GATEWAY, LIBRARY, read_values  # noqa: E402
 

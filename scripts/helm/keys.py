@@ -7,10 +7,10 @@ import json
 import re
 from typing import Any, Final
 
-from proxy import java_keys
-from proxy.budget import LINES, Condition, Fact, Given, Is, Line, Part
-from proxy.config import Config
-from proxy.config_key import Key
+from proxy.app.budget import LINES, Condition, Fact, Given, Is, Line, Part
+from proxy.config import java_keys
+from proxy.config.config import Config
+from proxy.config.keys.key import Key
 
 Json = dict[str, Any]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from helm_python import HelmError
 
-from proxy.budget import LINES, Load, total_bytes, worst_case_bytes, worst_case_parts
-from proxy.config import Config
-from proxy.config_key import Key
+from proxy.app.budget import LINES, Load, total_bytes, worst_case_bytes, worst_case_parts
+from proxy.config.config import Config
+from proxy.config.keys.key import Key
 from scripts.generate_memory_docs import BEGIN, END, ROOT, sidecar_keys, storm_keys
-from scripts.helm.render import GATEWAY, read_values
-from tests.helm.charts import BROKERS, Render, example, gateway, proxy_container
+from scripts.helm.render import GATEWAY, Render, read_values
+from tests.helm.charts import BROKERS, example, gateway, proxy_container
 
 MIB = 1024 * 1024
 DEFAULTS = read_values(GATEWAY / "values.yaml")["configData"]

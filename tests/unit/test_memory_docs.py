@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from proxy.budget import LINES, worst_case_bytes
-from proxy.config import Config
+from proxy.app.budget import LINES, worst_case_bytes
+from proxy.config.config import Config
 from scripts.generate_memory_docs import BEGIN, BLOCKS, ROOT, files, formula
 
 MEMORY = (ROOT / "docs/memory.md").read_text(encoding="utf-8")

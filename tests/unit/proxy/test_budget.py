@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.budget import LINES, Load, total_bytes, worst_case, worst_case_bytes, worst_case_parts
-from proxy.config import Config
+from proxy.app.budget import LINES, Load, total_bytes, worst_case, worst_case_bytes, worst_case_parts
+from proxy.config.config import Config
 
 MIB = 1024 * 1024
 
