@@ -4,14 +4,13 @@ Map, from the ground up:
     errors      what ends a wait, and misuse
     clock       what is asked of a clock; a running loop is one
     observer    what is told to the outside
-    permit      a booked share
-    ledger      who holds how much, what fits, who overshoots
     queue       who waits, in which order
+    permit      a booked share, and the waiters that end in one
+    ledger      who holds how much, what fits, who overshoots
     shares      in which order, when keys go in turns
     deadlines   until when, with one timer for all
     claim       who is charged, changeable
-    readings    what anybody may look at
-    waiting     joining a queue, and leaving it without a grant
+    statistics  frozen records of the state
     semaphore   the decisions: AsyncSemaphore
     dual        heap and direct: AsyncDualMemoryLimiter
     helpers     a permit held around an operation
@@ -31,9 +30,10 @@ from limiter.errors import (
     PermitBusy,
 )
 from limiter.helpers import with_acquired_permits, with_updated_permits, write_with_direct_permits
-from limiter.observer import LimiterObserver, LimiterStatistics
+from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import LimiterStatistics
 
 __all__ = [
     "AsyncDualMemoryLimiter",

@@ -4,16 +4,24 @@ Only the semaphore that was asked with a claim attaches anything to it.
 """
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from limiter.errors import PermitAcquireError
-from limiter.permit import Permit
-from limiter.queue import Newcomer
-
-if TYPE_CHECKING:
-    from limiter.semaphore import AsyncSemaphore
+from limiter.permit import Newcomer, Permit
 
 __all__ = ["Claim"]
+
+
+class Charging(Protocol):
+    """What a claim asks of the semaphore that it was handed to."""
+
+    name: str
+
+    def recharge(self, charged: Newcomer | Permit, key: Hashable) -> None:
+        """Charge another key for one that waits or a permit."""
+
+    def prolong(self, waiter: Newcomer) -> None:
+        """Let one that waits go on for the semaphore's timeout from now."""
 
 
 class Claim:
@@ -27,7 +35,7 @@ class Claim:
     def __init__(self, key: Hashable = None, about: Hashable = None) -> None:
         self._key = key
         self.about = about
-        self._owner: AsyncSemaphore | None = None
+        self._owner: Charging | None = None
         self._charged: Newcomer | Permit | None = None
 
     @property
@@ -70,7 +78,7 @@ class Claim:
             raise ValueError(f"expected a claim that is free, got one that is charged for {charged!r}")
         return self._key
 
-    def attach(self, owner: "AsyncSemaphore", charged: Newcomer | Permit | PermitAcquireError) -> None:
+    def attach(self, owner: Charging, charged: Newcomer | Permit | PermitAcquireError) -> None:
         """Remember what is charged, nothing after a failure; called by the semaphore only."""
         self._owner = owner
         self._charged = None if isinstance(charged, PermitAcquireError) else charged

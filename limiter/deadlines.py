@@ -11,7 +11,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from limiter.clock import Clock, Timer
-from limiter.queue import Waiter
+from limiter.permit import Waiter
 
 __all__ = ["NEVER", "Deadlines"]
 

@@ -107,6 +107,8 @@ class AsyncDualMemoryLimiter:
         self.direct.close()
 
     def _owner(self, permit: Permit) -> AsyncSemaphore:
-        if permit.owner is not self.heap and permit.owner is not self.direct:
-            raise ForeignPermit(f"expected a permit of {self.heap!r} or {self.direct!r}, got {permit!r}")
-        return permit.owner
+        if permit.owner is self.heap:
+            return self.heap
+        if permit.owner is self.direct:
+            return self.direct
+        raise ForeignPermit(f"expected a permit of {self.heap!r} or {self.direct!r}, got {permit!r}")

@@ -1,14 +1,13 @@
-"""Own what the outside may see of a semaphore: the observer's calls, the counters, a frozen record of both.
+"""Own what the outside may see of a semaphore: the observer's calls, and the counters.
 
 An observer hears of things after the books have changed, never before; whatever it raises is counted and goes
 no further. This module knows no metrics library.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["LimiterObserver", "LimiterStatistics", "Tally"]
+__all__ = ["LimiterObserver", "Tally"]
 
 
 class LimiterObserver(Protocol):
@@ -37,33 +36,6 @@ class LimiterObserver(Protocol):
 
     def released(self) -> None:
         """Hear that a permit has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimiterStatistics:
-    """The numbers of one moment: up to `max_queue` measures, behind it counters since construction.
-
-    The last three are measures again, and 0 where nothing is shared by key: keys that wait, those of them that
-    their cap keeps out, and what all keys owe for growth and for large requests.
-    """
-
-    name: str
-    limit: int
-    held: int
-    peak_held: int
-    queue_size: int
-    growers_waiting: int
-    max_queue: int
-    queued: int
-    granted: int
-    timed_out: int
-    rejected: int
-    cancelled: int
-    overshoots: int
-    observer_errors: int
-    keys_waiting: int = 0
-    keys_capped: int = 0
-    debt: int = 0
 
 
 class Tally:

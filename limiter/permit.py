@@ -1,19 +1,34 @@
-"""Own the permit: how much of a semaphore its holder has booked, and whether it still holds it.
+"""Own the permit, and the waiters that end in one: futures which know their place in a queue; decide nothing.
 
 Only the semaphore that made a permit writes its fields. A permit knows no queue and decides nothing.
 """
 
+import asyncio
 from collections.abc import Coroutine, Hashable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from limiter.errors import ForeignPermit, PermitBusy
+from limiter.errors import ForeignPermit, PermitAcquireError, PermitBusy
+from limiter.queue import WaiterQueue
 
-if TYPE_CHECKING:
-    from limiter.queue import Growth
-    from limiter.semaphore import AsyncSemaphore
+__all__ = ["Growth", "Newcomer", "Permit", "PermitOwner", "Waiter", "misuse_of"]
 
-__all__ = ["Permit", "misuse_of"]
+
+class PermitOwner(Protocol):
+    """What a permit asks of the semaphore that made it."""
+
+    name: str
+
+    def release(self, permit: "Permit") -> None:
+        """Give back all that `permit` holds."""
+
+    def update(
+        self, permit: "Permit", n: int, *, timeout_seconds: float | None = None
+    ) -> Coroutine[Any, Any, "Permit"]:
+        """Change `permit` to `n`, waiting if it must."""
+
+    def try_update(self, permit: "Permit", n: int) -> bool:
+        """Change `permit` to `n` if that needs no waiting."""
 
 
 class Permit:
@@ -25,7 +40,7 @@ class Permit:
 
     __slots__ = ("growth", "key", "owner", "released", "requested", "size")
 
-    def __init__(self, owner: "AsyncSemaphore", requested: int, key: Hashable) -> None:
+    def __init__(self, owner: PermitOwner, requested: int, key: Hashable) -> None:
         self.owner = owner
         self.requested = requested
         self.size = 0  # until the ledger has booked it
@@ -67,7 +82,79 @@ class Permit:
         return f"<Permit of {self.owner.name}: {state} {sizes} key={self.key!r}>"
 
 
-def misuse_of(permit: Permit, by: "AsyncSemaphore") -> ForeignPermit:
+_Outcome = asyncio.Future[Permit | PermitAcquireError]
+
+
+class Waiter(_Outcome):
+    """One that waits: a future which knows its place in the queue and leaves it in the moment of `cancel()`.
+
+    `Task.cancel` calls `cancel` on what the task awaits, so the place is free before the task runs again; a
+    plain future would keep it until then. The outcome is a result even if it is an error: an exception set on
+    a future that nobody awaits any more is logged by asyncio as lost.
+    """
+
+    __slots__ = ("deadline", "next", "previous", "queue", "queued_at", "size")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float) -> None:
+        super().__init__(loop=loop)
+        self.size = size  # asked for; for a growth the new total
+        self.queued_at = queued_at
+        self.deadline = deadline
+        self.queue: WaiterQueue[Any] | None = None
+        # The links are the queue's: it alone knows which kind of waiter it holds.
+        self.previous: Any = None
+        self.next: Any = None
+
+    def cancel(self, msg: object = None) -> bool:
+        """Leave the queue at once and end as cancelled; False if the outcome is known already."""
+        queue = self.queue
+        if not super().cancel(msg):
+            return False
+        if queue is not None:
+            queue.on_cancel(self)
+        return True
+
+    def __lt__(self, other: "Waiter") -> bool:
+        return self.deadline < other.deadline
+
+
+class Newcomer(Waiter):
+    """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns.
+
+    `about` is what its claim says that it is for.
+    """
+
+    __slots__ = ("about", "arrival", "key", "patient_until")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
+    ) -> None:
+        super().__init__(loop, size, queued_at, deadline)
+        self.key = key
+        self.about: Hashable = None
+        self.patient_until = deadline
+        self.arrival = 0
+
+    def permit(self) -> Permit | None:
+        """Return what it was given, None if nothing (yet)."""
+        outcome = self.result() if self.done() and not self.cancelled() else None
+        return None if isinstance(outcome, PermitAcquireError) else outcome
+
+
+class Growth(Waiter):
+    """The growth of a held permit; `previous_size` is what to go back to if the grant is not taken."""
+
+    __slots__ = ("permit", "previous_size")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, permit: Permit
+    ) -> None:
+        super().__init__(loop, size, queued_at, deadline)
+        self.permit = permit
+        self.previous_size = permit.size
+
+
+def misuse_of(permit: Permit, by: PermitOwner) -> ForeignPermit:
     """Say what is wrong with `permit` in the hands of that semaphore."""
     if permit.owner is not by:
         return ForeignPermit(f"{by.name} limiter: expected a permit of its own, got {permit!r}")

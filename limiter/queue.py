@@ -1,91 +1,14 @@
-"""Own the order of those who wait: the waiters and the queue they stand in; decide no grant, read no clock.
+"""Own the order of those who wait: the chain and the queue they stand in; decide no grant, read no clock.
 
 Rule: first in, first out, and anybody may leave from any place in constant time. The semaphore sees `head`,
 `push`, `remove`, `drain` and `len` only, so that a discipline which shares between keys (`limiter.shares`) can
 take this one's place.
 """
 
-import asyncio
-from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
-from limiter.errors import PermitAcquireError
-
-if TYPE_CHECKING:
-    from limiter.permit import Permit
-
-__all__ = ["Chain", "Growth", "Newcomer", "Waiter", "WaiterQueue"]
-
-_Outcome = asyncio.Future[Union["Permit", PermitAcquireError]]
-
-
-class Waiter(_Outcome):
-    """One that waits: a future which knows its place in the queue and leaves it in the moment of `cancel()`.
-
-    `Task.cancel` calls `cancel` on what the task awaits, so the place is free before the task runs again; a
-    plain future would keep it until then. The outcome is a result even if it is an error: an exception set on
-    a future that nobody awaits any more is logged by asyncio as lost.
-    """
-
-    __slots__ = ("deadline", "next", "previous", "queue", "queued_at", "size")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float) -> None:
-        super().__init__(loop=loop)
-        self.size = size  # asked for; for a growth the new total
-        self.queued_at = queued_at
-        self.deadline = deadline
-        self.queue: WaiterQueue[Any] | None = None
-        # The links are the queue's: it alone knows which kind of waiter it holds.
-        self.previous: Any = None
-        self.next: Any = None
-
-    def cancel(self, msg: object = None) -> bool:
-        """Leave the queue at once and end as cancelled; False if the outcome is known already."""
-        queue = self.queue
-        if not super().cancel(msg):
-            return False
-        if queue is not None:
-            queue.on_cancel(self)
-        return True
-
-    def __lt__(self, other: "Waiter") -> bool:
-        return self.deadline < other.deadline
-
-
-class Newcomer(Waiter):
-    """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns.
-
-    `about` is what its claim says that it is for.
-    """
-
-    __slots__ = ("about", "arrival", "key", "patient_until")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
-    ) -> None:
-        super().__init__(loop, size, queued_at, deadline)
-        self.key = key
-        self.about: Hashable = None
-        self.patient_until = deadline
-        self.arrival = 0
-
-    def permit(self) -> "Permit | None":
-        """Return what it was given, None if nothing (yet)."""
-        outcome = self.result() if self.done() and not self.cancelled() else None
-        return None if isinstance(outcome, PermitAcquireError) else outcome
-
-
-class Growth(Waiter):
-    """The growth of a held permit; `previous_size` is what to go back to if the grant is not taken."""
-
-    __slots__ = ("permit", "previous_size")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, permit: "Permit"
-    ) -> None:
-        super().__init__(loop, size, queued_at, deadline)
-        self.permit = permit
-        self.previous_size = permit.size
+__all__ = ["Chain", "WaiterQueue"]
 
 
 class Linked(Protocol):
@@ -97,7 +20,6 @@ class Linked(Protocol):
 
 
 L = TypeVar("L", bound=Linked)
-W = TypeVar("W", bound=Waiter)
 
 
 class Chain(Generic[L]):
@@ -173,7 +95,7 @@ class Chain(Generic[L]):
         return members
 
 
-class WaiterQueue(Chain[W]):
+class WaiterQueue(Chain[L]):
     """A chain of those who wait.
 
     `on_cancel` is called with a waiter that was cancelled while it stood here; it must remove it.
@@ -181,6 +103,6 @@ class WaiterQueue(Chain[W]):
 
     __slots__ = ("on_cancel",)
 
-    def __init__(self, on_cancel: Callable[[W], None]) -> None:
+    def __init__(self, on_cancel: Callable[[L], None]) -> None:
         super().__init__()
         self.on_cancel = on_cancel

@@ -14,22 +14,33 @@ All of it is decided in `_serve` over the `Ledger`, without await or I/O. The mo
 connection and no metrics library; units are the caller's (bytes, in the proxy).
 """
 
-from collections.abc import Hashable
+import asyncio
+import heapq
+import sys
+from collections.abc import Hashable, Iterator
+from operator import itemgetter
 
 from limiter.claim import Claim
 from limiter.clock import Clock
-from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireCancelled
-from limiter.ledger import MUST_WAIT
-from limiter.observer import LimiterObserver
-from limiter.permit import Permit, misuse_of
-from limiter.queue import Growth, Newcomer, Waiter, WaiterQueue
+from limiter.deadlines import Deadlines
+from limiter.errors import (
+    PermitAcquireAlreadyClosed,
+    PermitAcquireCancelled,
+    PermitAcquireError,
+    PermitAcquireQueueFull,
+    PermitAcquireTimeout,
+)
+from limiter.ledger import MUST_WAIT, Ledger
+from limiter.observer import LimiterObserver, Tally
+from limiter.permit import Growth, Newcomer, Permit, Waiter, misuse_of
+from limiter.queue import WaiterQueue
 from limiter.shares import Shares
-from limiter.waiting import Waiting
+from limiter.statistics import LimiterStatistics, WaiterReading, statistics_of, waiter_references, waiters_readings
 
 __all__ = ["AsyncSemaphore"]
 
 
-class AsyncSemaphore(Waiting):
+class AsyncSemaphore:
     """Give permits of any size out of `limit`; `limit <= 0` gives all that is asked for, and keeps the books.
 
     `max_queue` bounds the newcomers that wait (`<= 0`: no bound); growers are not counted, they are bounded
@@ -38,7 +49,19 @@ class AsyncSemaphore(Waiting):
     PIP-442, AsyncSemaphore.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_clock",
+        "_closed",
+        "_deadlines",
+        "_growers",
+        "_ledger",
+        "_newcomers",
+        "_shares",
+        "_tally",
+        "max_queue",
+        "name",
+        "timeout_seconds",
+    )
 
     def __init__(
         self,
@@ -52,7 +75,17 @@ class AsyncSemaphore(Waiting):
         share_by_key: bool = False,
         key_cap_percent: int = 100,
     ) -> None:
-        super().__init__(name, limit, max_queue, timeout_seconds, clock, observer)
+        self.name = name
+        self.max_queue = max_queue
+        self.timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._closed = False
+        self._ledger = Ledger(limit)
+        self._tally = Tally(observer)
+        self._shares: Shares | None = None  # the newcomers, if they share
+        self._newcomers: WaiterQueue[Newcomer] | Shares = WaiterQueue(self._leave)
+        self._growers: WaiterQueue[Growth] = WaiterQueue(self._leave)
+        self._deadlines = Deadlines(clock, self._expire)
         self.set_sharing(share_by_key, key_cap_percent)
 
     # What a caller asks for
@@ -175,8 +208,10 @@ class AsyncSemaphore(Waiting):
         if permit.released:
             return
         permit.released = True
-        if permit.growth is not None:
-            self._end_growth(permit.growth)
+        if permit.growth is not None and permit.growth.queue is not None:
+            self._unlink(permit.growth)
+            self._tally.count_cancelled()
+            self._refuse(permit.growth, PermitAcquireCancelled)
         self._ledger.resize(permit, 0)
         if self._shares is not None:
             self._shares.freed(permit.key)
@@ -187,7 +222,11 @@ class AsyncSemaphore(Waiting):
         """Charge another key for one that waits or a permit; nothing for what has ended. See `Claim.recharge`."""
         if isinstance(charged, Newcomer):
             if charged.queue is not None:
-                self._move(charged, key)
+                if self._shares is None:
+                    charged.key = key
+                else:
+                    self._shares.move(charged, key)
+                    self._serve()
                 return
             permit = charged.permit()
         else:
@@ -329,13 +368,6 @@ class AsyncSemaphore(Waiting):
         self._tally.note_updated()
         self._serve()
 
-    def _end_growth(self, growth: Growth) -> None:
-        """End the growth of a permit that is being released, unless it was granted already."""
-        if growth.queue is not None:
-            self._unlink(growth)
-            self._tally.count_cancelled()
-            self._refuse(growth, PermitAcquireCancelled)
-
     def _abandon(self, waiter: Waiter) -> None:
         """Undo whatever a waiter got whose task will not take it; nothing if it got nothing."""
         if waiter.cancel() or waiter.cancelled():
@@ -356,3 +388,147 @@ class AsyncSemaphore(Waiting):
             self._shrink(permit, waiter.previous_size)
         else:
             self.release(permit)
+
+    # Waiting
+
+    def _queue_newcomer(self, n: int, key: Hashable, timeout_seconds: float | None) -> Newcomer:
+        now, deadline = self._patience(n, timeout_seconds)
+        if len(self._newcomers) >= self.max_queue > 0:
+            self._tally.count_rejected()
+            raise self._refusal(PermitAcquireQueueFull, n)
+        waiter = Newcomer(asyncio.get_running_loop(), n, now, deadline, key)
+        self._newcomers.push(waiter)
+        self._deadlines.watch(waiter)
+        self._tally.count_queued()
+        return waiter
+
+    def _queue_growth(self, permit: Permit, n: int, timeout_seconds: float | None) -> Growth:
+        now, deadline = self._patience(n, timeout_seconds)
+        waiter = permit.growth = Growth(asyncio.get_running_loop(), n, now, deadline, permit)
+        self._growers.push(waiter)
+        self._deadlines.watch(waiter)
+        self._tally.count_queued()
+        return waiter
+
+    def _patience(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
+        """Return now and the deadline; raise PermitAcquireTimeout for who cannot wait at all."""
+        timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        if timeout <= 0:
+            self._tally.count_timed_out(0.0)
+            raise self._refusal(PermitAcquireTimeout, n)
+        now = self._clock.time()
+        return now, now + timeout
+
+    def _unlink(self, waiter: Waiter) -> None:
+        assert waiter.queue is not None, "waiter has left already"
+        waiter.queue.remove(waiter)
+        self._deadlines.forget(waiter)
+
+    def _refuse(self, waiter: Waiter, kind: type[PermitAcquireError]) -> None:
+        if isinstance(waiter, Growth):
+            waiter.permit.growth = None
+        waiter.set_result(self._refusal(kind, waiter.size))
+
+    def _expire(self, waiter: Waiter, now: float) -> None:
+        """End a wait whose deadline has passed; `Deadlines` has dropped the waiter before it calls this."""
+        assert waiter.queue is not None, "waiter has left already"
+        if isinstance(waiter, Newcomer) and waiter.patient_until > now:
+            waiter.deadline = waiter.patient_until
+            self._deadlines.watch(waiter)
+            return
+        waiter.queue.remove(waiter)
+        self._refuse(waiter, PermitAcquireTimeout)
+        self._tally.count_timed_out(now - waiter.queued_at)
+        self._serve()
+
+    def _leave(self, waiter: Waiter) -> None:
+        """Free the place of a waiter in the moment of its cancel, and serve those it held up."""
+        self._unlink(waiter)
+        if isinstance(waiter, Growth):
+            waiter.permit.growth = None
+        self._tally.count_cancelled()
+        self._serve()
+
+    def _refusal(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:
+        return kind(self.name, self._ledger.limit, self._ledger.held, asked, len(self._newcomers))
+
+    # What anybody may look at
+
+    @property
+    def limit(self) -> int:
+        """Return the limit; 0 or less is unlimited."""
+        return self._ledger.limit
+
+    @property
+    def held(self) -> int:
+        """Return the sum of all permits' sizes, in unlimited mode too."""
+        return self._ledger.held
+
+    @property
+    def available(self) -> int:
+        """Return what is free, never below 0; `sys.maxsize` if unlimited."""
+        limit = self._ledger.limit
+        return max(0, limit - self._ledger.held) if limit > 0 else sys.maxsize
+
+    @property
+    def caps_keys(self) -> bool:
+        """Tell whether a newcomer may have to wait for its own key while there is room for it."""
+        return self._shares is not None and self._shares.caps_keys
+
+    @property
+    def queue_size(self) -> int:
+        """Return how many newcomers wait: what `max_queue` bounds."""
+        return len(self._newcomers)
+
+    @property
+    def growers_waiting(self) -> int:
+        """Return how many held permits wait to grow."""
+        return len(self._growers)
+
+    @property
+    def short(self) -> bool:
+        """Return whether anybody waits for room: those whose key is at its cap wait for their own permits only."""
+        if len(self._growers):
+            return True
+        shares = self._shares
+        return len(self._newcomers) > 0 if shares is None else shares.keys_waiting > shares.keys_capped
+
+    def at_cap(self, key: Hashable, n: int) -> bool:
+        """Return whether a newcomer of `key` would have to wait for permits of its own key, however much is free."""
+        return self._shares is not None and self._shares.at_cap(key, n)
+
+    @property
+    def share_by_key(self) -> bool:
+        """Return whether newcomers are served in turns by key, and not in one line."""
+        return self._shares is not None
+
+    @property
+    def closed(self) -> bool:
+        """Return whether `close` was called."""
+        return self._closed
+
+    def statistics(self) -> LimiterStatistics:
+        """Return all numbers of this moment."""
+        waiting, growing = len(self._newcomers), len(self._growers)
+        return statistics_of(self.name, self._ledger, self._tally, self._shares, waiting, growing, self.max_queue)
+
+    def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
+        """Return up to `count` keys with what they hold, most first; permits without a key are not in it."""
+        return heapq.nlargest(count, self._ledger.holders.items(), key=itemgetter(1))
+
+    def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterReading]]:
+        """Yield up to `count` of those who wait, `at_once` at a time: growers first, then newcomers as they are served.
+
+        With sharing by key that order is the keys' turns, see `Shares.__iter__`. Between two steps anybody may come, go
+        or change keys: who waits is found in the first step (0.2 us each, no more than `count` are looked at), who has
+        left since is passed over, and nobody is kept alive: an asker holds 80 bytes for each of them.
+        """
+        found = waiter_references(self._growers, self._newcomers, count)
+        for start in range(0, len(found), at_once):
+            yield waiters_readings(found[start : start + at_once], self._clock.time())
+
+    def __repr__(self) -> str:
+        limit = str(self.limit) if self.limit > 0 else "unlimited"
+        closed = " closed" if self._closed else ""
+        waiting = f"queued {len(self._newcomers)}, growing {len(self._growers)}"
+        return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"

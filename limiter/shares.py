@@ -19,7 +19,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from operator import attrgetter
 
 from limiter.ledger import Ledger
-from limiter.queue import Chain, Newcomer, WaiterQueue
+from limiter.permit import Newcomer
+from limiter.queue import Chain, WaiterQueue
 
 __all__ = ["MAX_IDLE_DEBTORS", "QUANTA_PER_LIMIT", "Share", "Shares"]
 

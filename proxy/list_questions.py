@@ -9,9 +9,10 @@ from typing import Final
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.observer import LimiterObserver, LimiterStatistics
+from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import LimiterStatistics
 from protocol import commands
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from limiter.readings import WaiterReading
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import WaiterReading
 from proxy.admin.connections import LONGEST_NAME, Page, connection_row
 from proxy.admin.paging import SLICE_ROWS, Answer, Document, Row, Rows, steps
 from proxy.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES

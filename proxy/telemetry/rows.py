@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from limiter.observer import LimiterStatistics
+from limiter.statistics import LimiterStatistics
 from proxy.counters import Counters, SinkNumbers
 from proxy.telemetry.instrument import Instrument, Kind, MetricSources, Unit
 from proxy.telemetry.tenants import TenantNumbers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import limiter.shares
-from limiter.queue import Newcomer
+from limiter.permit import Newcomer
 from limiter.shares import QUANTA_PER_LIMIT, Ring, Share, Shares
 from tests.property.test_semaphore_machine import LIMITS, PICK, Request, SemaphoreMachine
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from limiter.deadlines import NEVER, Deadlines
-from limiter.queue import Newcomer, Waiter, WaiterQueue
+from limiter.permit import Newcomer, Waiter
+from limiter.queue import WaiterQueue
 from tests.support.clock import ManualClock
 
 

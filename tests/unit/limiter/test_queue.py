@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 
-from limiter.queue import Newcomer, WaiterQueue
+from limiter.permit import Newcomer
+from limiter.queue import WaiterQueue
 
 
 class Line:

@@ -8,7 +8,7 @@ import pytest
 from limiter import AsyncSemaphore
 from limiter.claim import Claim
 from limiter.permit import Permit
-from limiter.readings import WaiterReading
+from limiter.statistics import WaiterReading
 from tests.support.clock import ManualClock
 from tests.unit.limiter.harness import settle
 

@@ -15,7 +15,7 @@ from limiter import (
     PermitAcquireTimeout,
     PermitBusy,
 )
-from limiter.queue import Newcomer
+from limiter.permit import Newcomer
 from tests.support.clock import ManualClock
 from tests.unit.limiter.harness import RaisingObserver, books_are_zero, semaphore, settle, start
 
