@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from limiter.semaphore import AsyncSemaphore
-from protocol.walker import FrameWalker
+from protocol.scanner import FrameScanner
 from proxy.counters import Counters
 from proxy.errors import DisconnectCause
 from proxy.hangup import HangupWatcher
@@ -64,10 +64,10 @@ def reads(frame_bytes: int, read_bytes: int) -> list[memoryview]:
 
 
 def walk_ns(pieces: list[memoryview]) -> float:
-    walk = FrameWalker().walk
+    scan = FrameScanner().scan
     start = time.perf_counter()
     for piece in pieces:
-        walk(piece, len(piece))
+        scan(piece, len(piece))
     return (time.perf_counter() - start) / len(pieces) * 1e9
 
 

@@ -16,7 +16,7 @@ Map, from the ground up:
     helpers     a permit held around an operation
 """
 
-from limiter.claim import Claim
+from limiter.charge import Charge
 from limiter.clock import Clock, Timer
 from limiter.dual import AsyncDualMemoryLimiter, LimitType
 from limiter.errors import (
@@ -38,7 +38,7 @@ from limiter.statistics import LimiterStatistics
 __all__ = [
     "AsyncDualMemoryLimiter",
     "AsyncSemaphore",
-    "Claim",
+    "Charge",
     "Clock",
     "ForeignPermit",
     "LimitType",

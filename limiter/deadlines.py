@@ -22,13 +22,13 @@ _by_deadline = attrgetter("deadline")
 class Deadlines:
     """Call `expire(waiter, now)` for each watched waiter that still stands in a queue at its deadline."""
 
-    __slots__ = ("_clock", "_expire", "_gone", "_heap", "_timer", "_timer_at")
+    __slots__ = ("_clock", "_expire", "_heap", "_left", "_timer", "_timer_at")
 
     def __init__(self, clock: Clock, expire: Callable[[Waiter, float], None]) -> None:
         self._clock = clock
         self._expire = expire
         self._heap: list[Waiter] = []
-        self._gone = 0
+        self._left = 0
         self._timer: Timer | None = None
         self._timer_at = NEVER
 
@@ -48,26 +48,26 @@ class Deadlines:
         """Count a watched waiter as gone; to be called once, after it left its queue before its deadline."""
         if waiter.deadline == NEVER:
             return
-        self._gone += 1
-        self._drop_the_gone()
+        self._left += 1
+        self._drop_left()
 
     def close(self) -> None:
         """Call the timer off and keep nobody."""
         self._heap.clear()
-        self._gone = 0
+        self._left = 0
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
         self._timer_at = NEVER
 
-    def _drop_the_gone(self) -> None:
+    def _drop_left(self) -> None:
         heap = self._heap
-        if self._gone * 2 > len(heap):
+        if self._left * 2 > len(heap):
             # In place: this may happen inside `_fire`. A sorted list is a heap, and to sort what is nearly
             # sorted costs about one pass in C, where heapify would compare in Python.
             heap[:] = [kept for kept in heap if kept.queue is not None]
             heap.sort(key=_by_deadline)
-            self._gone = 0
+            self._left = 0
 
     def _arm(self, when: float) -> None:
         if self._timer is not None:
@@ -84,10 +84,10 @@ class Deadlines:
         while heap and (heap[0].queue is None or heap[0].deadline <= now):
             waiter = heapq.heappop(heap)
             if waiter.queue is None:
-                self._gone -= 1
+                self._left -= 1
             else:
                 self._expire(waiter, now)
         # Those who expired were no part of the gone, but of those they are measured against.
-        self._drop_the_gone()
+        self._drop_left()
         if heap and heap[0].deadline < self._timer_at:
             self._arm(heap[0].deadline)

@@ -75,7 +75,7 @@ class Ledger:
             self.overshooter = permit
             self.overshot_from = permit.size
         if permit.key is not None:
-            self._charge(permit.key, delta)
+            self._add_to_key(permit.key, delta)
         permit.size = n
 
     def _end_overshoot(self, permit: Permit, n: int) -> None:
@@ -88,16 +88,16 @@ class Ledger:
         """Return what the permits of `key` hold; all permits without a key are those of None."""
         return self.held - self.keyed if key is None else self.holders.get(key, 0)
 
-    def recharge(self, permit: Permit, key: Hashable) -> None:
+    def reassign(self, permit: Permit, key: Hashable) -> None:
         """Charge what `permit` holds to another key; `held` stays as it is."""
         if permit.size:
             if permit.key is not None:
-                self._charge(permit.key, -permit.size)
+                self._add_to_key(permit.key, -permit.size)
             if key is not None:
-                self._charge(key, permit.size)
+                self._add_to_key(key, permit.size)
         permit.key = key
 
-    def _charge(self, key: Hashable, delta: int) -> None:
+    def _add_to_key(self, key: Hashable, delta: int) -> None:
         self.keyed += delta
         holds = self.holders.get(key, 0) + delta
         if holds:

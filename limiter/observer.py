@@ -7,7 +7,7 @@ no further. This module knows no metrics library.
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["LimiterObserver", "Tally"]
+__all__ = ["EventCounter", "LimiterObserver"]
 
 
 class LimiterObserver(Protocol):
@@ -38,7 +38,7 @@ class LimiterObserver(Protocol):
         """Hear that a permit has ended."""
 
 
-class Tally:
+class EventCounter:
     """Count what happens and pass it on to the observer, if there is one."""
 
     __slots__ = ("cancelled", "granted", "observer", "observer_errors", "queued", "rejected", "timed_out")
@@ -52,43 +52,43 @@ class Tally:
         """Count one more that had to wait."""
         self.queued += 1
         if self.observer is not None:
-            self._tell(self.observer.queued)
+            self._notify(self.observer.queued)
 
     def count_granted(self, wait_seconds: float) -> None:
         """Count an acquire or a growth that was booked."""
         self.granted += 1
         if self.observer is not None:
-            self._tell(self.observer.granted, wait_seconds)
+            self._notify(self.observer.granted, wait_seconds)
 
     def count_timed_out(self, wait_seconds: float) -> None:
         """Count a deadline that passed."""
         self.timed_out += 1
         if self.observer is not None:
-            self._tell(self.observer.timed_out, wait_seconds)
+            self._notify(self.observer.timed_out, wait_seconds)
 
     def count_rejected(self) -> None:
         """Count a refusal by a full queue."""
         self.rejected += 1
         if self.observer is not None:
-            self._tell(self.observer.rejected)
+            self._notify(self.observer.rejected)
 
     def count_cancelled(self) -> None:
         """Count one that left."""
         self.cancelled += 1
         if self.observer is not None:
-            self._tell(self.observer.cancelled)
+            self._notify(self.observer.cancelled)
 
     def note_updated(self) -> None:
         """Pass a change of size on."""
         if self.observer is not None:
-            self._tell(self.observer.updated)
+            self._notify(self.observer.updated)
 
     def note_released(self) -> None:
         """Pass a release on."""
         if self.observer is not None:
-            self._tell(self.observer.released)
+            self._notify(self.observer.released)
 
-    def _tell(self, event: Callable[..., None], *arguments: Any) -> None:
+    def _notify(self, event: Callable[..., None], *arguments: Any) -> None:
         try:
             event(*arguments)
         except Exception:

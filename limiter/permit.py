@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from limiter.errors import ForeignPermit, PermitAcquireError, PermitBusy
 from limiter.queue import WaiterQueue
 
-__all__ = ["Growth", "Newcomer", "Permit", "PermitOwner", "Waiter", "misuse_of"]
+__all__ = ["AcquireWaiter", "GrowWaiter", "Permit", "PermitOwner", "Waiter", "misuse_of"]
 
 
 class PermitOwner(Protocol):
@@ -38,7 +38,7 @@ class Permit:
     when an acquire larger than the whole limit was clamped. `growth` is the waiter of an update under way.
     """
 
-    __slots__ = ("growth", "key", "owner", "released", "requested", "size")
+    __slots__ = ("grow_waiter", "key", "owner", "released", "requested", "size")
 
     def __init__(self, owner: PermitOwner, requested: int, key: Hashable) -> None:
         self.owner = owner
@@ -46,7 +46,7 @@ class Permit:
         self.size = 0  # until the ledger has booked it
         self.key = key
         self.released = False
-        self.growth: Growth | None = None
+        self.grow_waiter: GrowWaiter | None = None
 
     def release(self) -> None:
         """Give everything back; a second call does nothing."""
@@ -77,7 +77,7 @@ class Permit:
         self.owner.release(self)
 
     def __repr__(self) -> str:
-        state = "released" if self.released else "growing" if self.growth is not None else "held"
+        state = "released" if self.released else "growing" if self.grow_waiter is not None else "held"
         sizes = f"size={self.size} requested={self.requested}"
         return f"<Permit of {self.owner.name}: {state} {sizes} key={self.key!r}>"
 
@@ -118,13 +118,13 @@ class Waiter(_Outcome):
         return self.deadline < other.deadline
 
 
-class Newcomer(Waiter):
+class AcquireWaiter(Waiter):
     """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns.
 
     `about` is what its claim says that it is for.
     """
 
-    __slots__ = ("about", "arrival", "key", "patient_until")
+    __slots__ = ("about", "arrival", "extended_until", "key")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
@@ -132,7 +132,7 @@ class Newcomer(Waiter):
         super().__init__(loop, size, queued_at, deadline)
         self.key = key
         self.about: Hashable = None
-        self.patient_until = deadline
+        self.extended_until = deadline
         self.arrival = 0
 
     def permit(self) -> Permit | None:
@@ -141,7 +141,7 @@ class Newcomer(Waiter):
         return None if isinstance(outcome, PermitAcquireError) else outcome
 
 
-class Growth(Waiter):
+class GrowWaiter(Waiter):
     """The growth of a held permit; `previous_size` is what to go back to if the grant is not taken."""
 
     __slots__ = ("permit", "previous_size")

@@ -1,14 +1,14 @@
 """Own the order of those who wait: the chain and the queue they stand in; decide no grant, read no clock.
 
 Rule: first in, first out, and anybody may leave from any place in constant time. The semaphore sees `head`,
-`push`, `remove`, `drain` and `len` only, so that a discipline which shares between keys (`limiter.shares`) can
+`push`, `remove`, `drain` and `len` only, so that a discipline which shares between keys (`limiter.fair_queue`) can
 take this one's place.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Chain", "WaiterQueue"]
+__all__ = ["LinkedList", "WaiterQueue"]
 
 
 class Linked(Protocol):
@@ -22,7 +22,7 @@ class Linked(Protocol):
 L = TypeVar("L", bound=Linked)
 
 
-class Chain(Generic[L]):
+class LinkedList(Generic[L]):
     """First in, first out; a doubly linked list through its members themselves."""
 
     __slots__ = ("_size", "_tail", "head")
@@ -95,7 +95,7 @@ class Chain(Generic[L]):
         return members
 
 
-class WaiterQueue(Chain[L]):
+class WaiterQueue(LinkedList[L]):
     """A chain of those who wait.
 
     `on_cancel` is called with a waiter that was cancelled while it stood here; it must remove it.

@@ -1,7 +1,7 @@
 """Own the weighted asynchronous semaphore of PIP-442: who waits, and who is served next.
 
 Rules:
-- Newcomers are served first in, first out, or in turns by key (`limiter.shares`); a head that does not fit
+- Newcomers are served first in, first out, or in turns by key (`limiter.fair_queue`); a head that does not fit
   holds up those behind it, or large requests would starve. Whoever leaves (served, expired, cancelled), from
   whatever place, lets the next be looked at.
 - Book before waking: the one that frees permits books them to the waiter, so nobody can slip in before it
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Hashable, Iterator
 from operator import itemgetter
 
-from limiter.claim import Claim
+from limiter.charge import Charge
 from limiter.clock import Clock
 from limiter.deadlines import Deadlines
 from limiter.errors import (
@@ -30,12 +30,12 @@ from limiter.errors import (
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
 )
+from limiter.fair_queue import FairQueue
 from limiter.ledger import MUST_WAIT, Ledger
-from limiter.observer import LimiterObserver, Tally
-from limiter.permit import Growth, Newcomer, Permit, Waiter, misuse_of
+from limiter.observer import EventCounter, LimiterObserver
+from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
 from limiter.queue import WaiterQueue
-from limiter.shares import Shares
-from limiter.statistics import LimiterStatistics, WaiterReading, statistics_of, waiter_references, waiters_readings
+from limiter.statistics import LimiterStatistics, WaiterStatistics, statistics_of, waiter_references, waiter_statistics
 
 __all__ = ["AsyncSemaphore"]
 
@@ -50,14 +50,14 @@ class AsyncSemaphore:
     """
 
     __slots__ = (
+        "_acquirers",
         "_clock",
         "_closed",
+        "_counter",
         "_deadlines",
+        "_fair_queue",
         "_growers",
         "_ledger",
-        "_newcomers",
-        "_shares",
-        "_tally",
         "max_queue",
         "name",
         "timeout_seconds",
@@ -81,16 +81,16 @@ class AsyncSemaphore:
         self._clock = clock
         self._closed = False
         self._ledger = Ledger(limit)
-        self._tally = Tally(observer)
-        self._shares: Shares | None = None  # the newcomers, if they share
-        self._newcomers: WaiterQueue[Newcomer] | Shares = WaiterQueue(self._leave)
-        self._growers: WaiterQueue[Growth] = WaiterQueue(self._leave)
+        self._counter = EventCounter(observer)
+        self._fair_queue: FairQueue | None = None  # the newcomers, if they share
+        self._acquirers: WaiterQueue[AcquireWaiter] | FairQueue = WaiterQueue(self._leave)
+        self._growers: WaiterQueue[GrowWaiter] = WaiterQueue(self._leave)
         self._deadlines = Deadlines(clock, self._expire)
         self.set_sharing(share_by_key, key_cap_percent)
 
     # What a caller asks for
 
-    def try_acquire(self, n: int, *, key: Hashable = None, claim: Claim | None = None) -> Permit | None:
+    def try_acquire(self, n: int, *, key: Hashable = None, charge: Charge | None = None) -> Permit | None:
         """Return a permit of `n` if nobody who waits goes before it and it fits, else None; 0 always succeeds.
 
         Raises ValueError for `n < 0` and for a claim in use, PermitAcquireAlreadyClosed after `close`.
@@ -98,27 +98,27 @@ class AsyncSemaphore:
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
         if self._closed:
-            raise self._refusal(PermitAcquireAlreadyClosed, n)
-        if claim is not None:
-            key = claim.begin()
+            raise self._error(PermitAcquireAlreadyClosed, n)
+        if charge is not None:
+            key = charge.begin()
         if n:
-            if self._shares is not None:
-                if not self._shares.admits(key, n):
+            if self._fair_queue is not None:
+                if not self._fair_queue.admits(key, n):
                     return None
-            elif self._newcomers.head is not None:
+            elif self._acquirers.head is not None:
                 return None
         size = self._ledger.room_for(n)
         if size == MUST_WAIT:
             return None
-        if size and self._shares is not None:
-            self._shares.pay_at_once(key, size)
+        if size and self._fair_queue is not None:
+            self._fair_queue.spend_unqueued(key, size)
         permit = self._book(n, size, key, 0.0)
-        if claim is not None:
-            claim.attach(self, permit)
+        if charge is not None:
+            charge.attach(self, permit)
         return permit
 
     async def acquire(
-        self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None, claim: Claim | None = None
+        self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None, charge: Charge | None = None
     ) -> Permit:
         """Return a permit of `n`, waiting in line for `timeout_seconds` (default: the semaphore's).
 
@@ -126,21 +126,21 @@ class AsyncSemaphore:
         brings its own, which may change. Raises ValueError for `n < 0` and for a claim in use,
         PermitAcquireTimeout, PermitAcquireQueueFull, PermitAcquireAlreadyClosed. Who is cancelled holds nothing.
         """
-        permit = self.try_acquire(n, key=key, claim=claim)
+        permit = self.try_acquire(n, key=key, charge=charge)
         if permit is not None:
             return permit
-        waiter = self._queue_newcomer(n, key if claim is None else claim.key, timeout_seconds)
-        if claim is not None:
-            waiter.about = claim.about
-            claim.attach(self, waiter)
+        waiter = self._enqueue_acquire(n, key if charge is None else charge.key, timeout_seconds)
+        if charge is not None:
+            waiter.about = charge.about
+            charge.attach(self, waiter)
         try:
             outcome = await waiter
         except BaseException:
             # Not only CancelledError: a coroutine that is dropped gets GeneratorExit here.
             self._abandon(waiter)
             raise
-        if claim is not None:
-            claim.attach(self, outcome)
+        if charge is not None:
+            charge.attach(self, outcome)
         if isinstance(outcome, Permit):
             return outcome
         try:
@@ -157,15 +157,15 @@ class AsyncSemaphore:
         """
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
-        if permit.owner is not self or permit.released or permit.growth is not None:
+        if permit.owner is not self or permit.released or permit.grow_waiter is not None:
             raise misuse_of(permit, self)
         if n > permit.size:
             if self._closed:
-                raise self._refusal(PermitAcquireAlreadyClosed, n)
+                raise self._error(PermitAcquireAlreadyClosed, n)
             if not self._ledger.may_grow(permit, n):
                 return False
             self._grow(permit, n, 0.0)
-            if self._shares is not None:
+            if self._fair_queue is not None:
                 self._serve()  # a key in debt, or at its cap now, gives way to others
         elif n < permit.size:
             self._shrink(permit, n)
@@ -181,16 +181,16 @@ class AsyncSemaphore:
         """
         if self.try_update(permit, n):
             return permit
-        waiter = self._queue_growth(permit, n, timeout_seconds)
+        waiter = self._enqueue_grow(permit, n, timeout_seconds)
         try:
             outcome = await waiter
         except BaseException:
             self._abandon(waiter)
             raise
         if isinstance(outcome, Permit):
-            permit.growth = None
+            permit.grow_waiter = None
             if permit.released:  # between the grant and now
-                raise self._refusal(PermitAcquireCancelled, n)
+                raise self._error(PermitAcquireCancelled, n)
             permit.requested = n
             return permit
         try:
@@ -208,24 +208,24 @@ class AsyncSemaphore:
         if permit.released:
             return
         permit.released = True
-        if permit.growth is not None and permit.growth.queue is not None:
-            self._unlink(permit.growth)
-            self._tally.count_cancelled()
-            self._refuse(permit.growth, PermitAcquireCancelled)
+        if permit.grow_waiter is not None and permit.grow_waiter.queue is not None:
+            self._unlink(permit.grow_waiter)
+            self._counter.count_cancelled()
+            self._fail(permit.grow_waiter, PermitAcquireCancelled)
         self._ledger.resize(permit, 0)
-        if self._shares is not None:
-            self._shares.freed(permit.key)
-        self._tally.note_released()
+        if self._fair_queue is not None:
+            self._fair_queue.on_freed(permit.key)
+        self._counter.note_released()
         self._serve()
 
-    def recharge(self, charged: Newcomer | Permit, key: Hashable) -> None:
+    def reassign(self, charged: AcquireWaiter | Permit, key: Hashable) -> None:
         """Charge another key for one that waits or a permit; nothing for what has ended. See `Claim.recharge`."""
-        if isinstance(charged, Newcomer):
+        if isinstance(charged, AcquireWaiter):
             if charged.queue is not None:
-                if self._shares is None:
+                if self._fair_queue is None:
                     charged.key = key
                 else:
-                    self._shares.move(charged, key)
+                    self._fair_queue.move(charged, key)
                     self._serve()
                 return
             permit = charged.permit()
@@ -234,16 +234,16 @@ class AsyncSemaphore:
         if permit is None or permit.released:
             return
         old = permit.key
-        self._ledger.recharge(permit, key)
-        if self._shares is not None:
-            self._shares.charge(old, -permit.size)
-            self._shares.charge(key, permit.size)
-            self._shares.freed(old)
+        self._ledger.reassign(permit, key)
+        if self._fair_queue is not None:
+            self._fair_queue.spend(old, -permit.size)
+            self._fair_queue.spend(key, permit.size)
+            self._fair_queue.on_freed(old)
             self._serve()
 
-    def prolong(self, waiter: Newcomer) -> None:
+    def extend(self, waiter: AcquireWaiter) -> None:
         """Let one that waits go on for the semaphore's timeout from now: somebody else has joined it in its place."""
-        waiter.patient_until = max(waiter.patient_until, self._clock.time() + self.timeout_seconds)
+        waiter.extended_until = max(waiter.extended_until, self._clock.time() + self.timeout_seconds)
 
     # What an operator changes
 
@@ -254,8 +254,8 @@ class AsyncSemaphore:
         newcomers wait until enough was released, and growth goes on, one overshoot at a time.
         """
         self._ledger.set_limit(limit)
-        if self._shares is not None:
-            self._shares.limit_changed()
+        if self._fair_queue is not None:
+            self._fair_queue.limit_changed()
         self._serve()
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
@@ -267,14 +267,14 @@ class AsyncSemaphore:
         """
         if not 1 <= key_cap_percent <= 100:
             raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {key_cap_percent}")
-        if share_by_key and self._shares is not None:
-            self._shares.set_cap(key_cap_percent)
-        elif share_by_key is not (self._shares is not None):
-            waiters = self._newcomers.drain()
-            self._shares = Shares(self._ledger, key_cap_percent, self._leave) if share_by_key else None
-            self._newcomers = WaiterQueue(self._leave) if self._shares is None else self._shares
+        if share_by_key and self._fair_queue is not None:
+            self._fair_queue.set_cap(key_cap_percent)
+        elif share_by_key is not (self._fair_queue is not None):
+            waiters = self._acquirers.drain()
+            self._fair_queue = FairQueue(self._ledger, key_cap_percent, self._leave) if share_by_key else None
+            self._acquirers = WaiterQueue(self._leave) if self._fair_queue is None else self._fair_queue
             for waiter in waiters:
-                self._newcomers.push(waiter)
+                self._acquirers.push(waiter)
         self._serve()
 
     def set_max_queue(self, max_queue: int) -> None:
@@ -291,9 +291,9 @@ class AsyncSemaphore:
         Permits that are held stay valid: they may shrink and must be released. A second call does nothing.
         """
         self._closed = True
-        waiters: list[Waiter] = [*self._growers.drain(), *self._newcomers.drain()]
+        waiters: list[Waiter] = [*self._growers.drain(), *self._acquirers.drain()]
         for waiter in waiters:
-            self._refuse(waiter, PermitAcquireAlreadyClosed)
+            self._fail(waiter, PermitAcquireAlreadyClosed)
         self._deadlines.close()
 
     # Serving
@@ -304,23 +304,23 @@ class AsyncSemaphore:
         A grower waits only while another permit overshoots, so above the limit: nothing else fits then, neither
         a later growth nor a newcomer, and the calls that do not wait need not look at the growers.
         """
-        growers, newcomers, ledger = self._growers, self._newcomers, self._ledger
-        if self._shares is not None:
-            self._serve_in_turns(self._shares)
+        growers, acquirers, ledger = self._growers, self._acquirers, self._ledger
+        if self._fair_queue is not None:
+            self._serve_in_turns(self._fair_queue)
             return
-        while (growth := growers.head) is not None:
-            if not ledger.may_grow(growth.permit, growth.size):
+        while (grower := growers.head) is not None:
+            if not ledger.may_grow(grower.permit, grower.size):
                 return
-            self._grant_growth(growth)
-        while (newcomer := newcomers.head) is not None:
-            size = ledger.room_for(newcomer.size)
+            self._grant_grow(grower)
+        while (acquirer := acquirers.head) is not None:
+            size = ledger.room_for(acquirer.size)
             if size == MUST_WAIT:
                 return
-            self._unlink(newcomer)
-            waited = self._clock.time() - newcomer.queued_at
-            newcomer.set_result(self._book(newcomer.size, size, newcomer.key, waited))
+            self._unlink(acquirer)
+            waited = self._clock.time() - acquirer.queued_at
+            acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
 
-    def _serve_in_turns(self, shares: Shares) -> None:
+    def _serve_in_turns(self, fair_queue: FairQueue) -> None:
         """Serve as `_serve` does, but by shares: growth of a key in debt lets the next newcomer that fits go first.
 
         That delays no growth but by the room taken: the first grower goes in the same call, as an overshoot if it
@@ -328,44 +328,44 @@ class AsyncSemaphore:
         """
         ledger = self._ledger
         while True:
-            growth, newcomer = self._growers.head, shares.head
-            if newcomer is not None and (growth is None or shares.behind(growth.permit.key)):
-                size = ledger.room_for(newcomer.size)
+            grower, acquirer = self._growers.head, fair_queue.head
+            if acquirer is not None and (grower is None or fair_queue.in_deficit(grower.permit.key)):
+                size = ledger.room_for(acquirer.size)
                 if size != MUST_WAIT:
-                    shares.take(newcomer, size)
-                    self._deadlines.forget(newcomer)
-                    waited = self._clock.time() - newcomer.queued_at
-                    newcomer.set_result(self._book(newcomer.size, size, newcomer.key, waited))
+                    fair_queue.grant(acquirer, size)
+                    self._deadlines.forget(acquirer)
+                    waited = self._clock.time() - acquirer.queued_at
+                    acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
                     continue
-            if growth is None or not ledger.may_grow(growth.permit, growth.size):
+            if grower is None or not ledger.may_grow(grower.permit, grower.size):
                 return
-            self._grant_growth(growth)
+            self._grant_grow(grower)
 
-    def _grant_growth(self, growth: Growth) -> None:
-        self._unlink(growth)
+    def _grant_grow(self, grower: GrowWaiter) -> None:
+        self._unlink(grower)
         # It stays the permit's `growth` until its task takes the grant: a cancel would undo it.
-        self._grow(growth.permit, growth.size, self._clock.time() - growth.queued_at)
-        growth.set_result(growth.permit)
+        self._grow(grower.permit, grower.size, self._clock.time() - grower.queued_at)
+        grower.set_result(grower.permit)
 
     def _book(self, requested: int, size: int, key: Hashable, wait_seconds: float) -> Permit:
         permit = Permit(self, requested, key)
         self._ledger.resize(permit, size)
-        self._tally.count_granted(wait_seconds)
+        self._counter.count_granted(wait_seconds)
         return permit
 
     def _grow(self, permit: Permit, n: int, wait_seconds: float) -> None:
         grown = n - permit.size
         self._ledger.resize(permit, n)
-        if self._shares is not None:
-            self._shares.charge(permit.key, grown)
-        self._tally.count_granted(wait_seconds)
-        self._tally.note_updated()
+        if self._fair_queue is not None:
+            self._fair_queue.spend(permit.key, grown)
+        self._counter.count_granted(wait_seconds)
+        self._counter.note_updated()
 
     def _shrink(self, permit: Permit, n: int) -> None:
         self._ledger.resize(permit, n)
-        if self._shares is not None:
-            self._shares.freed(permit.key)
-        self._tally.note_updated()
+        if self._fair_queue is not None:
+            self._fair_queue.on_freed(permit.key)
+        self._counter.note_updated()
         self._serve()
 
     def _abandon(self, waiter: Waiter) -> None:
@@ -375,47 +375,47 @@ class AsyncSemaphore:
         permit = waiter.result()
         if not isinstance(permit, Permit):
             return
-        self._tally.count_cancelled()
+        self._counter.count_cancelled()
         unused = permit.size
-        if isinstance(waiter, Growth):
-            permit.growth = None
+        if isinstance(waiter, GrowWaiter):
+            permit.grow_waiter = None
             unused -= waiter.previous_size
         if permit.released:
             return
-        if self._shares is not None:
-            self._shares.charge(permit.key, -unused)
-        if isinstance(waiter, Growth):
+        if self._fair_queue is not None:
+            self._fair_queue.spend(permit.key, -unused)
+        if isinstance(waiter, GrowWaiter):
             self._shrink(permit, waiter.previous_size)
         else:
             self.release(permit)
 
     # Waiting
 
-    def _queue_newcomer(self, n: int, key: Hashable, timeout_seconds: float | None) -> Newcomer:
-        now, deadline = self._patience(n, timeout_seconds)
-        if len(self._newcomers) >= self.max_queue > 0:
-            self._tally.count_rejected()
-            raise self._refusal(PermitAcquireQueueFull, n)
-        waiter = Newcomer(asyncio.get_running_loop(), n, now, deadline, key)
-        self._newcomers.push(waiter)
+    def _enqueue_acquire(self, n: int, key: Hashable, timeout_seconds: float | None) -> AcquireWaiter:
+        now, deadline = self._deadline(n, timeout_seconds)
+        if len(self._acquirers) >= self.max_queue > 0:
+            self._counter.count_rejected()
+            raise self._error(PermitAcquireQueueFull, n)
+        waiter = AcquireWaiter(asyncio.get_running_loop(), n, now, deadline, key)
+        self._acquirers.push(waiter)
         self._deadlines.watch(waiter)
-        self._tally.count_queued()
+        self._counter.count_queued()
         return waiter
 
-    def _queue_growth(self, permit: Permit, n: int, timeout_seconds: float | None) -> Growth:
-        now, deadline = self._patience(n, timeout_seconds)
-        waiter = permit.growth = Growth(asyncio.get_running_loop(), n, now, deadline, permit)
+    def _enqueue_grow(self, permit: Permit, n: int, timeout_seconds: float | None) -> GrowWaiter:
+        now, deadline = self._deadline(n, timeout_seconds)
+        waiter = permit.grow_waiter = GrowWaiter(asyncio.get_running_loop(), n, now, deadline, permit)
         self._growers.push(waiter)
         self._deadlines.watch(waiter)
-        self._tally.count_queued()
+        self._counter.count_queued()
         return waiter
 
-    def _patience(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
+    def _deadline(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
         """Return now and the deadline; raise PermitAcquireTimeout for who cannot wait at all."""
         timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         if timeout <= 0:
-            self._tally.count_timed_out(0.0)
-            raise self._refusal(PermitAcquireTimeout, n)
+            self._counter.count_timed_out(0.0)
+            raise self._error(PermitAcquireTimeout, n)
         now = self._clock.time()
         return now, now + timeout
 
@@ -424,33 +424,33 @@ class AsyncSemaphore:
         waiter.queue.remove(waiter)
         self._deadlines.forget(waiter)
 
-    def _refuse(self, waiter: Waiter, kind: type[PermitAcquireError]) -> None:
-        if isinstance(waiter, Growth):
-            waiter.permit.growth = None
-        waiter.set_result(self._refusal(kind, waiter.size))
+    def _fail(self, waiter: Waiter, kind: type[PermitAcquireError]) -> None:
+        if isinstance(waiter, GrowWaiter):
+            waiter.permit.grow_waiter = None
+        waiter.set_result(self._error(kind, waiter.size))
 
     def _expire(self, waiter: Waiter, now: float) -> None:
         """End a wait whose deadline has passed; `Deadlines` has dropped the waiter before it calls this."""
         assert waiter.queue is not None, "waiter has left already"
-        if isinstance(waiter, Newcomer) and waiter.patient_until > now:
-            waiter.deadline = waiter.patient_until
+        if isinstance(waiter, AcquireWaiter) and waiter.extended_until > now:
+            waiter.deadline = waiter.extended_until
             self._deadlines.watch(waiter)
             return
         waiter.queue.remove(waiter)
-        self._refuse(waiter, PermitAcquireTimeout)
-        self._tally.count_timed_out(now - waiter.queued_at)
+        self._fail(waiter, PermitAcquireTimeout)
+        self._counter.count_timed_out(now - waiter.queued_at)
         self._serve()
 
     def _leave(self, waiter: Waiter) -> None:
         """Free the place of a waiter in the moment of its cancel, and serve those it held up."""
         self._unlink(waiter)
-        if isinstance(waiter, Growth):
-            waiter.permit.growth = None
-        self._tally.count_cancelled()
+        if isinstance(waiter, GrowWaiter):
+            waiter.permit.grow_waiter = None
+        self._counter.count_cancelled()
         self._serve()
 
-    def _refusal(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:
-        return kind(self.name, self._ledger.limit, self._ledger.held, asked, len(self._newcomers))
+    def _error(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:
+        return kind(self.name, self._ledger.limit, self._ledger.held, asked, len(self._acquirers))
 
     # What anybody may look at
 
@@ -473,12 +473,12 @@ class AsyncSemaphore:
     @property
     def caps_keys(self) -> bool:
         """Tell whether a newcomer may have to wait for its own key while there is room for it."""
-        return self._shares is not None and self._shares.caps_keys
+        return self._fair_queue is not None and self._fair_queue.caps_keys
 
     @property
     def queue_size(self) -> int:
         """Return how many newcomers wait: what `max_queue` bounds."""
-        return len(self._newcomers)
+        return len(self._acquirers)
 
     @property
     def growers_waiting(self) -> int:
@@ -490,17 +490,17 @@ class AsyncSemaphore:
         """Return whether anybody waits for room: those whose key is at its cap wait for their own permits only."""
         if len(self._growers):
             return True
-        shares = self._shares
-        return len(self._newcomers) > 0 if shares is None else shares.keys_waiting > shares.keys_capped
+        fair_queue = self._fair_queue
+        return len(self._acquirers) > 0 if fair_queue is None else fair_queue.keys_waiting > fair_queue.keys_capped
 
     def at_cap(self, key: Hashable, n: int) -> bool:
         """Return whether a newcomer of `key` would have to wait for permits of its own key, however much is free."""
-        return self._shares is not None and self._shares.at_cap(key, n)
+        return self._fair_queue is not None and self._fair_queue.at_cap(key, n)
 
     @property
     def share_by_key(self) -> bool:
         """Return whether newcomers are served in turns by key, and not in one line."""
-        return self._shares is not None
+        return self._fair_queue is not None
 
     @property
     def closed(self) -> bool:
@@ -509,26 +509,33 @@ class AsyncSemaphore:
 
     def statistics(self) -> LimiterStatistics:
         """Return all numbers of this moment."""
-        waiting, growing = len(self._newcomers), len(self._growers)
-        return statistics_of(self.name, self._ledger, self._tally, self._shares, waiting, growing, self.max_queue)
+        return statistics_of(
+            self.name,
+            self._ledger,
+            self._counter,
+            self._fair_queue,
+            queue_size=len(self._acquirers),
+            growers_waiting=len(self._growers),
+            max_queue=self.max_queue,
+        )
 
     def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
         """Return up to `count` keys with what they hold, most first; permits without a key are not in it."""
         return heapq.nlargest(count, self._ledger.holders.items(), key=itemgetter(1))
 
-    def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterReading]]:
+    def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterStatistics]]:
         """Yield up to `count` of those who wait, `at_once` at a time: growers first, then newcomers as they are served.
 
         With sharing by key that order is the keys' turns, see `Shares.__iter__`. Between two steps anybody may come, go
         or change keys: who waits is found in the first step (0.2 us each, no more than `count` are looked at), who has
         left since is passed over, and nobody is kept alive: an asker holds 80 bytes for each of them.
         """
-        found = waiter_references(self._growers, self._newcomers, count)
+        found = waiter_references(self._growers, self._acquirers, count)
         for start in range(0, len(found), at_once):
-            yield waiters_readings(found[start : start + at_once], self._clock.time())
+            yield waiter_statistics(found[start : start + at_once], self._clock.time())
 
     def __repr__(self) -> str:
         limit = str(self.limit) if self.limit > 0 else "unlimited"
         closed = " closed" if self._closed else ""
-        waiting = f"queued {len(self._newcomers)}, growing {len(self._growers)}"
+        waiting = f"queued {len(self._acquirers)}, growing {len(self._growers)}"
         return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from weakref import ref
 
+from limiter.fair_queue import FairQueue
 from limiter.ledger import Ledger
-from limiter.observer import Tally
-from limiter.permit import Growth, Newcomer
-from limiter.shares import Shares
+from limiter.observer import EventCounter
+from limiter.permit import AcquireWaiter, GrowWaiter
 
-__all__ = ["LimiterStatistics", "WaiterReading", "statistics_of", "waiter_references", "waiters_readings"]
+__all__ = ["LimiterStatistics", "WaiterStatistics", "statistics_of", "waiter_references", "waiter_statistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class LimiterStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class WaiterReading:
+class WaiterStatistics:
     """One that waits: who is charged, what it is about (see `Claim`), what it asks for, how long it has waited.
 
     After `seconds_left` it is refused. `grows`: it holds a permit already, and `size` is what that is to become.
@@ -56,7 +56,14 @@ class WaiterReading:
 
 
 def statistics_of(
-    name: str, ledger: Ledger, tally: Tally, shares: Shares | None, queue_size: int, growers: int, max_queue: int
+    name: str,
+    ledger: Ledger,
+    events: EventCounter,
+    fair_queue: FairQueue | None,
+    *,
+    queue_size: int,
+    growers_waiting: int,
+    max_queue: int,
 ) -> LimiterStatistics:
     """Return all numbers of this moment."""
     return LimiterStatistics(
@@ -65,41 +72,41 @@ def statistics_of(
         held=ledger.held,
         peak_held=ledger.peak_held,
         queue_size=queue_size,
-        growers_waiting=growers,
+        growers_waiting=growers_waiting,
         max_queue=max_queue,
-        queued=tally.queued,
-        granted=tally.granted,
-        timed_out=tally.timed_out,
-        rejected=tally.rejected,
-        cancelled=tally.cancelled,
+        queued=events.queued,
+        granted=events.granted,
+        timed_out=events.timed_out,
+        rejected=events.rejected,
+        cancelled=events.cancelled,
         overshoots=ledger.overshoots,
-        observer_errors=tally.observer_errors,
-        keys_waiting=0 if shares is None else shares.keys_waiting,
-        keys_capped=0 if shares is None else shares.keys_capped,
-        debt=0 if shares is None else shares.debt(),
+        observer_errors=events.observer_errors,
+        keys_waiting=0 if fair_queue is None else fair_queue.keys_waiting,
+        keys_capped=0 if fair_queue is None else fair_queue.keys_capped,
+        debt=0 if fair_queue is None else fair_queue.deficit(),
     )
 
 
 def waiter_references(
-    growers: Iterable[Growth], newcomers: Iterable[Newcomer], count: int
-) -> list[ref[Growth | Newcomer]]:
+    growers: Iterable[GrowWaiter], acquirers: Iterable[AcquireWaiter], count: int
+) -> list[ref[GrowWaiter | AcquireWaiter]]:
     """Return weak references to up to `count` waiters, growers first.
 
     A function of its own: an iterator that is not at its end keeps the waiter alive that it came to last.
     """
-    waiting: Iterator[Growth | Newcomer] = chain(growers, newcomers)
+    waiting: Iterator[GrowWaiter | AcquireWaiter] = chain(growers, acquirers)
     return [ref(waiter) for waiter in islice(waiting, count)]
 
 
-def waiters_readings(references: list[ref[Growth | Newcomer]], now: float) -> list[WaiterReading]:
+def waiter_statistics(references: list[ref[GrowWaiter | AcquireWaiter]], now: float) -> list[WaiterStatistics]:
     """Return a reading of each waiter that still waits."""
     waiters = (look() for look in references)
-    return [_reading(waiter, now) for waiter in waiters if waiter is not None and waiter.queue is not None]
+    return [_statistics(waiter, now) for waiter in waiters if waiter is not None and waiter.queue is not None]
 
 
-def _reading(waiter: Growth | Newcomer, now: float) -> WaiterReading:
+def _statistics(waiter: GrowWaiter | AcquireWaiter, now: float) -> WaiterStatistics:
     waited = now - waiter.queued_at
-    if isinstance(waiter, Growth):
-        return WaiterReading(waiter.permit.key, None, waiter.size, waited, waiter.deadline - now, grows=True)
-    until = max(waiter.deadline, waiter.patient_until)
-    return WaiterReading(waiter.key, waiter.about, waiter.size, waited, until - now, grows=False)
+    if isinstance(waiter, GrowWaiter):
+        return WaiterStatistics(waiter.permit.key, None, waiter.size, waited, waiter.deadline - now, grows=True)
+    until = max(waiter.deadline, waiter.extended_until)
+    return WaiterStatistics(waiter.key, waiter.about, waiter.size, waited, until - now, grows=False)

@@ -130,7 +130,7 @@ class TopicListScanner:
                 break
             candidate = chunk.rfind(_TOPICS_TAG, start, candidate)
         # Whole fields may lie behind the guess too: the tag it went by may be that of a name before the last.
-        end = _walk(chunk, start)
+        end = _end_of_whole_fields(chunk, start)
         if end > start and not self._decode(chunk, start, end):
             raise MalformedFrame("topic list cannot be decoded")
         return end
@@ -222,7 +222,7 @@ def _utf8_bytes(name: str | bytes) -> int:
     return len(name) if isinstance(name, bytes) else len(name.encode())
 
 
-def _walk(chunk: bytearray, position: int) -> int:
+def _end_of_whole_fields(chunk: bytearray, position: int) -> int:
     """Find where the last whole field of the chunk ends."""
     while True:
         end = _field_end(chunk, position)

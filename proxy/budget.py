@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
-from limiter.shares import MAX_IDLE_DEBTORS
-from protocol.command_walker import HEAD_BYTES
+from limiter.fair_queue import MAX_IDLE_DEBTORS
+from protocol.command_scanner import HEAD_BYTES
 from proxy.admin.door import ASKER_BYTES
 from proxy.admin.door import MOST_CONNECTIONS as MOST_ASKERS
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES

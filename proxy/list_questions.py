@@ -229,7 +229,7 @@ class ListQuestions:
     ) -> TopicListAnswer:
         group.stands_at(Stage.BROKER_BUSY, Part.BROKER)
         questions = self.lanes(broker).questions
-        slot = await questions.acquire(1, claim=group.claim(questions, 1))
+        slot = await questions.acquire(1, charge=group.charge(questions, 1))
         begun = partial(_all, slot.release, on_begun)
         question = TopicListQuestion(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap, group.story)
         try:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from limiter.semaphore import AsyncSemaphore
-from limiter.statistics import WaiterReading
+from limiter.statistics import WaiterStatistics
 from proxy.admin.connections import LONGEST_NAME, Page, connection_row
 from proxy.admin.paging import SLICE_ROWS, Answer, Document, Row, Rows, steps
 from proxy.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
@@ -128,7 +128,7 @@ class Views:
                 left -= len(waiters)
                 yield [self._waiter(semaphore.name, unit, waiter) for waiter in waiters]
 
-    def _waiter(self, line: str, unit: str, waiter: WaiterReading) -> Row:
+    def _waiter(self, line: str, unit: str, waiter: WaiterStatistics) -> Row:
         return {
             "line": line,
             "owner": self._owner(waiter.key),

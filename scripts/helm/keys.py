@@ -8,8 +8,8 @@ import re
 from typing import Any, Final
 
 from eventlog.drain import BLOCK_BYTES
-from limiter.shares import MAX_IDLE_DEBTORS
-from protocol.command_walker import HEAD_BYTES
+from limiter.fair_queue import MAX_IDLE_DEBTORS
+from protocol.command_scanner import HEAD_BYTES
 from proxy import budget, java_keys
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config import Config

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from limiter.permit import Newcomer
+from limiter.permit import AcquireWaiter
 from limiter.queue import WaiterQueue
 
 
@@ -14,14 +14,14 @@ class Line:
 
     def __init__(self) -> None:
         self.cancelled: list[int] = []
-        self.queue: WaiterQueue[Newcomer] = WaiterQueue(self._left)
+        self.queue: WaiterQueue[AcquireWaiter] = WaiterQueue(self._left)
 
-    def _left(self, waiter: Newcomer) -> None:
+    def _left(self, waiter: AcquireWaiter) -> None:
         self.queue.remove(waiter)
         self.cancelled.append(waiter.size)
 
-    def push(self, size: int) -> Newcomer:
-        waiter = Newcomer(asyncio.get_running_loop(), size, 0.0, 1.0, None)
+    def push(self, size: int) -> AcquireWaiter:
+        waiter = AcquireWaiter(asyncio.get_running_loop(), size, 0.0, 1.0, None)
         self.queue.push(waiter)
         return waiter
 

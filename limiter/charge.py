@@ -7,24 +7,24 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from limiter.errors import PermitAcquireError
-from limiter.permit import Newcomer, Permit
+from limiter.permit import AcquireWaiter, Permit
 
-__all__ = ["Claim"]
+__all__ = ["Charge"]
 
 
-class Charging(Protocol):
+class ChargeOwner(Protocol):
     """What a claim asks of the semaphore that it was handed to."""
 
     name: str
 
-    def recharge(self, charged: Newcomer | Permit, key: Hashable) -> None:
+    def reassign(self, charged: AcquireWaiter | Permit, key: Hashable) -> None:
         """Charge another key for one that waits or a permit."""
 
-    def prolong(self, waiter: Newcomer) -> None:
+    def extend(self, waiter: AcquireWaiter) -> None:
         """Let one that waits go on for the semaphore's timeout from now."""
 
 
-class Claim:
+class Charge:
     """Hand it to one `acquire` or `try_acquire`, and later change who is charged with `recharge`.
 
     `about` says what it is for to who looks at the queue; nothing is decided by it.
@@ -35,8 +35,8 @@ class Claim:
     def __init__(self, key: Hashable = None, about: Hashable = None) -> None:
         self._key = key
         self.about = about
-        self._owner: Charging | None = None
-        self._charged: Newcomer | Permit | None = None
+        self._owner: ChargeOwner | None = None
+        self._charged: AcquireWaiter | Permit | None = None
 
     @property
     def key(self) -> Hashable:
@@ -46,12 +46,12 @@ class Claim:
     @property
     def holding(self) -> tuple[str, int] | None:
         """Return the name of the semaphore and what is held of it now; None while nothing is."""
-        charged = self._charged.permit() if isinstance(self._charged, Newcomer) else self._charged
+        charged = self._charged.permit() if isinstance(self._charged, AcquireWaiter) else self._charged
         if charged is None or charged.released or self._owner is None:
             return None
         return self._owner.name, charged.size
 
-    def recharge(self, key: Hashable) -> None:
+    def reassign(self, key: Hashable) -> None:
         """Charge `key` from now on.
 
         One that waits keeps its place in the order of arrival, among those of the new key; what a permit holds
@@ -62,23 +62,23 @@ class Claim:
             return
         self._key = key
         if self._charged is not None and self._owner is not None:
-            self._owner.recharge(self._charged, key)
+            self._owner.reassign(self._charged, key)
 
-    def prolong(self) -> None:
+    def extend(self) -> None:
         """Let the acquire that waits go on for the semaphore's timeout from now; nothing if none waits."""
-        if isinstance(self._charged, Newcomer) and self._owner is not None:
-            self._owner.prolong(self._charged)
+        if isinstance(self._charged, AcquireWaiter) and self._owner is not None:
+            self._owner.extend(self._charged)
 
     def begin(self) -> Hashable:
         """Return the key for a new acquire; raise ValueError if an earlier one still waits or is held."""
         charged = self._charged
-        if isinstance(charged, Newcomer) and charged.queue is None:
+        if isinstance(charged, AcquireWaiter) and charged.queue is None:
             charged = charged.permit()
-        if isinstance(charged, Newcomer) or (charged is not None and not charged.released):
+        if isinstance(charged, AcquireWaiter) or (charged is not None and not charged.released):
             raise ValueError(f"expected a claim that is free, got one that is charged for {charged!r}")
         return self._key
 
-    def attach(self, owner: Charging, charged: Newcomer | Permit | PermitAcquireError) -> None:
+    def attach(self, owner: ChargeOwner, charged: AcquireWaiter | Permit | PermitAcquireError) -> None:
         """Remember what is charged, nothing after a failure; called by the semaphore only."""
         self._owner = owner
         self._charged = None if isinstance(charged, PermitAcquireError) else charged

@@ -24,7 +24,7 @@ _CHECKSUM_BYTES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class WalkedFrame:
+class ScannedFrame:
     """One frame: the number of its command, its size on the wire, and its first bytes."""
 
     kind: int
@@ -62,7 +62,7 @@ class WalkedFrame:
             return 1
 
 
-class CommandWalker:
+class CommandScanner:
     """Follow one direction of a connection from its first byte, in reads of any size."""
 
     __slots__ = ("_head", "_skip", "_wanted", "ended")
@@ -73,9 +73,9 @@ class CommandWalker:
         self._skip = 0
         self.ended = False
 
-    def walk(self, data: memoryview | bytes, count: int) -> list[WalkedFrame]:
+    def scan(self, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
         """Walk over the first `count` bytes of `data`; give the frames whose head is complete with them."""
-        found: list[WalkedFrame] = []
+        found: list[ScannedFrame] = []
         position = 0
         while position < count and not self.ended:
             if self._skip:
@@ -90,7 +90,7 @@ class CommandWalker:
                 self._head_grown(found)
         return found
 
-    def _head_grown(self, found: list[WalkedFrame]) -> None:
+    def _head_grown(self, found: list[ScannedFrame]) -> None:
         total, command = _read_sizes(self._head)
         if self._wanted == _SIZES_BYTES:
             if not 2 <= command <= total - 4:
@@ -102,7 +102,7 @@ class CommandWalker:
                 return
         head = bytes(self._head)
         kind = head[9] if head[8] == _TYPE_TAG and head[9] < _MANY_BYTES else 0
-        found.append(WalkedFrame(kind, total + 4, command, head))
+        found.append(ScannedFrame(kind, total + 4, command, head))
         self._skip = total + 4 - len(head)
         self._head.clear()
         self._wanted = _SIZES_BYTES

@@ -11,7 +11,7 @@ from typing import Final
 from protocol.command_type import CommandType
 
 # Both sizes, the tag of BaseCommand.type and its value: what all known encoders put first.
-WALKED_BYTES: Final = 10
+SCANNED_BYTES: Final = 10
 _SIZES_BYTES: Final = 4
 # Signed, as upstream reads them: a length above 2 GiB is negative and fits no command.
 _read_head: Final = Struct(">iiH").unpack_from
@@ -21,7 +21,7 @@ _SMALLEST_COMMAND: Final = 2
 _FOR_GOOD: Final = 1 << 80
 
 
-class Sighting:
+class FrameMatch:
     """Say what begins in one read: watch frames, or the end of the walk.
 
     The first watch frame begins at `start`, or began with bytes already passed on (then 0); all bytes of a read that
@@ -48,7 +48,7 @@ class Sighting:
         self.frame_bytes += frame_bytes
         self.open_bytes = open_bytes
 
-    def join(self, later: "Sighting | None", read_bytes: int) -> None:
+    def join(self, later: "FrameMatch | None", read_bytes: int) -> None:
         """Add what the read behind this one has shown."""
         if later is None:
             self.open_bytes = max(0, self.open_bytes - read_bytes)
@@ -60,7 +60,7 @@ class Sighting:
         self.unwalkable |= later.unwalkable
 
 
-class FrameWalker:
+class FrameScanner:
     """Follow one direction of a connection from its first byte, in reads of any size."""
 
     __slots__ = ("_head", "_left")
@@ -74,30 +74,30 @@ class FrameWalker:
         """Tell whether the walk has ended, for sizes that made no sense."""
         return self._left >= _FOR_GOOD >> 1
 
-    def walk(self, data: memoryview, count: int) -> Sighting | None:
+    def scan(self, data: memoryview, count: int) -> FrameMatch | None:
         """Walk over the first `count` bytes of `data`; None if nothing there is of interest."""
         left = self._left
         if count <= left:
             self._left = left - count
             return None
         if self._head:
-            return self._walk_from_split_head(data, count)
-        if not left and count >= WALKED_BYTES:
+            return self._scan_from_split_head(data, count)
+        if not left and count >= SCANNED_BYTES:
             # Most reads of a busy connection are one whole message: no more than this is done for them.
             total, command, kind = _read_head(data)
             whole = total + _SIZES_BYTES == count and _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES
             if whole and kind not in _WATCH_FRAMES:
                 return None
-        return self._walk_frames(data, left, count, None)
+        return self._scan_frames(data, left, count, None)
 
-    def _walk_frames(self, data: memoryview, position: int, count: int, seen: Sighting | None) -> Sighting | None:
-        last = count - WALKED_BYTES
+    def _scan_frames(self, data: memoryview, position: int, count: int, seen: FrameMatch | None) -> FrameMatch | None:
+        last = count - SCANNED_BYTES
         while position <= last:
             total, command, kind = _read_head(data, position)
             if not _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES:
                 return self._end(seen, count)
             if kind in _WATCH_FRAMES:
-                seen = Sighting(position) if seen is None else seen
+                seen = FrameMatch(position) if seen is None else seen
                 seen.add(kind, total + _SIZES_BYTES, max(0, position + total + _SIZES_BYTES - count))
             position += total + _SIZES_BYTES
         if position >= count:
@@ -107,10 +107,10 @@ class FrameWalker:
             self._head = bytes(data[position:count])
         return seen
 
-    def _walk_from_split_head(self, data: memoryview, count: int) -> Sighting | None:
+    def _scan_from_split_head(self, data: memoryview, count: int) -> FrameMatch | None:
         before = len(self._head)
-        head = self._head + data[: min(count, WALKED_BYTES - before)]
-        if len(head) < WALKED_BYTES:
+        head = self._head + data[: min(count, SCANNED_BYTES - before)]
+        if len(head) < SCANNED_BYTES:
             self._head = head
             return None
         self._head = b""
@@ -119,13 +119,13 @@ class FrameWalker:
             return self._end(None, count)
         seen, behind = None, total + _SIZES_BYTES - before
         if kind in _WATCH_FRAMES:
-            seen = Sighting(0)
+            seen = FrameMatch(0)
             seen.add(kind, total + _SIZES_BYTES, max(0, behind - count))
-        return self._walk_frames(data, behind, count, seen)
+        return self._scan_frames(data, behind, count, seen)
 
-    def _end(self, seen: Sighting | None, count: int) -> Sighting:
+    def _end(self, seen: FrameMatch | None, count: int) -> FrameMatch:
         """Stop looking: bytes that follow are passed over as if one endless frame had begun."""
         self._left = _FOR_GOOD
-        seen = Sighting(count) if seen is None else seen
+        seen = FrameMatch(count) if seen is None else seen
         seen.unwalkable = True
         return seen
