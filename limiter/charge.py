@@ -9,7 +9,15 @@ from typing import Protocol
 from limiter.errors import PermitAcquireError
 from limiter.permit import AcquireWaiter, Permit
 
-__all__ = ["Charge"]
+__all__ = ["Charge", "require_hashable"]
+
+
+def require_hashable(key: Hashable) -> None:
+    """Raise TypeError for a key that cannot stand in a dict: later the error would leave half of a booking behind."""
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(f"expected a hashable key, got {key!r}") from None
 
 
 class ChargeOwner(Protocol):
@@ -33,6 +41,7 @@ class Charge:
     __slots__ = ("_charged", "_key", "_owner", "about")
 
     def __init__(self, key: Hashable = None, about: Hashable = None) -> None:
+        require_hashable(key)
         self._key = key
         self.about = about
         self._owner: ChargeOwner | None = None
@@ -60,6 +69,7 @@ class Charge:
         """
         if key == self._key:
             return
+        require_hashable(key)
         self._key = key
         if self._charged is not None and self._owner is not None:
             self._owner.reassign(self._charged, key)

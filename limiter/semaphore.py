@@ -20,7 +20,7 @@ import sys
 from collections.abc import Hashable, Iterator
 from operator import itemgetter
 
-from limiter.charge import Charge
+from limiter.charge import Charge, require_hashable
 from limiter.clock import Clock
 from limiter.deadlines import Deadlines
 from limiter.errors import (
@@ -101,6 +101,8 @@ class AsyncSemaphore:
             raise self._error(PermitAcquireAlreadyClosed, n)
         if charge is not None:
             key = charge.begin()
+        elif key is not None:
+            require_hashable(key)
         if n:
             if self._fair_queue is not None:
                 if not self._fair_queue.admits(key, n):
@@ -220,6 +222,7 @@ class AsyncSemaphore:
 
     def reassign(self, charged: AcquireWaiter | Permit, key: Hashable) -> None:
         """Charge another key for one that waits or a permit; nothing for what has ended. See `Claim.recharge`."""
+        require_hashable(key)
         if isinstance(charged, AcquireWaiter):
             if charged.queue is not None:
                 if self._fair_queue is None:

@@ -116,6 +116,22 @@ async def test_debt_moves_with_the_permit(clock: ManualClock) -> None:
     assert (of_a.done(), of_b.done()) == (True, False)
 
 
+async def test_the_old_key_of_a_permit_owes_nothing_for_it(clock: ManualClock) -> None:
+    limiter = semaphore(100, clock, share_by_key=True)
+    charge = Charge("a")
+    await limiter.acquire(50, key="pool")
+    permit = await limiter.acquire(10, charge=charge)
+    head = await start(limiter.acquire(60, key="head"))
+    of_a, of_c = [await start(limiter.acquire(20, key=key)) for key in ("a", "c")]
+    await permit.update(50)
+    charge.reassign("b")
+    head.cancel()
+    await permit.update(30)
+    await settle()
+    assert (of_a.done(), of_c.done()) == (True, False)
+    of_c.cancel()
+
+
 async def test_moved_waiter_keeps_its_deadline_and_its_place_in_the_count(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, share_by_key=True, max_queue=1)
     held = await limiter.acquire(10)
@@ -210,4 +226,27 @@ async def test_one_that_was_joined_gives_up_when_the_last_to_join_would(clock: M
         await waiting
     assert limiter.statistics().timed_out == 1
     held.release()
+    assert books_are_zero(limiter)
+
+
+def test_charge_of_an_unhashable_key_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected a hashable key, got \['a'\]"):
+        Charge(["a"])  # type: ignore[arg-type]  # the misuse
+
+
+@POLICIES
+async def test_reassign_to_an_unhashable_key_changes_nothing(clock: ManualClock, share_by_key: bool) -> None:
+    limiter = semaphore(10, clock, share_by_key=share_by_key)
+    of_permit, of_waiter = Charge("a"), Charge("b")
+    permit = await limiter.acquire(10, charge=of_permit)
+    waiting = await start(limiter.acquire(4, charge=of_waiter))
+    for charge in (of_permit, of_waiter):
+        with pytest.raises(TypeError, match="expected a hashable key"):
+            charge.reassign([])  # type: ignore[arg-type]  # the misuse
+    with pytest.raises(TypeError, match="expected a hashable key"):
+        limiter.reassign(permit, [])  # type: ignore[arg-type]  # the misuse
+    assert (of_permit.key, of_waiter.key, limiter.top_holders(9)) == ("a", "b", [("a", 10)])
+    permit.release()
+    assert limiter.top_holders(9) == [("b", 4)]
+    (await waiting).release()
     assert books_are_zero(limiter)

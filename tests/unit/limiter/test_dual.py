@@ -6,6 +6,7 @@ import pytest
 
 from limiter import (
     AsyncDualMemoryLimiter,
+    Charge,
     ForeignPermit,
     LimitType,
     PermitAcquireAlreadyClosed,
@@ -92,6 +93,15 @@ async def test_queue_timeout_and_cancel_of_each_kind(
     assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError, PermitAcquireTimeout]
     permit.release()
     assert books_are_zero(limiter.of(kind))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+async def test_charge_of_each_kind_can_be_reassigned(limiter: AsyncDualMemoryLimiter, kind: LimitType) -> None:
+    charge = Charge("a")
+    permit = await limiter.acquire(10, kind, charge=charge)
+    charge.reassign("b")
+    assert limiter.of(kind).top_holders(9) == [("b", 10)]
+    permit.release()
 
 
 async def test_permit_of_neither_is_refused(limiter: AsyncDualMemoryLimiter, clock: ManualClock) -> None:

@@ -255,6 +255,36 @@ async def test_giving_back_what_was_not_used_costs_no_turn(clock: ManualClock) -
     (await second).release()
 
 
+async def test_a_cancelled_grant_leaves_its_key_no_deficit(clock: ManualClock) -> None:
+    limiter = semaphore(LIMIT, clock, share_by_key=True)
+    kept, pool = await limiter.acquire(100, key="kept"), await limiter.acquire(LIMIT - 100, key="pool")
+    leaves = await start(limiter.acquire(LIMIT // 2, key="leaves"))
+    stays = await start(limiter.acquire(LIMIT, key="stays"))
+    pool.release()
+    assert limiter.statistics().debt > 0, "granted, but the task has not run"
+    leaves.cancel()
+    await settle()
+    assert (limiter.held, stays.done(), limiter.statistics().debt) == (100, False, 0)
+    kept.release()
+    (await stays).release()
+    assert books_are_zero(limiter)
+
+
+async def test_what_passes_a_key_in_deficit_without_waiting_is_counted_in_bytes(clock: ManualClock) -> None:
+    limiter = semaphore(LIMIT, clock, share_by_key=True)
+    await limiter.acquire(LIMIT // 2, key="pool")
+    owes = await limiter.acquire(1, key="owes")
+    waiting = [await start(limiter.acquire(LIMIT, key=key)) for key in ("head", "owes")]
+    await owes.update(1 + 20 * QUANTUM)
+    waiting[0].cancel()
+    await settle()
+    passed = 0
+    while limiter.try_acquire(5 * QUANTUM, key="passes") is not None:
+        passed += 5
+    assert 15 <= passed <= 25, "a deficit of twenty quanta lets about as many bytes pass"
+    waiting[1].cancel()
+
+
 async def test_debts_stay_when_the_limit_changes(clock: ManualClock) -> None:
     limiter = semaphore(4 * QUANTA_PER_LIMIT, clock, share_by_key=True)
     pool, debtor = await limiter.acquire(4000, key="pool"), await limiter.acquire(1, key="debtor")

@@ -184,6 +184,21 @@ async def test_negative_permits_are_refused_at_the_call(clock: ManualClock, n: i
     assert permit.size == limiter.held == 1
 
 
+async def test_an_unhashable_key_is_refused_before_anything_is_booked(clock: ManualClock) -> None:
+    limiter = semaphore(10, clock)
+    for free in (True, False):
+        held = limiter.try_acquire(1 if free else 10, key="a")
+        assert held is not None
+        before = limiter.statistics()
+        with pytest.raises(TypeError, match="expected a hashable key, got"):
+            limiter.try_acquire(1, key={})  # type: ignore[arg-type]  # the misuse
+        with pytest.raises(TypeError, match="expected a hashable key, got"):
+            await limiter.acquire(1, key={})  # type: ignore[arg-type]  # the misuse
+        assert limiter.statistics() == before
+        held.release()
+    assert books_are_zero(limiter)
+
+
 async def test_zero_permits_pass_a_full_semaphore_and_its_queue(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, max_queue=1)
     await limiter.acquire(10)
