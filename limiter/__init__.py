@@ -1,19 +1,8 @@
-"""Own the memory limiter of PIP-442: futures and integers; know no Pulsar, no sockets and no metrics library.
+"""The memory limiter of PIP-442: futures and integers, no Pulsar, no sockets, no clock and no metrics library.
 
-Map, from the ground up:
-    errors      what ends a wait, and misuse
-    clock       what is asked of a clock; a running loop is one
-    observer    what is told to the outside
-    queue       who waits, in which order
-    permit      a booked share, and the waiters that end in one
-    ledger      who holds how much, what fits, who overshoots
-    shares      in which order, when keys go in turns
-    deadlines   until when, with one timer for all
-    claim       who is charged, changeable
-    statistics  frozen records of the state
-    semaphore   the decisions: AsyncSemaphore
-    dual        heap and direct: AsyncDualMemoryLimiter
-    helpers     a permit held around an operation
+May import the standard library only. Start with `semaphore` (what is granted, and when), then `dual` (heap and direct
+memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `queue`
+and `fair_queue` (which waiter is next), `deadlines` (when a wait ends), `permit` and `charge` (a caller's handles).
 """
 
 from limiter.charge import Charge

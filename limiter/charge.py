@@ -1,6 +1,6 @@
-"""Own the claim: who is charged for an acquire, while it waits and while its permit is held; decide nothing.
+"""The key that is charged for one acquire, changeable while the acquire waits and while its permit is held.
 
-Only the semaphore that was asked with a claim attaches anything to it.
+A charge decides nothing. Only the semaphore that got the charge with a request attaches a waiter or a permit.
 """
 
 from collections.abc import Hashable
@@ -13,7 +13,7 @@ __all__ = ["Charge", "require_hashable"]
 
 
 def require_hashable(key: Hashable) -> None:
-    """Raise TypeError for a key that cannot stand in a dict: later the error would leave half of a booking behind."""
+    """Raise TypeError for a key that cannot be in a dict; raised later, the error would leave a half-made booking."""
     try:
         hash(key)
     except TypeError:
@@ -21,21 +21,21 @@ def require_hashable(key: Hashable) -> None:
 
 
 class ChargeOwner(Protocol):
-    """What a claim asks of the semaphore that it was handed to."""
+    """The part of a semaphore that a charge calls."""
 
     name: str
 
     def reassign(self, charged: AcquireWaiter | Permit, key: Hashable) -> None:
-        """Charge another key for one that waits or a permit."""
+        """Charge another key for a waiter or a permit."""
 
     def extend(self, waiter: AcquireWaiter) -> None:
-        """Let one that waits go on for the semaphore's timeout from now."""
+        """Extend a wait to the semaphore's timeout from now."""
 
 
 class Charge:
-    """Hand it to one `acquire` or `try_acquire`, and later change who is charged with `recharge`.
+    """The key of one `acquire` or `try_acquire`, changed with `reassign`.
 
-    `about` says what it is for to who looks at the queue; nothing is decided by it.
+    `about` names the purpose for a reader of the queue (`AsyncSemaphore.waiters`) and decides nothing.
     """
 
     __slots__ = ("_charged", "_key", "_owner", "about")
@@ -49,23 +49,23 @@ class Charge:
 
     @property
     def key(self) -> Hashable:
-        """Return who is charged now, or will be."""
+        """Return the key that is charged now, or will be."""
         return self._key
 
     @property
     def holding(self) -> tuple[str, int] | None:
-        """Return the name of the semaphore and what is held of it now; None while nothing is."""
+        """Return the name of the semaphore and the size held now; None while nothing is held."""
         charged = self._charged.permit() if isinstance(self._charged, AcquireWaiter) else self._charged
         if charged is None or charged.released or self._owner is None:
             return None
         return self._owner.name, charged.size
 
     def reassign(self, key: Hashable) -> None:
-        """Charge `key` from now on.
+        """Charge `key` from now on; raise TypeError for a key that is not hashable.
 
-        One that waits keeps its place in the order of arrival, among those of the new key; what a permit holds
-        counts as the new key's, and what it cost is the new key's debt. Works before the acquire, too, and does
-        nothing but change `key` once it has failed or its permit was released.
+        A waiter keeps its place in the order of arrival, among the waiters of the new key. The size of a permit, and
+        the deficit it caused, become the new key's. Before the acquire, after its failure and after the release, only
+        `key` changes.
         """
         if key == self._key:
             return
@@ -75,20 +75,22 @@ class Charge:
             self._owner.reassign(self._charged, key)
 
     def extend(self) -> None:
-        """Let the acquire that waits go on for the semaphore's timeout from now; nothing if none waits."""
+        """Extend the wait to the semaphore's timeout from now; do nothing if no acquire waits."""
         if isinstance(self._charged, AcquireWaiter) and self._owner is not None:
             self._owner.extend(self._charged)
 
     def begin(self) -> Hashable:
-        """Return the key for a new acquire; raise ValueError if an earlier one still waits or is held."""
+        """Return the key for a new acquire; raise ValueError while an earlier acquire waits or its permit is held."""
         charged = self._charged
         if isinstance(charged, AcquireWaiter) and charged.queue is None:
             charged = charged.permit()
         if isinstance(charged, AcquireWaiter) or (charged is not None and not charged.released):
-            raise ValueError(f"expected a claim that is free, got one that is charged for {charged!r}")
+            raise ValueError(f"expected an unused charge, got one in use for {charged!r}")
         return self._key
 
     def attach(self, owner: ChargeOwner, charged: AcquireWaiter | Permit | PermitAcquireError) -> None:
-        """Remember what is charged, nothing after a failure; called by the semaphore only."""
+        """Store the waiter or permit that is charged, or nothing after a failure; called by the semaphore only."""
         self._owner = owner
         self._charged = None if isinstance(charged, PermitAcquireError) else charged
+        if isinstance(charged, AcquireWaiter):
+            charged.about = self.about

@@ -1,7 +1,7 @@
-"""Own the pair of semaphores of PIP-442: heap for decoded lists, direct for encoded bytes not yet sent.
+"""The pair of semaphores of PIP-442: heap for decoded lists, direct for encoded bytes not yet sent.
 
-Rule: who needs both acquires heap first, then direct; nobody acquires heap while it holds direct, so the two
-cannot wait for each other in a circle. The module does not know what is held, nor who holds it.
+Rule: a caller that needs both acquires heap first, then direct, and never acquires heap while it holds direct; so the
+two memories cannot wait for each other in a circle.
 """
 
 import enum
@@ -19,14 +19,14 @@ __all__ = ["AsyncDualMemoryLimiter", "LimitType"]
 
 
 class LimitType(enum.Enum):
-    """Which of the two memories a permit is for."""
+    """The two memories."""
 
     HEAP_MEMORY = "heap"
     DIRECT_MEMORY = "direct"
 
 
 class AsyncDualMemoryLimiter:
-    """Limit two kinds of memory, each with a limit, a queue and a timeout of its own."""
+    """Two kinds of memory, each with a limit, a queue and a timeout of its own."""
 
     __slots__ = ("direct", "heap")
 
@@ -50,7 +50,7 @@ class AsyncDualMemoryLimiter:
         heap_observer: LimiterObserver | None = None,
         direct_observer: LimiterObserver | None = None,
     ) -> "AsyncDualMemoryLimiter":
-        """Make both semaphores from the six numbers of PIP-442."""
+        """Return a limiter with both semaphores, from the six numbers of PIP-442."""
         heap = AsyncSemaphore(
             LimitType.HEAP_MEMORY.value,
             heap_limit_bytes,
@@ -73,8 +73,7 @@ class AsyncDualMemoryLimiter:
         """Return the semaphore of that memory."""
         return self.heap if limit_type is LimitType.HEAP_MEMORY else self.direct
 
-    # The coroutines below are the semaphores' own: one in between would be one more that can be given up
-    # half-way.
+    # The coroutines below are the semaphores' own: a coroutine in between could be dropped half-way.
 
     def acquire(
         self,
@@ -93,7 +92,7 @@ class AsyncDualMemoryLimiter:
         return self._owner(permit).update(permit, size, timeout_seconds=timeout_seconds)
 
     def release(self, permit: Permit) -> None:
-        """Give a permit of either memory back; a second call does nothing."""
+        """Release a permit of either memory; a second call does nothing."""
         self._owner(permit).release(permit)
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:

@@ -1,16 +1,16 @@
-"""Own the order of newcomers that share by key: deficit round robin over bytes, first in first out inside a key.
+"""A fair queue of acquires by key: deficit round robin over bytes, first in first out inside a key.
 
 Rules (docs/adr/0007):
-- Each key that waits gets a quantum a round. It is served while it has credit left, its credit may go below 0, and
-  what it owes it pays by sitting out rounds. Rounds that nobody could use are skipped at the next grant, so memory
-  never idles for a debt.
-- The key whose turn it is holds up the others while its first request does not fit into the pool. A key that its
-  cap keeps out holds up nobody: it is parked until one of its own permits shrinks or ends.
-- Growth is booked as debt, while somebody waits who could go. Nobody waiting at all: all debts are forgiven.
+- Each waiting key gets a quantum a round. A key is served while it has credit left; its credit may go below 0, and the
+  key pays this deficit by sitting out rounds. Rounds that no key can use are skipped at the next grant, so memory never
+  idles for a deficit.
+- The key whose turn it is holds up the others while its first request does not fit. A key at its cap holds up no other
+  key: the key is set aside until one of its own permits shrinks or ends.
+- Growth adds to its key's deficit while an acquire waits that could be granted. With no waiter left, all deficits end.
 
-Credit is kept as one number per key, `spent`, on a scale common to all: round r is the quantum that begins at
-r * quantum, so a key's round is `spent // quantum` and no round has to be walked through to be paid for.
-The module books nothing and grants nothing: it says who is next.
+Credit is one number per key, `spent`, on a scale common to all keys: round r is the quantum that begins at
+r * quantum, so a key's round is `spent // quantum`, and skipping rounds costs nothing.
+The module books nothing and grants nothing: it decides which waiter is next.
 """
 
 import heapq
@@ -30,7 +30,7 @@ _by_arrival = attrgetter("arrival")
 
 
 class Round(LinkedList["KeyQueue"]):
-    """The keys whose turn comes in one round, in the order of their turns."""
+    """The keys whose turn is in one round, in the order of their turns."""
 
     __slots__ = ("number",)
 
@@ -40,9 +40,9 @@ class Round(LinkedList["KeyQueue"]):
 
 
 class KeyQueue(WaiterQueue[AcquireWaiter]):
-    """Those of one key that wait, and what the key has spent.
+    """The waiters of one key, and how much the key has spent.
 
-    It stands in one chain of `Shares`, which is its state: a ring, the parked, or the idle that still owe.
+    `queue` is the list of the fair queue that holds this key: a round, the capped keys, or the idle keys in deficit.
     """
 
     __slots__ = ("_fair_queue", "key", "next", "previous", "queue", "spent")
@@ -57,13 +57,13 @@ class KeyQueue(WaiterQueue[AcquireWaiter]):
         self.next: KeyQueue | None = None
 
     def remove(self, member: AcquireWaiter) -> None:
-        """Take one out, from any place, and give the key the state that follows from it."""
+        """Remove a waiter from any place, and move the key to the list where it belongs now."""
         was_first = member is self.head
         super().remove(member)
         self._fair_queue.on_removed(self, was_first)
 
     def insert_by_arrival(self, waiter: AcquireWaiter) -> None:
-        """Put one in that has waited elsewhere; looked for from both ends, most are near one of them."""
+        """Insert a waiter of another key by arrival; search from both ends, as most places are near one of them."""
         first, last = self.head, self._tail
         while first is not None and last is not None:
             if last.arrival < waiter.arrival:
@@ -77,10 +77,10 @@ class KeyQueue(WaiterQueue[AcquireWaiter]):
 
 
 class FairQueue:
-    """Take the place of `WaiterQueue` for newcomers; the caller tells it of all that changes what a key holds.
+    """A queue of acquires that takes the place of `WaiterQueue`; the caller reports all changes of what a key holds.
 
-    `cap_percent` of the limit is the most that a key may hold when a newcomer of it is let in, 100 is no cap; one
-    larger than that is let in when its key holds nothing. Keys are kept alive while they wait or owe.
+    After a grant, a key may hold at most `cap_percent` of the limit (100: no cap); a larger acquire is granted when its
+    key holds nothing. Keys are kept while they wait or have a deficit.
     """
 
     __slots__ = (
@@ -104,10 +104,10 @@ class FairQueue:
         self._on_cancel = on_cancel
         self._arrivals = 0
         self._waiting = 0
-        self._current_round = 0  # of the last grant
+        self._current_round = 0  # the round of the last grant
         self._key_queues: dict[Hashable, KeyQueue] = {}
         self._rounds: dict[int, Round] = {}
-        self._round_heap: list[int] = []  # a heap of the rings' numbers, each of them once
+        self._round_heap: list[int] = []  # a heap of the numbers of `_rounds`, each number once
         self._capped: LinkedList[KeyQueue] = LinkedList()
         self._idle: LinkedList[KeyQueue] = LinkedList()
         self._cap_percent = cap_percent
@@ -116,16 +116,16 @@ class FairQueue:
     def __len__(self) -> int:
         return self._waiting
 
-    # What WaiterQueue does
+    # The interface of WaiterQueue
 
     @property
     def head(self) -> AcquireWaiter | None:
-        """Return who goes next, None if nobody waits but those whose cap keeps them out."""
+        """Return the waiter that is next, None if every waiting key is at its cap."""
         leader = self._next_key_queue()
         return None if leader is None else leader.head
 
     def push(self, waiter: AcquireWaiter) -> None:
-        """Put `waiter` at the end of its key; a key that did not wait takes its turn after all of this round."""
+        """Append `waiter` to its key; a key that did not wait gets its turn after all keys of this round."""
         key_queue = self._key_queue_of(waiter.key)
         self._arrivals += 1
         waiter.arrival = self._arrivals
@@ -135,12 +135,12 @@ class FairQueue:
             self._join(key_queue)
 
     def remove(self, waiter: AcquireWaiter) -> None:
-        """Take `waiter` out, wherever it stands; it pays nothing."""
-        assert waiter.queue is not None, "waiter stands in no queue"
+        """Remove `waiter` from any place; its key spends nothing."""
+        assert waiter.queue is not None, "waiter is not queued"
         waiter.queue.remove(waiter)
 
     def drain(self) -> list[AcquireWaiter]:
-        """Take all out, in the order in which they came, and forget all debts."""
+        """Remove all waiters, return them in the order of arrival, and drop all deficits."""
         waiters: list[AcquireWaiter] = []
         for key_queue in list(self._key_queues.values()):
             waiters.extend(key_queue.drain())
@@ -148,9 +148,9 @@ class FairQueue:
         return waiters
 
     def __iter__(self) -> Iterator[AcquireWaiter]:
-        """Yield the first of each key, then the second of each; keys in the order of their turns, the parked last.
+        """Yield the first waiter of each key, then the second; keys in the order of their turns, capped keys last.
 
-        An order to look at: how much each key may take in its turn is not weighed. Nothing may change meanwhile.
+        The order ignores how much each key may take in its turn. The queue must not change meanwhile.
         """
         chains = (*(self._rounds[number] for number in sorted(self._rounds)), self._capped)
         waiters: Iterable[AcquireWaiter | None] = (key_queue.head for chain in chains for key_queue in chain)
@@ -164,10 +164,10 @@ class FairQueue:
                 return
             waiters = [waiter.next for waiter in shown]
 
-    # What is asked before a grant, and told after it
+    # Before and after a grant
 
     def admits(self, key: Hashable, n: int) -> bool:
-        """Return whether a newcomer that has not queued would go before all who wait, if it fits."""
+        """Return whether an acquire that is not queued goes before all waiters, if it fits."""
         key_queue = self._key_queues.get(key)
         if (key_queue is not None and key_queue.head is not None) or self.at_cap(key, n):
             return False
@@ -175,7 +175,7 @@ class FairQueue:
         return leader is None or self._joining_round(key_queue) < leader.spent // self._quantum
 
     def spend_unqueued(self, key: Hashable, n: int) -> None:
-        """Book `n` to a newcomer that was let in without queueing."""
+        """Add `n` to what `key` has spent, for an acquire that was granted without queueing."""
         if self._next_key_queue() is None:
             return
         key_queue = self._key_queue_of(key)
@@ -185,18 +185,18 @@ class FairQueue:
         self._drop_paid()
 
     def grant(self, waiter: AcquireWaiter, n: int) -> None:
-        """Take the head out and book `n` to its key; its round has come, and the rounds before are over."""
+        """Remove the head and add `n` to what its key has spent; earlier rounds are over."""
         key_queue = waiter.queue
-        assert isinstance(key_queue, KeyQueue), "waiter stands in no queue"
+        assert isinstance(key_queue, KeyQueue), "waiter is not queued"
         self._current_round = key_queue.spent // self._quantum
         key_queue.spent += n
         key_queue.remove(waiter)
         self._drop_paid()
 
     def spend(self, key: Hashable, n: int) -> None:
-        """Book growth to `key` as debt; `n < 0` gives back what was not used, but makes no credit.
+        """Add growth to what `key` has spent; `n < 0` takes unused growth back, but makes no credit.
 
-        While nobody waits who could go, nothing is owed to anybody.
+        Nothing is counted while no waiter could be granted: no other key is delayed then.
         """
         if self._next_key_queue() is None:
             return
@@ -213,7 +213,7 @@ class FairQueue:
             self._retire(key_queue)
 
     def in_deficit(self, key: Hashable) -> bool:
-        """Return whether `key` owes so much that its turn comes in a later round than the head's."""
+        """Return whether the deficit of `key` puts its turn in a later round than the head's."""
         key_queue, leader = self._key_queues.get(key), self._next_key_queue()
         return (
             key_queue is not None
@@ -222,15 +222,15 @@ class FairQueue:
         )
 
     def on_freed(self, key: Hashable) -> None:
-        """Look at a key again that holds less than before; its cap may let it in now."""
+        """Put a capped key back into a round, because the key holds less than before."""
         key_queue = self._key_queues.get(key)
         if key_queue is not None and key_queue.queue is self._capped:
             self._join(key_queue)
 
     def move(self, waiter: AcquireWaiter, key: Hashable) -> None:
-        """Give a waiter another key; it stands there where it would stand had it come with that key.
+        """Move a waiter to another key, to the place it would have had it arrived with that key.
 
-        The search for that place is at worst linear in those of the new key that wait.
+        The search for that place is at worst linear in the waiters of the new key.
         """
         self.remove(waiter)
         waiter.key = key
@@ -240,15 +240,15 @@ class FairQueue:
         if key_queue.queue is None or (key_queue.queue is self._capped and key_queue.head is waiter):
             self._join(key_queue)
 
-    # What an operator changes, and looks at
+    # Settings and readings
 
     def set_cap(self, cap_percent: int) -> None:
-        """Change the cap live; nothing is taken back from a key that holds more."""
+        """Change the cap; a key that holds more keeps its permits."""
         self._cap_percent = cap_percent
         self.limit_changed()
 
     def limit_changed(self) -> None:
-        """Measure quantum and cap anew; order and debts, in bytes, stay as they are."""
+        """Compute quantum and cap again; the order, and the deficits in bytes, stay the same."""
         begin = self._next_round_start()
         rounds = [self._rounds[number] for number in sorted(self._rounds)]
         key_queues = [key_queue for chain in (*rounds, self._capped) for key_queue in chain.drain()]
@@ -263,32 +263,32 @@ class FairQueue:
 
     @property
     def caps_keys(self) -> bool:
-        """Tell whether there is a cap at all."""
+        """Return whether keys are capped."""
         return self._cap < sys.maxsize
 
     @property
     def keys_waiting(self) -> int:
-        """Return how many keys wait, the capped ones included."""
+        """Return how many keys wait, including capped keys."""
         return len(self._key_queues) - len(self._idle)
 
     @property
     def keys_capped(self) -> int:
-        """Return how many keys wait for nothing but their own permits."""
-        self._next_key_queue()  # parks those before it
+        """Return how many keys wait only for their own permits."""
+        self._next_key_queue()  # sets capped keys aside
         return len(self._capped)
 
     def deficit(self) -> int:
-        """Return what all keys owe beyond the next round, in bytes; looks at every key."""
+        """Return the deficit of all keys beyond the next round, in bytes; linear in the number of keys."""
         begin = self._next_round_start()
         return sum(max(0, key_queue.spent - begin) for key_queue in self._key_queues.values())
 
-    # The turns
+    # Rounds
 
     def _next_key_queue(self) -> KeyQueue | None:
-        """Return the key whose turn it is, after moving those before it to where they belong by now.
+        """Return the key whose turn it is, after moving the keys before it to the lists where they belong now.
 
-        Each step ends a ring, parks a key, or moves one that has spent since; so all steps are paid for by
-        what was joined, released, granted or grown before.
+        Each step ends a round, sets a capped key aside, or moves a key that has spent since; so the steps are amortized
+        over earlier joins, releases, grants and growth.
         """
         order, rounds = self._round_heap, self._rounds
         while order:
@@ -306,7 +306,7 @@ class FairQueue:
         return None
 
     def _join(self, key_queue: KeyQueue) -> None:
-        """Put a key that waits at the end of its round, which is not before the next."""
+        """Append a waiting key to its round, which is the next round or a later one."""
         if key_queue.queue is not None:
             key_queue.queue.remove(key_queue)
         key_queue.spent = max(key_queue.spent, self._next_round_start())
@@ -333,7 +333,7 @@ class FairQueue:
         return number if key_queue is None else max(number, key_queue.spent // self._quantum)
 
     def at_cap(self, key: Hashable, n: int) -> bool:
-        """Return whether `key` holds too much to be let in with `n` more."""
+        """Return whether the cap forbids `key` an acquire of `n` more."""
         held = self._ledger.held_by(key)
         return held > 0 and held + n > self._cap
 
@@ -343,7 +343,7 @@ class FairQueue:
         capped = limit > 0 and self._cap_percent < 100
         self._cap = limit * self._cap_percent // 100 if capped else sys.maxsize
 
-    # Keys that come and go
+    # Keys
 
     def _key_queue_of(self, key: Hashable) -> KeyQueue:
         key_queue = self._key_queues.get(key)
@@ -354,10 +354,10 @@ class FairQueue:
         return key_queue
 
     def on_removed(self, key_queue: KeyQueue, was_first: bool) -> None:
-        """Follow up on one that left `share`: forget the key, or look at its next."""
+        """Drop a key whose last waiter was removed, or put a capped key with a new head back into a round."""
         self._waiting -= 1
         if self._waiting == 0:
-            assert key_queue.queue is not None, "one that waited stands in a chain"
+            assert key_queue.queue is not None, "a key with a waiter is in a list"
             key_queue.queue.remove(key_queue)
             self._clear()
         elif key_queue.head is None:
@@ -366,9 +366,9 @@ class FairQueue:
             self._join(key_queue)
 
     def _retire(self, key_queue: KeyQueue) -> None:
-        """Keep a key with nobody waiting only for what it owes; what is less than its next turn is nothing.
+        """Keep a key without waiters only if its deficit reaches beyond the next round.
 
-        Beyond MAX_IDLE_DEBTORS the one looked at longest ago is forgiven: the bound is worth more than its debt.
+        Beyond MAX_IDLE_DEBTORS the key looked at longest ago is dropped: the bound matters more than its deficit.
         """
         if key_queue.queue is not None:
             key_queue.queue.remove(key_queue)
@@ -381,15 +381,15 @@ class FairQueue:
 
     def _forgive_oldest(self) -> None:
         key_queue = self._idle.head
-        assert key_queue is not None, "nobody is idle"
+        assert key_queue is not None, "no key is idle"
         self._idle.remove(key_queue)
         del self._key_queues[key_queue.key]
 
     def _drop_paid(self) -> None:
-        """Look at two idle keys: each grant adds one at most, so those that have paid never are many."""
+        """Look at two idle keys and drop paid ones: each grant adds at most one, so paid keys are never many."""
         for _ in range(min(2, len(self._idle))):
             key_queue = self._idle.head
-            assert key_queue is not None, "nobody is idle"
+            assert key_queue is not None, "no key is idle"
             self._idle.remove(key_queue)
             if key_queue.spent > self._next_round_start():
                 self._idle.push(key_queue)

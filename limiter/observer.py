@@ -1,7 +1,7 @@
-"""Own what the outside may see of a semaphore: the observer's calls, and the counters.
+"""The calls that an observer of a semaphore gets, and the counters behind the semaphore's statistics.
 
-An observer hears of things after the books have changed, never before; whatever it raises is counted and goes
-no further. This module knows no metrics library.
+An observer is called after the state has changed, never before. An exception of an observer is counted and goes no
+further. This module knows no metrics library.
 """
 
 from collections.abc import Callable
@@ -11,35 +11,35 @@ __all__ = ["EventCounter", "LimiterObserver"]
 
 
 class LimiterObserver(Protocol):
-    """Calls that a semaphore makes, synchronously, in the order in which things happen.
+    """Calls that a semaphore makes synchronously, in the order of events.
 
     An observer must be quick and must not call back into the semaphore.
     """
 
     def queued(self) -> None:
-        """Hear that an acquire or a growth has begun to wait."""
+        """Called when an acquire or a growth begins to wait."""
 
     def granted(self, wait_seconds: float) -> None:
-        """Hear that an acquire or a growth was booked; 0.0 when it did not wait."""
+        """Called when an acquire or a growth was booked; 0.0 without a wait."""
 
     def timed_out(self, wait_seconds: float) -> None:
-        """Hear that the deadline of an acquire or a growth passed."""
+        """Called when the deadline of an acquire or a growth passed."""
 
     def rejected(self) -> None:
-        """Hear that the queue was full."""
+        """Called when a full queue refused an acquire."""
 
     def cancelled(self) -> None:
-        """Hear that one who asked left before it took what it asked for."""
+        """Called when a request was cancelled before its task took the grant."""
 
     def updated(self) -> None:
-        """Hear that a permit changed its size, in either direction; a growth is also `granted`."""
+        """Called when a permit changed its size, in either direction; a growth is also `granted`."""
 
     def released(self) -> None:
-        """Hear that a permit has ended."""
+        """Called when a permit was released."""
 
 
 class EventCounter:
-    """Count what happens and pass it on to the observer, if there is one."""
+    """Counters of a semaphore's events since its construction, passed on to the observer, if there is one."""
 
     __slots__ = ("cancelled", "granted", "observer", "observer_errors", "queued", "rejected", "timed_out")
 
@@ -49,7 +49,7 @@ class EventCounter:
         self.observer_errors = 0
 
     def count_queued(self) -> None:
-        """Count one more that had to wait."""
+        """Count a request that has to wait."""
         self.queued += 1
         if self.observer is not None:
             self._notify(self.observer.queued)
@@ -73,18 +73,18 @@ class EventCounter:
             self._notify(self.observer.rejected)
 
     def count_cancelled(self) -> None:
-        """Count one that left."""
+        """Count a cancelled request."""
         self.cancelled += 1
         if self.observer is not None:
             self._notify(self.observer.cancelled)
 
     def note_updated(self) -> None:
-        """Pass a change of size on."""
+        """Pass on a change of size."""
         if self.observer is not None:
             self._notify(self.observer.updated)
 
     def note_released(self) -> None:
-        """Pass a release on."""
+        """Pass on a release."""
         if self.observer is not None:
             self._notify(self.observer.released)
 

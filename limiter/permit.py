@@ -1,6 +1,7 @@
-"""Own the permit, and the waiters that end in one: futures which know their place in a queue; decide nothing.
+"""The permit, and the waiters that end in a permit: futures that know their place in a queue.
 
-Only the semaphore that made a permit writes its fields. A permit knows no queue and decides nothing.
+Neither decides anything: only the semaphore that made a permit or a waiter writes its fields. Permits and waiters share
+a module because each names the other: a permit has the waiter of its growth, and a waiter ends in a permit.
 """
 
 import asyncio
@@ -15,17 +16,17 @@ __all__ = ["AcquireWaiter", "GrowWaiter", "Permit", "PermitOwner", "Waiter", "mi
 
 
 class PermitOwner(Protocol):
-    """What a permit asks of the semaphore that made it."""
+    """The part of a semaphore that a permit calls."""
 
     name: str
 
     def release(self, permit: "Permit") -> None:
-        """Give back all that `permit` holds."""
+        """Release all that `permit` holds."""
 
     def update(
         self, permit: "Permit", n: int, *, timeout_seconds: float | None = None
     ) -> Coroutine[Any, Any, "Permit"]:
-        """Change `permit` to `n`, waiting if it must."""
+        """Change `permit` to `n`, waiting if need be."""
 
     def try_update(self, permit: "Permit", n: int) -> bool:
         """Change `permit` to `n` if that needs no waiting."""
@@ -34,8 +35,8 @@ class PermitOwner(Protocol):
 class Permit:
     """A booked share of a semaphore; `with permit:` (or `async with`) releases it at the end.
 
-    `size` is what is booked (0 after the release), `requested` what was asked for last: more than `size` only
-    when an acquire larger than the whole limit was clamped. `growth` is the waiter of an update under way.
+    `size` is the size booked (0 after the release), `requested` the size asked for last: more than `size` only when an
+    acquire larger than the whole limit was clamped. `grow_waiter` is the waiter of an update that waits.
     """
 
     __slots__ = ("grow_waiter", "key", "owner", "released", "requested", "size")
@@ -49,15 +50,15 @@ class Permit:
         self.grow_waiter: GrowWaiter | None = None
 
     def release(self) -> None:
-        """Give everything back; a second call does nothing."""
+        """Release the whole size; a second call does nothing."""
         self.owner.release(self)
 
     def update(self, n: int, *, timeout_seconds: float | None = None) -> Coroutine[Any, Any, "Permit"]:
-        """Change the size to `n`, waiting if it must; see `AsyncSemaphore.update`."""
+        """Change the size to `n`, waiting if need be; see `AsyncSemaphore.update`."""
         return self.owner.update(self, n, timeout_seconds=timeout_seconds)
 
     def try_update(self, n: int) -> bool:
-        """Change the size to `n` if that needs no waiting; see `AsyncSemaphore.try_update`."""
+        """Change the size to `n` if that needs no wait; see `AsyncSemaphore.try_update`."""
         return self.owner.try_update(self, n)
 
     def __enter__(self) -> "Permit":
@@ -86,27 +87,27 @@ _Outcome = asyncio.Future[Permit | PermitAcquireError]
 
 
 class Waiter(_Outcome):
-    """One that waits: a future which knows its place in the queue and leaves it in the moment of `cancel()`.
+    """A future that knows its place in a queue and leaves the queue in the moment of `cancel()`.
 
-    `Task.cancel` calls `cancel` on what the task awaits, so the place is free before the task runs again; a
-    plain future would keep it until then. The outcome is a result even if it is an error: an exception set on
-    a future that nobody awaits any more is logged by asyncio as lost.
+    `Task.cancel` calls `cancel` on the future that the task awaits, so the place is free before the task runs again; a
+    plain future would keep the place until then. Errors are set as results, too: asyncio logs an exception of a future
+    that no task awaits any more as lost.
     """
 
     __slots__ = ("deadline", "next", "previous", "queue", "queued_at", "size")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float) -> None:
         super().__init__(loop=loop)
-        self.size = size  # asked for; for a growth the new total
+        self.size = size  # the size asked for; of a growth the new total
         self.queued_at = queued_at
         self.deadline = deadline
         self.queue: WaiterQueue[Any] | None = None
-        # The links are the queue's: it alone knows which kind of waiter it holds.
+        # The queue owns the links: only the queue knows which kind of waiter it holds.
         self.previous: Any = None
         self.next: Any = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Leave the queue at once and end as cancelled; False if the outcome is known already."""
+        """Leave the queue at once and end as cancelled; return False if there is an outcome already."""
         queue = self.queue
         if not super().cancel(msg):
             return False
@@ -119,9 +120,10 @@ class Waiter(_Outcome):
 
 
 class AcquireWaiter(Waiter):
-    """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns.
+    """The waiter of an acquire.
 
-    `about` is what its claim says that it is for.
+    `arrival` is its place in the order of all arrivals, set where keys are served in turns; `about` is its charge's.
+    `extended_until` is a later deadline than the deadline that is watched, or the same.
     """
 
     __slots__ = ("about", "arrival", "extended_until", "key")
@@ -136,13 +138,13 @@ class AcquireWaiter(Waiter):
         self.arrival = 0
 
     def permit(self) -> Permit | None:
-        """Return what it was given, None if nothing (yet)."""
+        """Return the permit that was granted, None without a grant."""
         outcome = self.result() if self.done() and not self.cancelled() else None
         return None if isinstance(outcome, PermitAcquireError) else outcome
 
 
 class GrowWaiter(Waiter):
-    """The growth of a held permit; `previous_size` is what to go back to if the grant is not taken."""
+    """The waiter of an update that grows `permit`; `previous_size` is restored if the grant is not taken."""
 
     __slots__ = ("permit", "previous_size")
 
@@ -155,7 +157,7 @@ class GrowWaiter(Waiter):
 
 
 def misuse_of(permit: Permit, by: PermitOwner) -> ForeignPermit:
-    """Say what is wrong with `permit` in the hands of that semaphore."""
+    """Return the error for a permit that the semaphore `by` must not use."""
     if permit.owner is not by:
         return ForeignPermit(f"{by.name} limiter: expected a permit of its own, got {permit!r}")
     if permit.released:

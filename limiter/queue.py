@@ -1,8 +1,7 @@
-"""Own the order of those who wait: the chain and the queue they stand in; decide no grant, read no clock.
+"""The order of waiters, first in, first out: a linked list from which any member can leave in constant time.
 
-Rule: first in, first out, and anybody may leave from any place in constant time. The semaphore sees `head`,
-`push`, `remove`, `drain` and `len` only, so that a discipline which shares between keys (`limiter.fair_queue`) can
-take this one's place.
+The semaphore uses `head`, `push`, `remove`, `drain` and `len` only, so that a queue which shares between keys
+(`limiter.fair_queue`) can take this queue's place.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ __all__ = ["LinkedList", "WaiterQueue"]
 
 
 class Linked(Protocol):
-    """One that can stand in a chain: the chain it stands in, or None, and its links, which are the chain's own."""
+    """A possible member of a linked list: the list it is in, or None, and the links, which the list owns."""
 
     queue: Any
     previous: Any
@@ -23,7 +22,7 @@ L = TypeVar("L", bound=Linked)
 
 
 class LinkedList(Generic[L]):
-    """First in, first out; a doubly linked list through its members themselves."""
+    """A doubly linked list whose links are attributes of the members."""
 
     __slots__ = ("_size", "_tail", "head")
 
@@ -36,7 +35,7 @@ class LinkedList(Generic[L]):
         return self._size
 
     def push(self, member: L) -> None:
-        """Put `member` at the end."""
+        """Append `member`."""
         tail = self._tail
         member.queue = self
         member.previous = tail
@@ -48,12 +47,12 @@ class LinkedList(Generic[L]):
         self._size += 1
 
     def insert(self, member: L, after: L | None) -> None:
-        """Put `member` behind `after`, or first."""
+        """Insert `member` after `after`; None makes `member` the first."""
         if after is self._tail:
             self.push(member)
             return
         before = self.head if after is None else after.next
-        assert before is not None, "only the last has nobody behind it"
+        assert before is not None, "only the last member has no next member"
         member.queue = self
         member.previous = after
         member.next = before
@@ -65,8 +64,8 @@ class LinkedList(Generic[L]):
         self._size += 1
 
     def remove(self, member: L) -> None:
-        """Take `member` out, wherever it stands."""
-        assert member.queue is self, "waiter stands in no queue, or in another one"
+        """Remove `member` from any place."""
+        assert member.queue is self, "member is in no list, or in another list"
         before, after = member.previous, member.next
         if before is None:
             self.head = after
@@ -80,14 +79,14 @@ class LinkedList(Generic[L]):
         self._size -= 1
 
     def __iter__(self) -> Iterator[L]:
-        """Yield all in their order; nothing may change meanwhile."""
+        """Yield the members in order; the list must not change meanwhile."""
         member = self.head
         while member is not None:
             yield member
             member = member.next
 
     def drain(self) -> list[L]:
-        """Take all out and return them in their order."""
+        """Remove all members and return them in order."""
         members = []
         while (member := self.head) is not None:
             self.remove(member)
@@ -96,10 +95,7 @@ class LinkedList(Generic[L]):
 
 
 class WaiterQueue(LinkedList[L]):
-    """A chain of those who wait.
-
-    `on_cancel` is called with a waiter that was cancelled while it stood here; it must remove it.
-    """
+    """A list of waiters; `on_cancel` is called with a waiter cancelled while queued and must remove that waiter."""
 
     __slots__ = ("on_cancel",)
 

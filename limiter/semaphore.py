@@ -1,24 +1,18 @@
-"""Own the weighted asynchronous semaphore of PIP-442: who waits, and who is served next.
+"""The weighted asynchronous semaphore of PIP-442: which request waits, and which request is served next.
 
 Rules:
-- Newcomers are served first in, first out, or in turns by key (`limiter.fair_queue`); a head that does not fit
-  holds up those behind it, or large requests would starve. Whoever leaves (served, expired, cancelled), from
-  whatever place, lets the next be looked at.
-- Book before waking: the one that frees permits books them to the waiter, so nobody can slip in before it
-  runs.
-- Growth of a held permit goes before newcomers: it is the only way to get its memory back. One permit at a
-  time may overshoot the limit, so that permits that all grow cannot wait for each other (docs/adr/0003).
+- Acquires are served first in, first out, or in turns by key (`limiter.fair_queue`). A head that does not fit holds up
+  the waiters after it, or large requests would starve. Whenever a waiter leaves, the next waiter is looked at.
+- Book before waking: the call that frees permits books them for the waiter, so that no other call can take them.
+- Growth of a held permit goes before acquires: only growth lets the holder finish and release. One permit at a time
+  may overshoot the limit, so that permits which all grow cannot wait for each other (docs/adr/0003).
 - An acquire larger than the whole limit waits until nothing is held and passes alone, clamped to the limit.
 
-All of it is decided in `_serve` over the `Ledger`, without await or I/O. The module knows no Pulsar, no
-connection and no metrics library; units are the caller's (bytes, in the proxy).
+`_serve` decides all of this over the `Ledger`, without await or I/O. Units are the caller's (bytes, in the proxy).
 """
 
 import asyncio
-import heapq
-import sys
 from collections.abc import Hashable, Iterator
-from operator import itemgetter
 
 from limiter.charge import Charge, require_hashable
 from limiter.clock import Clock
@@ -41,23 +35,23 @@ __all__ = ["AsyncSemaphore"]
 
 
 class AsyncSemaphore:
-    """Give permits of any size out of `limit`; `limit <= 0` gives all that is asked for, and keeps the books.
+    """A semaphore with permits of any size out of `limit`; `limit <= 0` grants every request and still counts.
 
-    `max_queue` bounds the newcomers that wait (`<= 0`: no bound); growers are not counted, they are bounded
-    by the permits held. `timeout_seconds` is for requests that bring none of their own: 0 means now or not at
-    all. `share_by_key` and `key_cap_percent`: see `set_sharing`. Not for use from several threads. Source:
-    PIP-442, AsyncSemaphore.
+    `max_queue` bounds the acquires that wait (`<= 0`: no bound); growth is bounded by the permits held instead.
+    `timeout_seconds` is the default for requests without a timeout; 0 means now or not at all. Both may be assigned at
+    any time: waiters stay and keep their deadlines. `share_by_key` and `key_cap_percent`: see `set_sharing`. Not
+    thread-safe. Source: PIP-442, AsyncSemaphore.
     """
 
     __slots__ = (
         "_acquirers",
         "_clock",
-        "_closed",
         "_counter",
         "_deadlines",
         "_fair_queue",
         "_growers",
         "_ledger",
+        "closed",
         "max_queue",
         "name",
         "timeout_seconds",
@@ -79,41 +73,38 @@ class AsyncSemaphore:
         self.max_queue = max_queue
         self.timeout_seconds = timeout_seconds
         self._clock = clock
-        self._closed = False
+        self.closed = False
         self._ledger = Ledger(limit)
         self._counter = EventCounter(observer)
-        self._fair_queue: FairQueue | None = None  # the newcomers, if they share
+        self._fair_queue: FairQueue | None = None  # `_acquirers` again, if keys share
         self._acquirers: WaiterQueue[AcquireWaiter] | FairQueue = WaiterQueue(self._leave)
         self._growers: WaiterQueue[GrowWaiter] = WaiterQueue(self._leave)
         self._deadlines = Deadlines(clock, self._expire)
         self.set_sharing(share_by_key, key_cap_percent)
 
-    # What a caller asks for
+    # Requests
 
     def try_acquire(self, n: int, *, key: Hashable = None, charge: Charge | None = None) -> Permit | None:
-        """Return a permit of `n` if nobody who waits goes before it and it fits, else None; 0 always succeeds.
+        """Return a permit of `n` if it fits and no waiter goes before it, else None; 0 always succeeds.
 
-        Raises ValueError for `n < 0` and for a claim in use, PermitAcquireAlreadyClosed after `close`.
+        Raises ValueError for `n < 0` or a charge in use, TypeError for an unhashable key, PermitAcquireAlreadyClosed.
         """
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
-        if self._closed:
+        if self.closed:
             raise self._error(PermitAcquireAlreadyClosed, n)
         if charge is not None:
             key = charge.begin()
         elif key is not None:
             require_hashable(key)
-        if n:
-            if self._fair_queue is not None:
-                if not self._fair_queue.admits(key, n):
-                    return None
-            elif self._acquirers.head is not None:
-                return None
+        fair_queue = self._fair_queue
+        if n and (self._acquirers.head is not None if fair_queue is None else not fair_queue.admits(key, n)):
+            return None
         size = self._ledger.room_for(n)
         if size == MUST_WAIT:
             return None
-        if size and self._fair_queue is not None:
-            self._fair_queue.spend_unqueued(key, size)
+        if size and fair_queue is not None:
+            fair_queue.spend_unqueued(key, size)
         permit = self._book(n, size, key, 0.0)
         if charge is not None:
             charge.attach(self, permit)
@@ -122,23 +113,22 @@ class AsyncSemaphore:
     async def acquire(
         self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None, charge: Charge | None = None
     ) -> Permit:
-        """Return a permit of `n`, waiting in line for `timeout_seconds` (default: the semaphore's).
+        """Return a permit of `n`, waiting up to `timeout_seconds` (default: the semaphore's); the caller releases it.
 
-        The caller owes its release. `key` names who is charged, see `top_holders` and `set_sharing`; a `claim`
-        brings its own, which may change. Raises ValueError for `n < 0` and for a claim in use,
-        PermitAcquireTimeout, PermitAcquireQueueFull, PermitAcquireAlreadyClosed. Who is cancelled holds nothing.
+        `key` names the client that is charged, see `top_holders` and `set_sharing`; a `charge` brings a key that may
+        change. Raises what `try_acquire` raises, PermitAcquireTimeout and PermitAcquireQueueFull. A cancelled acquire
+        holds nothing.
         """
         permit = self.try_acquire(n, key=key, charge=charge)
         if permit is not None:
             return permit
         waiter = self._enqueue_acquire(n, key if charge is None else charge.key, timeout_seconds)
         if charge is not None:
-            waiter.about = charge.about
             charge.attach(self, waiter)
         try:
             outcome = await waiter
         except BaseException:
-            # Not only CancelledError: a coroutine that is dropped gets GeneratorExit here.
+            # Not only CancelledError: a coroutine that is dropped raises GeneratorExit here.
             self._abandon(waiter)
             raise
         if charge is not None:
@@ -151,35 +141,34 @@ class AsyncSemaphore:
             del outcome, waiter  # the traceback holds this frame: without this the error would be a cycle
 
     def try_update(self, permit: Permit, n: int) -> bool:
-        """Change `permit` to `n` if it may be done now: a shrink always, growth if none waits and it may go.
+        """Change `permit` to `n` if that needs no wait: a shrink never does, growth only if the ledger allows it.
 
-        The permit that overshoots already may grow on past those who wait: they may be waiting for its end.
-        Raises ValueError for `n < 0`, ForeignPermit for a permit of another semaphore or a released one,
-        PermitBusy while an update of it waits, PermitAcquireAlreadyClosed for growth after `close`.
+        The permit that overshoots may grow past growth that waits: that growth may be waiting for this permit's end.
+        Raises ValueError for `n < 0`, ForeignPermit for a permit of another semaphore or a released permit,
+        PermitBusy while an update of the permit waits, PermitAcquireAlreadyClosed for growth after `close`.
         """
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
         if permit.owner is not self or permit.released or permit.grow_waiter is not None:
             raise misuse_of(permit, self)
         if n > permit.size:
-            if self._closed:
+            if self.closed:
                 raise self._error(PermitAcquireAlreadyClosed, n)
             if not self._ledger.may_grow(permit, n):
                 return False
             self._grow(permit, n, 0.0)
             if self._fair_queue is not None:
-                self._serve()  # a key in debt, or at its cap now, gives way to others
+                self._serve()  # a key in deficit, or at its cap now, gives way to others
         elif n < permit.size:
             self._shrink(permit, n)
         permit.requested = n
         return True
 
     async def update(self, permit: Permit, n: int, *, timeout_seconds: float | None = None) -> Permit:
-        """Change `permit` to `n` in place and return it; growth may wait.
+        """Change `permit` to `n` in place and return it; growth may wait, and the old size stays held meanwhile.
 
-        Meanwhile, and after any failure, the old size is held as before. Raises what `try_update` raises,
-        PermitAcquireTimeout, and PermitAcquireCancelled if the permit is released during the wait. Source:
-        PIP-442; docs/adr/0003.
+        A failed update leaves the old size. Raises what `try_update` raises, PermitAcquireTimeout, and
+        PermitAcquireCancelled if the permit is released during the wait. Source: PIP-442; docs/adr/0003.
         """
         if self.try_update(permit, n):
             return permit
@@ -191,7 +180,7 @@ class AsyncSemaphore:
             raise
         if isinstance(outcome, Permit):
             permit.grow_waiter = None
-            if permit.released:  # between the grant and now
+            if permit.released:  # after the grant, before this task ran
                 raise self._error(PermitAcquireCancelled, n)
             permit.requested = n
             return permit
@@ -201,9 +190,9 @@ class AsyncSemaphore:
             del outcome, waiter
 
     def release(self, permit: Permit) -> None:
-        """Give back all that `permit` holds and end an update of it; a second call does nothing.
+        """Release all that `permit` holds and end its update, also after `close`; a second call does nothing.
 
-        Works after `close`. Raises ForeignPermit for a permit of another semaphore.
+        Raises ForeignPermit for a permit of another semaphore.
         """
         if permit.owner is not self:
             raise misuse_of(permit, self)
@@ -221,19 +210,16 @@ class AsyncSemaphore:
         self._serve()
 
     def reassign(self, charged: AcquireWaiter | Permit, key: Hashable) -> None:
-        """Charge another key for one that waits or a permit; nothing for what has ended. See `Claim.recharge`."""
+        """Charge another key for a waiter or a permit; do nothing if either has ended. See `Charge.reassign`."""
         require_hashable(key)
-        if isinstance(charged, AcquireWaiter):
-            if charged.queue is not None:
-                if self._fair_queue is None:
-                    charged.key = key
-                else:
-                    self._fair_queue.move(charged, key)
-                    self._serve()
-                return
-            permit = charged.permit()
-        else:
-            permit = charged
+        if isinstance(charged, AcquireWaiter) and charged.queue is not None:
+            if self._fair_queue is None:
+                charged.key = key
+            else:
+                self._fair_queue.move(charged, key)
+                self._serve()
+            return
+        permit = charged.permit() if isinstance(charged, AcquireWaiter) else charged
         if permit is None or permit.released:
             return
         old = permit.key
@@ -245,28 +231,24 @@ class AsyncSemaphore:
             self._serve()
 
     def extend(self, waiter: AcquireWaiter) -> None:
-        """Let one that waits go on for the semaphore's timeout from now: somebody else has joined it in its place."""
+        """Extend a wait to the semaphore's timeout from now: another request has joined the waiting one."""
         waiter.extended_until = max(waiter.extended_until, self._clock.time() + self.timeout_seconds)
 
-    # What an operator changes
+    # Settings, changed live
 
     def set_limit(self, limit: int) -> None:
-        """Change the limit live.
-
-        Raised: those who fit now are served at once. Lowered below what is held: nothing is taken back;
-        newcomers wait until enough was released, and growth goes on, one overshoot at a time.
-        """
+        """Change the limit and serve the waiters that fit now; a limit below what is held shrinks no permit."""
         self._ledger.set_limit(limit)
         if self._fair_queue is not None:
             self._fair_queue.limit_changed()
         self._serve()
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
-        """Let newcomers of different keys go in turns, by bytes, or all in one line; live.
+        """Serve the acquires of different keys in turns, by bytes, or all of them in one line.
 
-        With turns a key is let in only up to `key_cap_percent` of the limit (100: no cap; None is a key like any
-        other). Those who wait stay, in the order in which they came; debts end when sharing does. Raises
-        ValueError for a cap outside 1 to 100. Source: docs/adr/0007.
+        In turns, a key is granted acquires only up to `key_cap_percent` of the limit (100: no cap; None is a key, too).
+        Waiters stay, in the order of their arrival; deficits end with the sharing. Raises ValueError for a cap outside
+        1 to 100. Source: docs/adr/0007.
         """
         if not 1 <= key_cap_percent <= 100:
             raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {key_cap_percent}")
@@ -280,20 +262,12 @@ class AsyncSemaphore:
                 self._acquirers.push(waiter)
         self._serve()
 
-    def set_max_queue(self, max_queue: int) -> None:
-        """Change the bound of the queue live; those who wait already stay, also when they are more."""
-        self.max_queue = max_queue
-
-    def set_timeout(self, timeout_seconds: float) -> None:
-        """Change the default timeout for requests from now on; those who wait keep their deadlines."""
-        self.timeout_seconds = timeout_seconds
-
     def close(self) -> None:
-        """Refuse everything from now on and fail all who wait with PermitAcquireAlreadyClosed.
+        """Refuse every later request and fail all waiters with PermitAcquireAlreadyClosed; a second call does nothing.
 
-        Permits that are held stay valid: they may shrink and must be released. A second call does nothing.
+        Held permits stay valid: they may shrink and must be released.
         """
-        self._closed = True
+        self.closed = True
         waiters: list[Waiter] = [*self._growers.drain(), *self._acquirers.drain()]
         for waiter in waiters:
             self._fail(waiter, PermitAcquireAlreadyClosed)
@@ -302,10 +276,10 @@ class AsyncSemaphore:
     # Serving
 
     def _serve(self) -> None:
-        """Serve all who may go now, growers first.
+        """Grant what may be granted now, growth first.
 
-        A grower waits only while another permit overshoots, so above the limit: nothing else fits then, neither
-        a later growth nor a newcomer, and the calls that do not wait need not look at the growers.
+        Growth waits only while another permit overshoots, that is above the limit: nothing else fits then, neither
+        later growth nor an acquire, so the calls that do not wait need not look at the growers.
         """
         growers, acquirers, ledger = self._growers, self._acquirers, self._ledger
         if self._fair_queue is not None:
@@ -324,10 +298,9 @@ class AsyncSemaphore:
             acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
 
     def _serve_in_turns(self, fair_queue: FairQueue) -> None:
-        """Serve as `_serve` does, but by shares: growth of a key in debt lets the next newcomer that fits go first.
+        """Serve as `_serve` does, but growth of a key in deficit lets the next acquire that fits go first.
 
-        That delays no growth but by the room taken: the first grower goes in the same call, as an overshoot if it
-        must. Each step serves somebody or is the last.
+        Growth loses only that room: the first grower is granted in the same call, as an overshoot if need be.
         """
         ledger = self._ledger
         while True:
@@ -346,7 +319,7 @@ class AsyncSemaphore:
 
     def _grant_grow(self, grower: GrowWaiter) -> None:
         self._unlink(grower)
-        # It stays the permit's `growth` until its task takes the grant: a cancel would undo it.
+        # `permit.grow_waiter` stays set until its task takes the grant: a cancel before that undoes the grant.
         self._grow(grower.permit, grower.size, self._clock.time() - grower.queued_at)
         grower.set_result(grower.permit)
 
@@ -372,21 +345,21 @@ class AsyncSemaphore:
         self._serve()
 
     def _abandon(self, waiter: Waiter) -> None:
-        """Undo whatever a waiter got whose task will not take it; nothing if it got nothing."""
+        """Undo the grant of a waiter whose task will not take it; do nothing if there was no grant."""
         if waiter.cancel() or waiter.cancelled():
             return
         permit = waiter.result()
         if not isinstance(permit, Permit):
             return
         self._counter.count_cancelled()
-        unused = permit.size
+        old_size = 0
         if isinstance(waiter, GrowWaiter):
             permit.grow_waiter = None
-            unused -= waiter.previous_size
+            old_size = waiter.previous_size
         if permit.released:
             return
         if self._fair_queue is not None:
-            self._fair_queue.spend(permit.key, -unused)
+            self._fair_queue.spend(permit.key, old_size - permit.size)
         if isinstance(waiter, GrowWaiter):
             self._shrink(permit, waiter.previous_size)
         else:
@@ -414,7 +387,7 @@ class AsyncSemaphore:
         return waiter
 
     def _deadline(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
-        """Return now and the deadline; raise PermitAcquireTimeout for who cannot wait at all."""
+        """Return the present moment and the deadline; raise PermitAcquireTimeout for a request that must not wait."""
         timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         if timeout <= 0:
             self._counter.count_timed_out(0.0)
@@ -433,19 +406,15 @@ class AsyncSemaphore:
         waiter.set_result(self._error(kind, waiter.size))
 
     def _expire(self, waiter: Waiter, now: float) -> None:
-        """End a wait whose deadline has passed; `Deadlines` has dropped the waiter before it calls this."""
+        """End a wait whose deadline has passed; called by `Deadlines`, which no longer watches the waiter."""
         assert waiter.queue is not None, "waiter has left already"
-        if isinstance(waiter, AcquireWaiter) and waiter.extended_until > now:
-            waiter.deadline = waiter.extended_until
-            self._deadlines.watch(waiter)
-            return
         waiter.queue.remove(waiter)
         self._fail(waiter, PermitAcquireTimeout)
         self._counter.count_timed_out(now - waiter.queued_at)
         self._serve()
 
     def _leave(self, waiter: Waiter) -> None:
-        """Free the place of a waiter in the moment of its cancel, and serve those it held up."""
+        """Remove a waiter in the moment of its cancel, and serve the waiters that it held up."""
         self._unlink(waiter)
         if isinstance(waiter, GrowWaiter):
             waiter.permit.grow_waiter = None
@@ -455,7 +424,7 @@ class AsyncSemaphore:
     def _error(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:
         return kind(self.name, self._ledger.limit, self._ledger.held, asked, len(self._acquirers))
 
-    # What anybody may look at
+    # Readings
 
     @property
     def limit(self) -> int:
@@ -469,18 +438,17 @@ class AsyncSemaphore:
 
     @property
     def available(self) -> int:
-        """Return what is free, never below 0; `sys.maxsize` if unlimited."""
-        limit = self._ledger.limit
-        return max(0, limit - self._ledger.held) if limit > 0 else sys.maxsize
+        """Return how much is free, never below 0; `sys.maxsize` if unlimited."""
+        return self._ledger.available
 
     @property
     def caps_keys(self) -> bool:
-        """Tell whether a newcomer may have to wait for its own key while there is room for it."""
+        """Return whether an acquire may have to wait for permits of its own key although it fits."""
         return self._fair_queue is not None and self._fair_queue.caps_keys
 
     @property
     def queue_size(self) -> int:
-        """Return how many newcomers wait: what `max_queue` bounds."""
+        """Return how many acquires wait: the number that `max_queue` bounds."""
         return len(self._acquirers)
 
     @property
@@ -490,48 +458,35 @@ class AsyncSemaphore:
 
     @property
     def short(self) -> bool:
-        """Return whether anybody waits for room: those whose key is at its cap wait for their own permits only."""
+        """Return whether a request waits for room; acquires of a key at its cap wait for that key's permits only."""
         if len(self._growers):
             return True
         fair_queue = self._fair_queue
         return len(self._acquirers) > 0 if fair_queue is None else fair_queue.keys_waiting > fair_queue.keys_capped
 
     def at_cap(self, key: Hashable, n: int) -> bool:
-        """Return whether a newcomer of `key` would have to wait for permits of its own key, however much is free."""
+        """Return whether an acquire of `key` would wait for permits of its own key, however much is free."""
         return self._fair_queue is not None and self._fair_queue.at_cap(key, n)
 
     @property
     def share_by_key(self) -> bool:
-        """Return whether newcomers are served in turns by key, and not in one line."""
+        """Return whether acquires are served in turns by key, and not in one line."""
         return self._fair_queue is not None
-
-    @property
-    def closed(self) -> bool:
-        """Return whether `close` was called."""
-        return self._closed
 
     def statistics(self) -> LimiterStatistics:
         """Return all numbers of this moment."""
-        return statistics_of(
-            self.name,
-            self._ledger,
-            self._counter,
-            self._fair_queue,
-            queue_size=len(self._acquirers),
-            growers_waiting=len(self._growers),
-            max_queue=self.max_queue,
-        )
+        return statistics_of(self.name, self.max_queue, self._ledger, self._counter, self._acquirers, self._growers)
 
     def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
-        """Return up to `count` keys with what they hold, most first; permits without a key are not in it."""
-        return heapq.nlargest(count, self._ledger.holders.items(), key=itemgetter(1))
+        """Return up to `count` keys with what they hold, largest first; permits without a key are left out."""
+        return self._ledger.top_holders(count)
 
     def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterStatistics]]:
-        """Yield up to `count` of those who wait, `at_once` at a time: growers first, then newcomers as they are served.
+        """Yield up to `count` waiters, `at_once` at a time: growers first, then acquires in the order of service.
 
-        With sharing by key that order is the keys' turns, see `Shares.__iter__`. Between two steps anybody may come, go
-        or change keys: who waits is found in the first step (0.2 us each, no more than `count` are looked at), who has
-        left since is passed over, and nobody is kept alive: an asker holds 80 bytes for each of them.
+        With sharing by key that order is the keys' turns, see `FairQueue.__iter__`. The first step finds the waiters
+        (0.2 us each, at most `count`); later steps skip waiters that have left since. Only weak references (80 bytes
+        each) are kept between the steps, so waiters may come, leave or change keys.
         """
         found = waiter_references(self._growers, self._acquirers, count)
         for start in range(0, len(found), at_once):
@@ -539,6 +494,6 @@ class AsyncSemaphore:
 
     def __repr__(self) -> str:
         limit = str(self.limit) if self.limit > 0 else "unlimited"
-        closed = " closed" if self._closed else ""
+        closed = " closed" if self.closed else ""
         waiting = f"queued {len(self._acquirers)}, growing {len(self._growers)}"
         return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"

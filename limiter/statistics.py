@@ -1,4 +1,4 @@
-"""Own the frozen records of a semaphore's state, and the functions that fill them; change nothing."""
+"""Frozen records of a semaphore's state, and the functions that fill them."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,16 +9,18 @@ from limiter.fair_queue import FairQueue
 from limiter.ledger import Ledger
 from limiter.observer import EventCounter
 from limiter.permit import AcquireWaiter, GrowWaiter
+from limiter.queue import WaiterQueue
 
 __all__ = ["LimiterStatistics", "WaiterStatistics", "statistics_of", "waiter_references", "waiter_statistics"]
 
 
 @dataclass(frozen=True, slots=True)
 class LimiterStatistics:
-    """The numbers of one moment: up to `max_queue` measures, behind it counters since construction.
+    """The numbers of one moment.
 
-    The last three are measures again, and 0 where nothing is shared by key: keys that wait, those of them that
-    their cap keeps out, and what all keys owe for growth and for large requests.
+    `queued` to `observer_errors` are counters since construction, the other numbers are current values. The last three
+    are 0 where keys do not share: keys that wait, keys that wait only because of their cap, and the deficit of all keys
+    for growth and large requests. The field names are keys of the admin JSON.
     """
 
     name: str
@@ -42,9 +44,9 @@ class LimiterStatistics:
 
 @dataclass(frozen=True, slots=True)
 class WaiterStatistics:
-    """One that waits: who is charged, what it is about (see `Claim`), what it asks for, how long it has waited.
+    """A waiter: the key that is charged, its purpose (see `Charge`), the size asked for, the time waited.
 
-    After `seconds_left` it is refused. `grows`: it holds a permit already, and `size` is what that is to become.
+    The request fails after `seconds_left`. `grows`: the request is an update, and `size` the permit's new size.
     """
 
     key: Hashable
@@ -57,22 +59,21 @@ class WaiterStatistics:
 
 def statistics_of(
     name: str,
+    max_queue: int,
     ledger: Ledger,
     events: EventCounter,
-    fair_queue: FairQueue | None,
-    *,
-    queue_size: int,
-    growers_waiting: int,
-    max_queue: int,
+    acquirers: WaiterQueue[AcquireWaiter] | FairQueue,
+    growers: WaiterQueue[GrowWaiter],
 ) -> LimiterStatistics:
-    """Return all numbers of this moment."""
+    """Return all numbers of this moment for one semaphore."""
+    fair_queue = acquirers if isinstance(acquirers, FairQueue) else None
     return LimiterStatistics(
         name=name,
         limit=ledger.limit,
         held=ledger.held,
         peak_held=ledger.peak_held,
-        queue_size=queue_size,
-        growers_waiting=growers_waiting,
+        queue_size=len(acquirers),
+        growers_waiting=len(growers),
         max_queue=max_queue,
         queued=events.queued,
         granted=events.granted,
@@ -92,14 +93,14 @@ def waiter_references(
 ) -> list[ref[GrowWaiter | AcquireWaiter]]:
     """Return weak references to up to `count` waiters, growers first.
 
-    A function of its own: an iterator that is not at its end keeps the waiter alive that it came to last.
+    The iterators end with this function: an iterator that is not exhausted keeps its last waiter alive.
     """
     waiting: Iterator[GrowWaiter | AcquireWaiter] = chain(growers, acquirers)
     return [ref(waiter) for waiter in islice(waiting, count)]
 
 
 def waiter_statistics(references: list[ref[GrowWaiter | AcquireWaiter]], now: float) -> list[WaiterStatistics]:
-    """Return a reading of each waiter that still waits."""
+    """Return a record of each referenced waiter that is still queued."""
     waiters = (look() for look in references)
     return [_statistics(waiter, now) for waiter in waiters if waiter is not None and waiter.queue is not None]
 

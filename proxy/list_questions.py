@@ -78,8 +78,8 @@ class BrokerLanes:
         """Take over changed limits."""
         self.questions.set_limit(limits.max_outstanding_per_broker)
         self.estimates.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
-        self.estimates.set_max_queue(heap.max_queue)
-        self.estimates.set_timeout(heap.timeout_seconds)
+        self.estimates.max_queue = heap.max_queue
+        self.estimates.timeout_seconds = heap.timeout_seconds
         for semaphore in (self.questions, self.estimates):
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
 

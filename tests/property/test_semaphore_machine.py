@@ -171,7 +171,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     @rule(max_queue=st.sampled_from([0, 1, 3]))
     def set_max_queue(self, max_queue: int) -> None:
-        self.limiter.set_max_queue(max_queue)
+        self.limiter.max_queue = max_queue
         self.queue_ceiling = max(max_queue, self.limiter.queue_size) if max_queue > 0 else UNLIMITED
 
     @precondition(lambda self: len(self.requests) > 5)

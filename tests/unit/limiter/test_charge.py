@@ -152,14 +152,14 @@ async def test_claim_serves_one_acquire_at_a_time(clock: ManualClock, share_by_k
     limiter = semaphore(10, clock, share_by_key=share_by_key)
     charge = Charge("a")
     permit = await limiter.acquire(10, charge=charge)
-    with pytest.raises(ValueError, match="expected a claim that is free"):
+    with pytest.raises(ValueError, match="expected an unused charge"):
         limiter.try_acquire(1, charge=charge)
     permit.release()
     again = limiter.try_acquire(10, charge=charge)
     assert again is not None
     other = Charge("b")
     waiting = await start(limiter.acquire(1, charge=other))
-    with pytest.raises(ValueError, match="expected a claim that is free"):
+    with pytest.raises(ValueError, match="expected an unused charge"):
         await limiter.acquire(1, charge=other)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)

@@ -70,7 +70,7 @@ async def test_removing_twice_is_a_broken_invariant() -> None:
     line = Line()
     waiter = line.push(1)
     line.queue.remove(waiter)
-    with pytest.raises(AssertionError, match="waiter stands in no queue"):
+    with pytest.raises(AssertionError, match="member is in no list"):
         line.queue.remove(waiter)
 
 

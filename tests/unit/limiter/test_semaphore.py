@@ -321,7 +321,7 @@ async def test_lowered_queue_bound_keeps_those_who_wait(clock: ManualClock) -> N
     limiter = semaphore(10, clock, max_queue=3)
     first = await limiter.acquire(10)
     tasks = [await start(limiter.acquire(1)) for _ in range(3)]
-    limiter.set_max_queue(1)
+    limiter.max_queue = 1
     with pytest.raises(PermitAcquireQueueFull):
         await limiter.acquire(1)
     first.release()
@@ -333,7 +333,7 @@ async def test_changed_timeout_is_for_later_requests_only(clock: ManualClock) ->
     limiter = semaphore(10, clock, timeout_seconds=25.0)
     await limiter.acquire(10)
     before = await start(limiter.acquire(1))
-    limiter.set_timeout(5.0)
+    limiter.timeout_seconds = 5.0
     after = await start(limiter.acquire(1))
     clock.advance(5.0)
     await settle()
