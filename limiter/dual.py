@@ -26,7 +26,7 @@ class LimitType(enum.Enum):
 
 
 class AsyncDualMemoryLimiter:
-    """Two kinds of memory, each with a limit, a queue and a timeout of its own."""
+    """Heap and direct memory, each with its own limit, queue and timeout."""
 
     __slots__ = ("direct", "heap")
 

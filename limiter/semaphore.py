@@ -4,8 +4,8 @@ Rules:
 - Acquires are served first in, first out, or in turns by key (`limiter.fair_queue`). A head that does not fit holds up
   the waiters after it, or large requests would starve. Whenever a waiter leaves, the next waiter is looked at.
 - Book before waking: the call that frees permits books them for the waiter, so that no other call can take them.
-- Growth of a held permit goes before acquires: only growth lets the holder finish and release. One permit at a time
-  may overshoot the limit, so that permits which all grow cannot wait for each other (docs/adr/0003).
+- Growth of a held permit goes before acquires: only growth lets the holder finish and release. A single
+  permit may overshoot the limit, so that permits which all grow cannot wait for each other (docs/adr/0003).
 - An acquire larger than the whole limit waits until nothing is held and passes alone, clamped to the limit.
 
 `_serve` decides all of this over the `Ledger`, without await or I/O. Units are the caller's (bytes, in the proxy).

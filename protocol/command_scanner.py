@@ -1,7 +1,7 @@
-"""Walk over a stream of frames and give the beginning of each: its command, and what of a message's headers fits.
+"""Scan a stream of frames for the beginning of each frame: its command, and as much of a message's headers as fits.
 
-Sans-IO, for looking on (`proxyLogLevel`): nothing is changed, at most `HEAD_BYTES` are kept, and payloads are passed
-over unread. Where the sizes make no sense the walk ends for good.
+Sans-IO, for `proxyLogLevel`: the stream is not changed, at most `HEAD_BYTES` are kept, and payloads are skipped unread.
+Sizes that make no sense end the scan for good.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from typing import Final
 
 from protocol.pb import PulsarApi_pb2 as pb
 
-# A longer command is given cut: its type stands first, and topics are shorter.
+# A longer command is returned cut: the type comes first, and topics are shorter.
 HEAD_BYTES: Final = 4096
 _SIZES_BYTES: Final = 8
 _TYPE_TAG: Final = 0x08
-# A number in several bytes begins so; no command known here has one.
+# The first byte of a number in several bytes; no command known here has such a number.
 _MANY_BYTES: Final = 0x80
 _read_sizes: Final = Struct(">ii").unpack_from
 _read_size: Final = Struct(">I").unpack_from
@@ -25,7 +25,7 @@ _CHECKSUM_BYTES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class ScannedFrame:
-    """One frame: the number of its command, its size on the wire, and its first bytes."""
+    """A frame: the number of its command, its size on the wire, and its first bytes."""
 
     kind: int
     frame_bytes: int
@@ -34,17 +34,17 @@ class ScannedFrame:
 
     @property
     def whole(self) -> bool:
-        """Tell whether the head holds the whole command."""
+        """Return whether the head holds the whole command."""
         return len(self.head) >= _SIZES_BYTES + self.command_bytes
 
     @property
     def command(self) -> bytes:
-        """Give the command, as far as the head holds it."""
+        """Return the command, as far as the head holds it."""
         return self.head[_SIZES_BYTES : _SIZES_BYTES + self.command_bytes]
 
     @property
     def payload_bytes(self) -> int:
-        """Give what comes behind the command: a message with its headers."""
+        """Return the size of what follows the command: a message with its headers."""
         return self.frame_bytes - _SIZES_BYTES - self.command_bytes
 
     def messages(self) -> int:
@@ -63,7 +63,7 @@ class ScannedFrame:
 
 
 class CommandScanner:
-    """Follow one direction of a connection from its first byte, in reads of any size."""
+    """Scan one direction of a connection from its first byte, in reads of any size."""
 
     __slots__ = ("_head", "_skip", "_wanted", "ended")
 
@@ -74,7 +74,7 @@ class CommandScanner:
         self.ended = False
 
     def scan(self, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
-        """Walk over the first `count` bytes of `data`; give the frames whose head is complete with them."""
+        """Scan the first `count` bytes of `data`; return the frames whose head these bytes complete."""
         found: list[ScannedFrame] = []
         position = 0
         while position < count and not self.ended:

@@ -1,8 +1,8 @@
-"""Walk over a stream of frames without reading them: only the first ten bytes of each are looked at.
+"""Scan a stream of frames for topic lists sent to a watcher (WATCH_TOPIC_LIST_SUCCESS, WATCH_TOPIC_UPDATE).
 
-Owns the search for the frames that carry topic lists to a watcher (WATCH_TOPIC_LIST_SUCCESS, WATCH_TOPIC_UPDATE).
-Sans-IO. Rule: no byte is copied but a frame's head that two reads share (at most nine bytes); a payload costs one
-subtraction a read, whatever its size. Where the sizes make no sense the walk ends for good, and says so once.
+Sans-IO. Only the first ten bytes of a frame are read. No byte is copied, except a frame's head that is split between
+two reads (at most nine bytes); a payload costs one subtraction a read, whatever its size. Sizes that make no sense end
+the scan for good; one match reports that.
 """
 
 from struct import Struct
@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol.command_type import CommandType
 
-# Both sizes, the tag of BaseCommand.type and its value: what all known encoders put first.
+# Both sizes, the tag of BaseCommand.type and its value: all known encoders put these first.
 SCANNED_BYTES: Final = 10
 _SIZES_BYTES: Final = 4
 # Signed, as upstream reads them: a length above 2 GiB is negative and fits no command.
@@ -22,11 +22,11 @@ _FOR_GOOD: Final = 1 << 80
 
 
 class FrameMatch:
-    """Say what begins in one read: watch frames, or the end of the walk.
+    """The watch frames that begin in one read, or the end of the scan.
 
     The first watch frame begins at `start`, or began with bytes already passed on (then 0); all bytes of a read that
-    only ended the walk lie before `start`. `frame_bytes` is the size of all frames seen here, as they are on the
-    wire, and `open_bytes` what is still to come of the last one behind this read.
+    only ended the scan lie before `start`. `frame_bytes` is the size of all these frames on the wire, and `open_bytes`
+    the rest of the last frame that is still to come after this read.
     """
 
     __slots__ = ("frame_bytes", "open_bytes", "start", "successes", "unwalkable", "updates")
@@ -49,7 +49,7 @@ class FrameMatch:
         self.open_bytes = open_bytes
 
     def join(self, later: "FrameMatch | None", read_bytes: int) -> None:
-        """Add what the read behind this one has shown."""
+        """Add the match of the next read."""
         if later is None:
             self.open_bytes = max(0, self.open_bytes - read_bytes)
             return
@@ -61,7 +61,7 @@ class FrameMatch:
 
 
 class FrameScanner:
-    """Follow one direction of a connection from its first byte, in reads of any size."""
+    """Scan one direction of a connection from its first byte, in reads of any size."""
 
     __slots__ = ("_head", "_left")
 
@@ -71,11 +71,11 @@ class FrameScanner:
 
     @property
     def ended(self) -> bool:
-        """Tell whether the walk has ended, for sizes that made no sense."""
+        """Return whether sizes that make no sense have ended the scan."""
         return self._left >= _FOR_GOOD >> 1
 
     def scan(self, data: memoryview, count: int) -> FrameMatch | None:
-        """Walk over the first `count` bytes of `data`; None if nothing there is of interest."""
+        """Scan the first `count` bytes of `data`; return None if no watch frame begins there."""
         left = self._left
         if count <= left:
             self._left = left - count
@@ -83,7 +83,7 @@ class FrameScanner:
         if self._head:
             return self._scan_from_split_head(data, count)
         if not left and count >= SCANNED_BYTES:
-            # Most reads of a busy connection are one whole message: no more than this is done for them.
+            # Most reads of a busy connection are one whole message: this check is all that they cost.
             total, command, kind = _read_head(data)
             whole = total + _SIZES_BYTES == count and _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES
             if whole and kind not in _WATCH_FRAMES:
@@ -124,7 +124,7 @@ class FrameScanner:
         return self._scan_frames(data, behind, count, seen)
 
     def _end(self, seen: FrameMatch | None, count: int) -> FrameMatch:
-        """Stop looking: bytes that follow are passed over as if one endless frame had begun."""
+        """End the scan: later bytes are skipped as if one endless frame had begun."""
         self._left = _FOR_GOOD
         seen = FrameMatch(count) if seen is None else seen
         seen.unwalkable = True
