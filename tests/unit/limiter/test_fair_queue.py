@@ -270,7 +270,8 @@ async def test_a_cancelled_grant_leaves_its_key_no_deficit(clock: ManualClock) -
     assert books_are_zero(limiter)
 
 
-async def test_what_passes_a_key_in_deficit_without_waiting_is_counted_in_bytes(clock: ManualClock) -> None:
+@pytest.mark.parametrize("each", [1, 5], ids=["keys of one quantum each", "one key"])
+async def test_few_bytes_pass_a_key_in_deficit_without_waiting(clock: ManualClock, each: int) -> None:
     limiter = semaphore(LIMIT, clock, share_by_key=True)
     await limiter.acquire(LIMIT // 2, key="pool")
     owes = await limiter.acquire(1, key="owes")
@@ -279,9 +280,9 @@ async def test_what_passes_a_key_in_deficit_without_waiting_is_counted_in_bytes(
     waiting[0].cancel()
     await settle()
     passed = 0
-    while limiter.try_acquire(5 * QUANTUM, key="passes") is not None:
-        passed += 5
-    assert 15 <= passed <= 25, "a deficit of twenty quanta lets about as many bytes pass"
+    while limiter.try_acquire(each * QUANTUM, key=f"new {passed}" if each == 1 else "same") is not None:
+        passed += each
+    assert 15 <= passed <= 25, "a deficit of twenty quanta lets about as many quanta pass"
     waiting[1].cancel()
 
 
