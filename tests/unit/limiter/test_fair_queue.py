@@ -283,6 +283,7 @@ async def test_few_bytes_pass_a_key_in_deficit_without_waiting(clock: ManualCloc
     while limiter.try_acquire(each * QUANTUM, key=f"new {passed}" if each == 1 else "same") is not None:
         passed += each
     assert 15 <= passed <= 25, "a deficit of twenty quanta lets about as many quanta pass"
+    assert limiter.statistics().keys_waiting == 1, "a key that passed does not wait"
     waiting[1].cancel()
 
 
