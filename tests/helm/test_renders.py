@@ -8,7 +8,7 @@ import pytest
 from kubernetes_validate.utils import all_versions
 
 from proxy.app.budget import worst_case_bytes
-from proxy.app.lifecycle import Role, ShutdownPlan
+from proxy.app.lifecycle import DeploymentRole, ShutdownPlan
 from proxy.config.config import Config
 from proxy.telemetry.metrics.otel_settings import otel_settings
 from scripts.generate_helm_renders import golden_path
@@ -130,7 +130,7 @@ def test_the_grace_period_is_what_the_proxy_takes_and_five_seconds(path: Path) -
 
 def plan_of(config: Config) -> ShutdownPlan:
     before, drain = config.shutdown_pre_drain_millis / 1000, config.shutdown_drain_millis / 1000
-    return ShutdownPlan(Role(config.proxy_role), before, drain)
+    return ShutdownPlan(DeploymentRole(config.proxy_role), before, drain)
 
 
 def has_proxy(pod: dict[str, Any]) -> bool:
