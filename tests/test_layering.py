@@ -57,10 +57,6 @@ ALLOWED = {
     ("proxy/telemetry/events/recorder.py", "proxy.requests.client"),
     ("proxy/telemetry/events/recorder.py", "proxy.requests.topic_lists.groups"),
     ("proxy/telemetry/events/recorder.py", "proxy.requests.topic_lists.questions"),
-    ("proxy/web/admin/actions.py", "proxy.app.proxy"),
-    ("proxy/web/admin/listener.py", "proxy.app.proxy"),
-    ("proxy/web/admin/server.py", "proxy.app.proxy"),
-    ("proxy/web/admin/views.py", "proxy.app.proxy"),
     ("proxy/web/forward/settings.py", "proxy.app.settings"),
 }
 PACKAGES = sorted(name for name in OURS if (ROOT / name).is_dir())
