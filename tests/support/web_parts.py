@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.app.settings import write_limits
 from proxy.auth.fairness_key import Charging
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
-from proxy.net.write_watch import WriteWatch
+from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -68,7 +67,7 @@ def web_parts(
         charging=Charging("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
-        writes=WriteWatch(direct, direct, lambda: 0, counters, write_limits(settings), log),
+        writes=WriteWatch(direct, direct, lambda: 0, counters, WriteLimits.of(settings), log),
         validator=TargetValidator(("*",), ("*",), ("8080",)),
         hangup=hangup,
         counters=counters,

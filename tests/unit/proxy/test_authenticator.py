@@ -19,7 +19,7 @@ from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.identity import AuthData, Authenticated
 from proxy.auth.providers.http_header import credentials_of_header
-from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings, authentication_settings
+from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings
 from proxy.config.config import Config
 from tests.support.authentication import Doorman
 from tests.support.loops import run_virtual
@@ -223,7 +223,7 @@ def test_settings_are_read_from_the_keys() -> None:
             "openIDAllowedTokenIssuers": "https://a,https://b",
         }
     )
-    settings = authentication_settings(config)
+    settings = AuthenticationSettings.of(config)
     assert settings.providers == (f"{PACKAGE}AuthenticationProviderToken", "openid")
     assert settings.token.secret_key == "s"
     assert settings.openid.access.read_seconds == 2.5
