@@ -65,8 +65,8 @@ def _blocks(text: str) -> Iterator[Block]:
 
 
 def not_run(page: str) -> list[str]:
-    """Give the commands that need what a test has not: each line behind a prompt."""
-    consoles = [body for words, body in _FENCE.findall(page) if words == "console"]
+    """Return the commands that need what a test has not: each line after a prompt, with the lines that continue it."""
+    consoles = [body.replace("\\\n", "") for words, body in _FENCE.findall(page) if words == "console"]
     return [line[2:] for body in consoles for line in body.splitlines() if line[:2] in {"$ ", "# "}]
 
 
