@@ -76,7 +76,7 @@ async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.Ca
         assert refusal["change"] == "topicListRequestTimeoutMillis"
         assert shown["config"]["topicListRequestTimeoutMillis"] == "300"
         assert 0 < shown["memory"]["resident_bytes"] < shown["memory"]["budget_bytes"]
-        documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/operations.md").read_text()))
+        documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/monitoring.md").read_text()))
         assert set(fields(shown)) <= documented | set(shown["slow_readers_closed"])
 
 
