@@ -20,10 +20,10 @@ from typing import Any, Final, cast
 import trustme
 import uvloop
 
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import TlsShared
-from proxy.tls.transport import TlsTransport
-from proxy.turns import Turns
+from proxy.core.loop_budget import Turns
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
 
 KINDS: Final = ("ours", "uvloop")
 ECHO_CONNECTIONS, ECHO_BYTES = 50, 1024

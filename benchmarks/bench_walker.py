@@ -16,13 +16,13 @@ from typing import Any, cast
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.walker import FrameWalker
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.relay import Relay
-from proxy.transport import SharedReadBuffer
-from proxy.watch_limits import WatchLimits
-from proxy.watch_relay import WatchedRelay
+from proxy.core.errors import DisconnectCause
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
+from proxy.relay.relay import Relay
+from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_relay import WatchedRelay
+from proxy.telemetry.counters import Counters
 
 KIB = 1024
 MESSAGE = b"\x08\x09"

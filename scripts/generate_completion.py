@@ -13,8 +13,8 @@ import shtab
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.cli import whole_parser  # noqa: E402
-from proxy.completions import SCRIPTS, path_of  # noqa: E402
+from proxy.cli.completions import SCRIPTS, path_of  # noqa: E402
+from proxy.cli.main import whole_parser  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 
 COMPLETIONS: Final = {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY}

@@ -13,8 +13,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.config import Config  # noqa: E402
-from proxy.config_key import Key  # noqa: E402
+from proxy.config.config import Config  # noqa: E402
+from proxy.config.keys.key import Key  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 
 ORIGINS = {

@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.version import VERSION  # noqa: E402
+from proxy.core.version import VERSION  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 from scripts.helm import keys, readme, schema  # noqa: E402
 

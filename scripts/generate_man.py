@@ -14,9 +14,9 @@ from typing import Any, Final
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.cli import whole_parser  # noqa: E402
-from proxy.config_key import Key  # noqa: E402
-from proxy.version import VERSION  # noqa: E402
+from proxy.cli.main import whole_parser  # noqa: E402
+from proxy.config.keys.key import Key  # noqa: E402
+from proxy.core.version import VERSION  # noqa: E402
 from scripts.generate_config import ORIGINS, facts, sections  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 

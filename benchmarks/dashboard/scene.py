@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.demo.broker import LOOPBACK
-from proxy.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
-from proxy.demo.storm import Storm, StormPlan
+from proxy.cli.demo.broker import LOOPBACK
+from proxy.cli.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
+from proxy.cli.demo.storm import Storm, StormPlan
 from tests.support.async_client import AsyncClient, Closed, connect_frame, lookup_frame
 
 TOPICS: Final = 5_000

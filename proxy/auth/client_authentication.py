@@ -20,7 +20,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
-from proxy.log import LinePace, Logger
+from proxy.core.log import LinePace, Logger
 
 # What each connection may keep for as long as it lives (docs/memory.md); web servers bound tokens alike.
 MAX_FORWARDED_BYTES: Final = 8 * 1024

@@ -8,7 +8,7 @@ import asyncio
 from typing import Protocol
 
 from proxy.auth.identity import AuthenticationFailed, Principal
-from proxy.errors import ConnectionClosed
+from proxy.core.errors import ConnectionClosed
 
 
 class Holder(Protocol):

@@ -12,14 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from proxy.brokers.dialer import Dialer
 from proxy.brokers.members import Member, Members, State
-from proxy.brokers.names import Names
-from proxy.counters import Counters
-from proxy.dialer import Dialer
-from proxy.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
-from proxy.log import LinePace, Logger
-from proxy.target import BrokerAddress
-from proxy.tasks import TaskScope
+from proxy.brokers.resolver import Names
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
+from proxy.core.log import LinePace, Logger
+from proxy.core.tasks import TaskScope
+from proxy.telemetry.counters import Counters
 
 # A look that takes longer has failed; a request waits no longer for looks than this.
 LOOK_SECONDS: Final = 1.0

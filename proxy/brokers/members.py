@@ -12,7 +12,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 # The part of a pause that chance may take off, so that many proxies do not look at one broker in step.

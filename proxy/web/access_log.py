@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from limiter.clock import Clock
-from proxy.charging import KeyNames
-from proxy.log import Logger
-from proxy.web.clients import WebClient
+from proxy.auth.fairness_key import KeyNames
+from proxy.core.log import Logger
+from proxy.web.http.clients import WebClient
 
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest, StreamResponse

@@ -14,21 +14,21 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
 
-from proxy.errors import ProxyError
-from proxy.hangup import HangupWatcher
+from proxy.core.errors import ProxyError
+from proxy.net.hangup import HangupWatcher
 from proxy.web.access_log import AccessLog, Told
-from proxy.web.clients import Guard, certificate_of, client_of
-from proxy.web.gate import Gate
-from proxy.web.headers import Headers, size_of
+from proxy.web.forward.headers import Headers, size_of
+from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
+from proxy.web.forward.settings import WebLimits
+from proxy.web.http.clients import Guard, certificate_of, client_of
+from proxy.web.http.errors import JSON, HttpRefused
+from proxy.web.http.gate import Gate
 from proxy.web.pages import Access, Page, PageRequest, PageTable
-from proxy.web.refused import JSON, HttpRefused
-from proxy.web.routes import BadPath, Destination, RouteTable, checked_segments
-from proxy.web.settings import WebLimits
 
 if TYPE_CHECKING:
-    from proxy.counters import Counters
-    from proxy.web.reverse_proxy import ReverseProxy
-    from proxy.web.tunnels import Tunnels
+    from proxy.telemetry.counters import Counters
+    from proxy.web.forward.reverse_proxy import ReverseProxy
+    from proxy.web.forward.websockets import Tunnels
 
 IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
 MOST_HEADERS: Final = 100

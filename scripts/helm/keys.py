@@ -10,12 +10,13 @@ from typing import Any, Final
 from eventlog.drain import BLOCK_BYTES
 from limiter.shares import MAX_IDLE_DEBTORS
 from protocol.command_walker import HEAD_BYTES
-from proxy import budget, java_keys
+from proxy.app import budget
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
-from proxy.config import Config
-from proxy.config_key import Key
-from proxy.relay_log import NAMES_BYTES
-from proxy.web.settings import WINDOW_BUFFERS
+from proxy.config import java_keys
+from proxy.config.config import Config
+from proxy.config.keys.key import Key
+from proxy.relay.relay_log import NAMES_BYTES
+from proxy.web.forward.settings import WINDOW_BUFFERS
 
 Json = dict[str, Any]
 

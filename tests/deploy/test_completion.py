@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import main, whole_parser
-from proxy.completions import SCRIPTS, path_of
+from proxy.cli.completions import SCRIPTS, path_of
+from proxy.cli.main import main, whole_parser
 from scripts.generate_completion import complete_files
 from scripts.generate_man import subcommands
 

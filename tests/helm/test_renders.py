@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kubernetes_validate.utils import all_versions
 
-from proxy.budget import worst_case_bytes
-from proxy.config import Config
-from proxy.shutdown import Role, ShutdownPlan
-from proxy.telemetry.otel_settings import otel_settings
+from proxy.app.budget import worst_case_bytes
+from proxy.app.lifecycle import Role, ShutdownPlan
+from proxy.config.config import Config
+from proxy.telemetry.metrics.otel_settings import otel_settings
 from scripts.generate_helm_renders import golden_path
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
 from tests.helm.charts import (

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.budget import EVENT_NAMES_BYTES
-from proxy.demo.run import event_log_bytes
-from proxy.demo.storm import StormPlan, Tally
-from proxy.demo.table import MIB, Outcome, broken_promises, progress, render
+from proxy.app.budget import EVENT_NAMES_BYTES
+from proxy.cli.demo.run import event_log_bytes
+from proxy.cli.demo.storm import StormPlan, Tally
+from proxy.cli.demo.table import MIB, Outcome, broken_promises, progress, render
 from tests.support.wire import WireClient
 
 ROOT = Path(__file__).parents[2]

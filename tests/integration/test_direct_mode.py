@@ -12,7 +12,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.relay import Relay, RelayEnd
+from proxy.relay.relay import Relay, RelayEnd
 from tests.support.async_client import AsyncClient, Closed, connect_frame
 from tests.support.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
 from tests.support.raw_broker import CONNECTED, RawBroker, handshake, raw_broker

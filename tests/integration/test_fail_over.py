@@ -12,9 +12,9 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.names import Names
-from proxy.demo.script import Failure, Redirect
-from proxy.demo.topics import GeneratedTopics
+from proxy.brokers.resolver import Names
+from proxy.cli.demo.script import Failure, Redirect
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
 from tests.support.fault_proxy import FaultProxy, fault_proxies, service_url
 from tests.support.ports import free_port

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proxy.brokers.members import FIRST_PAUSE_SECONDS, JITTER, Members, State
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
 
 LONGEST = 0.5
 HOSTS = [BrokerAddress(f"broker-{number}", 6650) for number in range(5)]

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
-from proxy import list_bodies
+from proxy.requests.topic_lists import bodies as list_bodies
 
 
 class _SocketCalls:

@@ -20,11 +20,11 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.list_groups import ListGroup, ListGroups, Member, SharedAnswer, await_a_reader
-from proxy.output import ListLane
-from proxy.refusals import Stage
-from proxy.requester import Requester
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
+from proxy.net.output import ListLane
+from proxy.requests.client import Requester
+from proxy.requests.topic_lists.groups import ListGroup, ListGroups, Member, SharedAnswer, await_a_reader
+from proxy.telemetry.refusals import Stage
 
 TICKS = 1 << 40  # of the limiter's clock to a microsecond: no two waits of it begin in the same tick
 LATER = 2.0**-24  # of a microsecond, by which the clock of the next request ends later: their order at one moment

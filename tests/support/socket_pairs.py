@@ -3,7 +3,7 @@
 import socket
 from typing import Final
 
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 
 READ_BYTES: Final = 1024 * 1024
 

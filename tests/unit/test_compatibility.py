@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from proxy.config import Config, ConfigError
-from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
+from proxy.config.config import Config, ConfigError
+from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
 from proxy.web.pages import Readiness, own_pages
 from proxy.web.stats import StatsSources, stats_documents
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import _parser
-from proxy.telemetry.table import INSTRUMENTS
+from proxy.cli.main import _parser
+from proxy.telemetry.metrics.table import INSTRUMENTS
 from scripts.alert_table import names
 from tests.support.promql import unknown_names
 from tests.support.tools import tool

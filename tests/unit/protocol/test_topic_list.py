@@ -21,7 +21,7 @@ from protocol.topic_list import (
     TopicListScanner,
     heap_size,
 )
-from proxy.admitted_answers import TopicListQuestion
+from proxy.brokers.admitted_request import TopicListQuestion
 from tests.support.clock import ManualClock
 from tests.support.frames import framed, list_answer, list_frame
 

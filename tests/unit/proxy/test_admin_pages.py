@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.admin import connections, exchange
-from proxy.admin.connections import WINDOW_ROWS, Page
-from proxy.admin.paging import SLICE_ROWS, Rows, steps
-from proxy.admin.views import SLICE_LIMITERS, Views
-from proxy.roll import Entry, Roll
+from proxy.core.registry import Entry, Roll
+from proxy.web.admin import connections
+from proxy.web.admin import server as exchange
+from proxy.web.admin.connections import WINDOW_ROWS, Page
+from proxy.web.admin.paging import SLICE_ROWS, Rows, steps
+from proxy.web.admin.views import SLICE_LIMITERS, Views
 from tests.support.clock import ManualClock
 
 

@@ -17,10 +17,10 @@ from cryptography.x509.oid import NameOID
 
 from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.failures import Reason, SettingFault
-from proxy.auth.http_header import credentials_of_header
 from proxy.auth.identity import AuthData, Authenticated
+from proxy.auth.providers.http_header import credentials_of_header
 from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings, authentication_settings
-from proxy.config import Config
+from proxy.config.config import Config
 from tests.support.authentication import Doorman
 from tests.support.loops import run_virtual
 from tests.support.tokens import NOW, SECRET, signed

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
-from proxy.brokers.names import Names
-from proxy.counters import Counters
-from proxy.errors import BrokerUnavailable, BrokerUnreachable
-from proxy.log import open_log
-from proxy.target import BrokerAddress
+from proxy.brokers.resolver import Names
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
+from proxy.core.log import open_log
+from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)

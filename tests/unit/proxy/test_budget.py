@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.budget import worst_case, worst_case_bytes
-from proxy.config import Config
+from proxy.app.budget import worst_case, worst_case_bytes
+from proxy.config.config import Config
 
 MIB = 1024 * 1024
 

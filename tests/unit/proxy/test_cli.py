@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import BAD_CONFIG, main
-from proxy.config import Config
-from proxy.version import VERSION
+from proxy.cli.main import BAD_CONFIG, main
+from proxy.config.config import Config
+from proxy.core.version import VERSION
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"
 SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"

@@ -5,7 +5,14 @@ import itertools
 import pytest
 
 from proxy.auth.identity import AuthData, Principal
-from proxy.events.identities import LONGEST_IDENTITY, LONGEST_REMEMBERED, REMEMBERED, Identities, bounded, key_of
+from proxy.telemetry.events.identities import (
+    LONGEST_IDENTITY,
+    LONGEST_REMEMBERED,
+    REMEMBERED,
+    Identities,
+    bounded,
+    key_of,
+)
 
 KEY = key_of("salt")
 HASHED = Identities(KEY)

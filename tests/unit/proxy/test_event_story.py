@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.events.story import GroupStory, Meter, Part, parts_between
+from proxy.telemetry.events.timeline import GroupStory, Meter, Part, parts_between
 
 US = 1000
 

@@ -10,16 +10,16 @@ import pytest
 
 from eventlog.drain import StoreError
 from eventlog.retention import AdminError, Keeping, TopicAdmin, topic_name
-from proxy.auth.broker_credentials import Plain
 from proxy.auth.identity import AuthData
-from proxy.config import Config
-from proxy.counters import EventLogCounters
-from proxy.errors import CredentialsUnavailable
-from proxy.events import topic_sink
-from proxy.events.topic import TopicParts, service_url
-from proxy.events.topic_credentials import TopicCredentials, topic_tls
-from proxy.events.topic_sink import TopicSettings, TopicStore
-from proxy.events.topic_watch import TopicWatch
+from proxy.auth.own.broker_credentials import Plain
+from proxy.config.config import Config
+from proxy.core.errors import CredentialsUnavailable
+from proxy.telemetry.counters import EventLogCounters
+from proxy.telemetry.events import topic_sink
+from proxy.telemetry.events.topic import TopicParts, service_url
+from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
+from proxy.telemetry.events.topic_sink import TopicSettings, TopicStore
+from proxy.telemetry.events.topic_watch import TopicWatch
 
 TOPIC = "persistent://public/log/events"
 

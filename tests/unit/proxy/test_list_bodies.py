@@ -15,8 +15,8 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import slabs
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer
-from proxy.list_bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabBody, encode
-from proxy.pump import Body, Pump
+from proxy.net.pump import Body, Pump
+from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabBody, encode
 from tests.support.answers import answer_of
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher, recording_link

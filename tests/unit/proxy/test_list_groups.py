@@ -9,11 +9,11 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DisconnectCause
-from proxy.list_groups import GroupKey, ListGroup, ListGroups, Member, await_a_reader, too_large_for
-from proxy.output import ListLane, Output
-from proxy.requester import Requester
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import DisconnectCause
+from proxy.net.output import ListLane, Output
+from proxy.requests.client import Requester
+from proxy.requests.topic_lists.groups import GroupKey, ListGroup, ListGroups, Member, await_a_reader, too_large_for
 from tests.support.list_clients import turns
 from tests.support.loops import run_virtual
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proxy.output import ListLane
+from proxy.net.output import ListLane
 
 
 async def test_a_lane_is_free_without_promise_and_without_writer() -> None:

@@ -12,8 +12,8 @@ library("textual")
 
 from textual.widgets import DataTable, Static
 
-from proxy.admin.ask import AdminClient, NoAnswer
-from proxy.top.live_view import LiveView
+from proxy.cli.admin.client import AdminClient, NoAnswer
+from proxy.cli.top.live_view import LiveView
 from tests.support.async_client import eventually
 from tests.unit.proxy.test_admin_command import ROW
 from tests.unit.proxy.test_top import document

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from proxy.process_memory import PAGE_BYTES, MemoryPaths
-from proxy.telemetry import process
-from proxy.telemetry.lag import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
+from proxy.core.process_memory import PAGE_BYTES, MemoryPaths
+from proxy.telemetry.metrics import process
+from proxy.telemetry.metrics.lag import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
 from tests.support.loops import VirtualLoop, run_virtual
 from tests.support.metric_sources import known_process
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proxy.brokers.names import MOST_ANSWERS, STALE_SECONDS, Names
-from proxy.errors import TargetRefused
-from proxy.target import RESOLVE_SECONDS
+from proxy.brokers.resolver import MOST_ANSWERS, STALE_SECONDS, Names
+from proxy.brokers.target import RESOLVE_SECONDS
+from proxy.core.errors import TargetRefused
 from tests.support.loops import run_virtual
 
 TTL = 30.0

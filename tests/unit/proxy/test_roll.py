@@ -1,6 +1,6 @@
 """Numbers of clients: given once, kept by a client that becomes something else, gone with it."""
 
-from proxy.roll import Roll
+from proxy.core.registry import Roll
 
 
 def test_a_number_is_given_once_and_found_again() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.shutdown import QUIET_SECONDS, Phase, Role, Shutdown, ShutdownPlan, Told
+from proxy.app.lifecycle import QUIET_SECONDS, Phase, Role, Shutdown, ShutdownPlan, Told
 
 NOW = 1000.0
 GATEWAY = ShutdownPlan(Role.GATEWAY, pre_drain_seconds=5.0, drain_seconds=15.0)

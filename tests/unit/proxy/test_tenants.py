@@ -3,8 +3,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.telemetry.tenants import MOST_TENANTS, OTHERS, TURN_SECONDS, TenantBook
-from proxy.usage import LONGEST_NAME
+from proxy.telemetry.heavy_hitters import LONGEST_NAME
+from proxy.telemetry.metrics.tenants import MOST_TENANTS, OTHERS, TURN_SECONDS, TenantBook
 
 
 def lists(book: TenantBook) -> dict[str, int]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.tls.shared import RECORD_BYTES, TlsShared, direct_calls
-from proxy.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
-from proxy.turns import Turns
+from proxy.core.loop_budget import Turns
+from proxy.net.tls.shared import RECORD_BYTES, TlsShared, direct_calls
+from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
 from tests.support.tls import HOST, client_context, server_context
 
 

@@ -12,15 +12,15 @@ import pytest
 
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
-from proxy.errors import ConnectionClosed, DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.list_bodies import LeavingBody, PagedBody, SlabBody
-from proxy.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import RECORD_BYTES, TlsShared
-from proxy.tls.transport import TlsTransport
-from proxy.transport import SMALL_READ_BYTES, SharedReadBuffer
-from proxy.turns import Turns
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.loop_budget import Turns
+from proxy.net.hangup import HangupWatcher
+from proxy.net.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import RECORD_BYTES, TlsShared
+from proxy.net.tls.transport import TlsTransport
+from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
+from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody, SlabBody
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on
 from tests.support.tls import Sealer, client_context, server_context, tls_link

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from proxy.turns import LATER_A_TURN, TURN_SECONDS, Turns
+from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, Turns
 from tests.support.list_clients import turns
 from tests.support.loops import VirtualLoop
 

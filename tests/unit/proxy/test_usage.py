@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.usage import HALF_LIFE_SECONDS, LONGEST_NAME, NO_PRINCIPAL, HeavyHitters, Usage, UsageBook
+from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, LONGEST_NAME, NO_PRINCIPAL, HeavyHitters, Usage, UsageBook
 from tests.support.clock import ManualClock
 
 ENTRIES = 16

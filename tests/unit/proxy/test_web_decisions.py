@@ -8,17 +8,17 @@ from contextlib import suppress
 import pytest
 from yarl import URL
 
-from proxy.target import TargetValidator
+from proxy.brokers.target import TargetValidator
 from proxy.web.access_log import LINES_A_SECOND, _Pace
-from proxy.web.broker_ports import is_loopback
-from proxy.web.gate import Gate, GateLimits
-from proxy.web.headers import UnsafeHeader, extra_headers, to_broker, to_client
-from proxy.web.lookup_answers import host_of, rewritten
-from proxy.web.own_credentials import introduction
-from proxy.web.redirects import RedirectRules, follows
-from proxy.web.refused import HttpRefused
-from proxy.web.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
-from proxy.web.web_servers import WebServers
+from proxy.web.forward.broker_ports import is_loopback
+from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
+from proxy.web.forward.lookup_answers import host_of, rewritten
+from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.redirects import RedirectRules, follows
+from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
+from proxy.web.forward.upstreams import WebServers
+from proxy.web.http.errors import HttpRefused
+from proxy.web.http.gate import Gate, GateLimits
 from tests.support.clock import ManualClock
 
 # --- headers --------------------------------------------------------------------------------------
