@@ -42,7 +42,7 @@ CERTIFICATE_DAYS: Final = 40
 
 
 class TenantTopics:
-    """Namespaces `tenant/app-0...` with as many topics each (`proxy.demo.topics.TopicStore`)."""
+    """Namespaces `tenant/app-0...` with as many topics each (`proxy.cli.demo.topics.TopicStore`)."""
 
     def __init__(self, tenants: Mapping[str, int]) -> None:
         names = [f"{tenant}/app-{number:02}" for tenant, count in tenants.items() for number in range(count)]

@@ -1,9 +1,9 @@
 """The order in which a proxy leaves: what it does at a signal, for how long, and what cuts that short.
 
 Rule: no I/O and no clock of its own; it is told signals, the time and how many clients there are, and answers with the
-phase of that moment (`proxy.serve` does what it says). A gateway's readiness fails at once, but it serves and accepts
-for a while, because balancers hear of it late; then it drains. A sidecar shares its pod with the only application
-that uses it, which is leaving too and may still connect: it goes on as before until nobody is left.
+phase of that moment (`proxy.cli.serve` does what it says). A gateway's readiness fails at once, but it serves and
+accepts for a while, because balancers hear of it late; then it drains. A sidecar shares its pod with the only
+application that uses it, which is leaving too and may still connect: it goes on as before until nobody is left.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a changed configuration does to each part of a running proxy; `proxy.reload` knows which key needs which."""
+"""What a changed configuration does to each part of a running proxy; `proxy.app.reload` knows which key needs which."""
 
 from proxy.app import settings as limits
 from proxy.app.proxy import Proxy

@@ -1,7 +1,7 @@
 """What `serve` would end with that the configuration alone does not show: keys, passwords and tokens in files.
 
 Rule: the parts that `serve` uses are made here as well, so that both say the same; nothing is started, no issuer and no
-broker is asked. Used by `check-config`; certificates are `proxy.tls.files.check`.
+broker is asked. Used by `check-config`; certificates are `proxy.net.tls.files.check`.
 """
 
 import asyncio

@@ -65,7 +65,7 @@ def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = Fa
 
 
 class NameResolver(Protocol):
-    """Who resolves host names (`proxy.brokers.names.Names` keeps the answers)."""
+    """Who resolves host names (`proxy.brokers.resolver.Names` keeps the answers)."""
 
     async def resolve(self, host: str) -> list[str]:
         """Give the addresses of `host`; raises TargetRefused if it has none."""

@@ -15,20 +15,49 @@ from proxy.core.version import VERSION
 
 BAD_CONFIG = 2
 FAILED = 1
+# Commands that say by their exit code whether something is well.
+_VERDICTS = ("check-config", "health")
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
-CONFIG_HELP = "show the configuration in force in a running proxy, and where each value came from"
+CONFIG_HELP = "show the configuration in force in a running proxy, and the source of each value"
 LOG_LEVEL_HELP = "show or change the log level of a running proxy"
-ADMIN_HELP = "ask a running proxy: connections, limiters, queue, groups; end a connection, reload, drain"
-HEALTH_HELP = "say whether the proxy of this configuration is ready, for probes of containers: exit code 0 if it is"
-COMPLETION_HELP = "print the completion script of a shell: eval it, or put it where the shell looks"
+ADMIN_HELP = "inspect and control a running proxy: connections, limiters, queue, groups, reload, drain"
+HEALTH_HELP = "exit with code 0 if the proxy of this configuration is ready; for container probes"
+COMPLETION_HELP = "print the completion script of a shell, to evaluate or to save where the shell looks for it"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code; a reader who has seen enough (`| head`) ends the command quietly."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(given)
+    except BrokenPipeError as gone:
+        # A fault that nobody has read is no success, nor is a verdict.
+        faulty = isinstance(gone.__context__, Exception) or given[0] in _VERDICTS
+        return FAILED if faulty else 0
+    finally:
+        _drop_the_unread()
+
+
+def _run(given: list[str]) -> int:
+    if given[:1] == ["--version"]:
+        from proxy.cli.installation import shared_names
+
+        for line in shared_names():
+            print(f"warning: {line}", file=sys.stderr)
     options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
     code: int = options.run(options)
     return code
+
+
+def _drop_the_unread() -> None:
+    """Write what is left in the buffers, or nowhere: a pipe that nobody reads makes the interpreter's end exit 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            # None: the process began with this stream closed.
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def whole_parser() -> argparse.ArgumentParser:
@@ -42,17 +71,17 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, run, text in (
         ("serve", _serve, "run the proxy"),
-        ("check-config", _check_config, "report every error of a configuration, and end"),
-        ("print-config", _print_config, "print each key with its value and where it came from"),
+        ("check-config", _check_config, "check a configuration, report every error, and exit"),
+        ("print-config", _print_config, "print each key with its value and the source of the value"),
     ):
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--config", metavar="FILE", help="proxy.conf (the environment overrides it)")
+        command.add_argument("--config", metavar="FILE", help="path of proxy.conf; the environment overrides it")
         command.add_argument(
             "--set",
             metavar="KEY=VALUE",
             action="append",
             default=[],
-            help="override one key; may be repeated",
+            help="override one key; repeat the option for more keys",
         )
         command.set_defaults(run=run)
     _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
@@ -75,16 +104,18 @@ def _add_admin(parser: argparse.ArgumentParser) -> None:
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
-    parser.add_argument("--plain", action="store_true", help="a screen of text, even if the extra `top` is there")
-    parser.add_argument("--once", action="store_true", help="show once and end")
-    parser.add_argument("--json", action="store_true", help="one JSON document a line instead of a screen")
-    parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default 1)")
+    parser.add_argument("--plain", action="store_true", help="show plain text even if the extra `top` is installed")
+    parser.add_argument("--once", action="store_true", help="show one update and exit")
+    parser.add_argument("--json", action="store_true", help="print one JSON document per line instead of a screen")
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between updates (default 1)"
+    )
     parser.set_defaults(run=_top)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     parser.set_defaults(run=_config)
 
 
@@ -95,13 +126,17 @@ def _add_log_level(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_health(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="its proxy.conf: where it listens (with the environment)")
-    parser.add_argument("--timeout", type=_probe, default=3.0, metavar="S", help="seconds for an answer (default 3)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="proxy.conf that names the ports; the environment overrides it"
+    )
+    parser.add_argument(
+        "--timeout", type=_probe, default=3.0, metavar="S", help="seconds to wait for an answer (default 3)"
+    )
     parser.set_defaults(run=_health)
 
 
 def _add_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "fish", "zsh"), help="whose script")
+    parser.add_argument("shell", choices=("bash", "fish", "zsh"), help="shell to print the script for")
     parser.set_defaults(run=_completion)
 
 
@@ -150,11 +185,21 @@ def _report(error: ConfigError) -> int:
     return BAD_CONFIG
 
 
+def _refuse(strangers: Sequence[str]) -> int:
+    print(*(f"error: {line}" for line in strangers), sep="\n", file=sys.stderr)
+    return FAILED
+
+
 def _serve(options: argparse.Namespace) -> int:
     try:
         config = _load(options)
     except ConfigError as error:
         return _report(error)
+    from proxy.cli.installation import misplaced
+
+    # Before anything else of the other packages is imported: a stranger of that name is a traceback there.
+    if strangers := misplaced():
+        return _refuse(strangers)
     import uvloop
 
     from proxy.auth.failures import SettingFault
@@ -189,6 +234,10 @@ def _check_config(options: argparse.Namespace) -> int:
         config = _load(options)
     except ConfigError as error:
         return _report(error)
+    from proxy.cli.installation import misplaced, shared_names
+
+    if strangers := misplaced():
+        return _refuse(strangers)
     from proxy.app.start_checks import start_faults
     from proxy.net.tls.files import check
     from proxy.telemetry.metrics.otel_settings import otel_settings
@@ -200,7 +249,7 @@ def _check_config(options: argparse.Namespace) -> int:
         faults = [*map(str, error.problems), *faults]
     # Of `serve`'s own environment, if this is it.
     odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
-    for warning in (*config.warnings, *expired, *odd):
+    for warning in (*config.warnings, *expired, *odd, *shared_names()):
         print(f"warning: {warning}", file=sys.stderr)
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)

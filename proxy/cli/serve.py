@@ -1,8 +1,8 @@
 """Run a proxy as a process: its signals, from the start to the end of the drain.
 
-SIGTERM and SIGINT begin its end, in the order that `proxy.shutdown` knows; a second one ends it at once. SIGHUP reads
-the configuration again; but a proxy whose terminal is gone leaves, as one would expect of what was started by hand. A
-signal is an event here, never an exception in the middle of something. The service manager hears of all of it.
+SIGTERM and SIGINT begin its end, in the order that `proxy.app.lifecycle` knows; a second one ends it at once. SIGHUP
+reads the configuration again; but a proxy whose terminal is gone leaves, as one would expect of what was started by
+hand. A signal is an event here, never an exception in the middle of something. The service manager hears of all of it.
 """
 
 import asyncio

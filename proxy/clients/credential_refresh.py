@@ -1,7 +1,7 @@
 """The credentials of one authenticated client, for as long as it is connected: looked at now and then, and renewed.
 
-Nothing runs per connection: `proxy.sessions` calls `look` in turns, as its wheels go round. A client is asked at most
-once at a time; its answer serves everybody who waits for it.
+Nothing runs per connection: `proxy.clients.sessions` calls `look` in turns, as its wheels go round. A client is asked
+at most once at a time; its answer serves everybody who waits for it.
 """
 
 import asyncio

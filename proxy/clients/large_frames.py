@@ -31,7 +31,7 @@ LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESP
 
 
 class FrameSender(Protocol):
-    """What a large frame needs of the client that sends it (`proxy.client_connection.ClientConnection` is one)."""
+    """What a large frame needs of the client that sends it (`proxy.clients.connection.ClientConnection` is one)."""
 
     output: Output
     name: str

@@ -1,7 +1,7 @@
 """Every key of proxy.conf as one class: what `Config` has values for.
 
-Rule: a new key goes into its file in `proxy/keys/` and nowhere else: proxy.conf and the reference are written from
-these tables.
+Rule: a new key goes into its file in `proxy/config/keys/` and nowhere else: proxy.conf and the reference are written
+from these tables.
 """
 
 from collections.abc import Iterator

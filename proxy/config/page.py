@@ -1,6 +1,6 @@
 """The configuration in force as one document: each value, where it came from, and what waits for a restart.
 
-Rule: secrets are hidden (`proxy.secrets`), in values that wait as well.
+Rule: secrets are hidden (`proxy.core.secrets`), in values that wait as well.
 """
 
 from collections.abc import Mapping

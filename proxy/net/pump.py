@@ -33,7 +33,7 @@ SEALED_OVERHEAD_BYTES: Final = 512
 
 
 class Body(Protocol):
-    """Bytes that a socket is to get behind a prefix (`proxy.list_bodies`)."""
+    """Bytes that a socket is to get behind a prefix (`proxy.requests.topic_lists.bodies`)."""
 
     size: int
 

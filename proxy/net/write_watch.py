@@ -11,7 +11,7 @@ Rules:
   waited was served. Only clients that hold direct memory are looked at.
 - A second in which the proxy itself stood still is no second of a client's.
 
-The decisions have no I/O and no clock of their own; samples are the output's business (`proxy.output.Output`).
+The decisions have no I/O and no clock of their own; samples are the output's business (`proxy.net.output.Output`).
 """
 
 import asyncio
@@ -122,7 +122,7 @@ class WriteProgress:
 
 
 class Writer(Protocol):
-    """What is watched (`proxy.output.Output` is one)."""
+    """What is watched (`proxy.net.output.Output` is one)."""
 
     progress: WriteProgress | None
 

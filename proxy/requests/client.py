@@ -8,7 +8,7 @@ from proxy.net.output import Output
 
 
 class Requester(Protocol):
-    """A client as its requests see it (`proxy.client_connection.ClientConnection` is one)."""
+    """A client as its requests see it (`proxy.clients.connection.ClientConnection` is one)."""
 
     output: Output
     principal: Hashable

@@ -83,7 +83,7 @@ class WebCounters:
 
 
 class AuthenticationCounters:
-    """Who proved a role and who did not (`proxy.auth.providers.AuthenticationObserver`).
+    """Who proved a role and who did not (`proxy.auth.providers.registry.AuthenticationObserver`).
 
     Labels are this proxy's words only, so a client cannot make new ones.
     """

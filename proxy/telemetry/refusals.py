@@ -1,8 +1,8 @@
 """Say why a request got no memory or no time: to its client, to the counters, and, now and then, to the log.
 
 Owns the stages of a request that may wait, and for each the words and the configuration key that belong to it. What
-waiting does not help against is refused by `proxy.errors.OverLimit`, which brings its own. The last few refusals are
-kept for `pulsar-proxy top`: so many, and so long.
+waiting does not help against is refused by `proxy.core.errors.OverLimit`, which brings its own. The last few refusals
+are kept for `pulsar-proxy top`: so many, and so long.
 """
 
 import time

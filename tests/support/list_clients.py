@@ -24,7 +24,7 @@ EVERYTHING = 1 << 40
 
 
 class ListClient(Endpoint):
-    """A requester (`proxy.requester`) over a transport in memory, which takes `room` bytes before it stalls."""
+    """A requester (`proxy.requests.client`) over a transport in memory, which takes `room` bytes before it stalls."""
 
     def __init__(
         self,

@@ -145,7 +145,7 @@ class BrokerEnd:
 
 
 class MemoryDialer:
-    """Open connections to brokers in memory (`proxy.dialer.Dialer` as the pool sees it)."""
+    """Open connections to brokers in memory (`proxy.brokers.dialer.Dialer` as the pool sees it)."""
 
     timeout_seconds = 5.0
 

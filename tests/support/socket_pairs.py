@@ -1,4 +1,4 @@
-"""Own an endpoint that is nothing but a descriptor: what `proxy.pump` needs to know of one."""
+"""Own an endpoint that is nothing but a descriptor: what `proxy.net.pump` needs to know of one."""
 
 import socket
 from typing import Final

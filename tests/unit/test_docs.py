@@ -187,3 +187,12 @@ def test_the_readme_names_the_memory_of_a_process_with_all_defaults() -> None:
     budget = worst_case_bytes(Config.load(None, {"brokerServiceURL": "pulsar://broker.example:6650"}))
     (row,) = re.findall(r"^\| a process with all defaults \|.*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert row.split("|")[-2].strip() == f"{math.ceil(budget / MIB):,} MiB"
+
+
+def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path) -> None:
+    conf = tmp_path / "proxy.conf"
+    conf.write_text("brokerServiceURL=pulsar://b\nqwertz=1\n")
+    (warning,) = Config.load(str(conf), {}).warnings
+    upgrade = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("\n## Upgrade\n")[2]
+    prose = " ".join(upgrade.partition("```")[0].split())
+    assert f"`warning:` line (`{warning.text}`)" in prose

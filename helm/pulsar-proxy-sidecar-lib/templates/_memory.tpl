@@ -1,5 +1,5 @@
 {{- /*
-The memory that a configuration allows: the sum of docs/memory.md and of the proxy's own code (proxy/budget.py), from which
+The memory that a configuration allows: the sum of docs/memory.md and of the proxy's own code (proxy/app/budget.py), from which
 the constants come. A test holds the two sums against each other.
 */ -}}
 

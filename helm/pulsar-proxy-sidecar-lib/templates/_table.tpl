@@ -1,4 +1,4 @@
-{{- /* Written by scripts/generate_helm.py from the table of keys and from proxy/budget.py; do not edit here. */ -}}
+{{- /* Written by scripts/generate_helm.py from the keys and proxy/app/budget.py; do not edit here. */ -}}
 {{- define "pulsar-proxy-lib.table" -}}
 {
  "keys": {
@@ -900,10 +900,10 @@
   "BLOCK_BYTES": 262144,
   "MAX_IDLE_DEBTORS": 4096,
   "HEAD_BYTES": 4096,
-  "ASKER_BYTES": 1310720,
-  "MOST_ASKERS": 8,
   "MAX_FORWARDED_BYTES": 8192,
   "NAMES_BYTES": 178257920,
+  "ASKER_BYTES": 1310720,
+  "MOST_ASKERS": 8,
   "WINDOW_BUFFERS": 4,
   "IDLE_PROCESS_BYTES": 67108864,
   "CONNECTION_AT_REST_BYTES": 8192,

@@ -80,7 +80,7 @@ def oauth2_settings(given: Mapping[str, str]) -> OAuth2Settings:
 
 
 class OAuth2Credentials:
-    """Keep a token fresh (`proxy.auth.broker_credentials.BrokerCredentials`)."""
+    """Keep a token fresh (`proxy.auth.own.broker_credentials.BrokerCredentials`)."""
 
     def __init__(self, issuer: Issuer, on_crash: Callable[[BaseException], None]) -> None:
         self._issuer = issuer

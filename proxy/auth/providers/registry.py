@@ -33,7 +33,7 @@ _NAMES: Final = {
 
 
 class AuthenticationObserver(Protocol):
-    """Hears what became of credentials (`proxy.counters.AuthenticationCounters` does)."""
+    """Hears what became of credentials (`proxy.telemetry.counters.AuthenticationCounters` does)."""
 
     def succeeded(self, provider: str, method: str) -> None:
         """Take a role that was proven."""

@@ -6,7 +6,6 @@ configuration; 3 when the connection that is meant is not there (any more). Erro
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -48,10 +47,6 @@ def _asked(options: argparse.Namespace, environ: Mapping[str, str], command: Com
     except (NoAnswer, Refused) as error:
         print(f"error: {error}", file=sys.stderr)
         return NOT_THERE if isinstance(error, Refused) and error.status == _NOT_FOUND else FAILED
-    except BrokenPipeError:
-        # `... | head` has seen enough; what is unsent must not be tried again at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 # --- what is shown ----------------------------------------------------------------------------------

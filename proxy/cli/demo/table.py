@@ -28,7 +28,7 @@ class Outcome:
     storm_seconds: float
     broker_questions: int
     broker_most_outstanding: int
-    # The budget of the event log, if there is one (`proxy/budget.py`).
+    # The budget of the event log, if there is one (`proxy/app/budget.py`).
     event_log_bytes: int = 0
 
     @property

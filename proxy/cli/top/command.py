@@ -6,7 +6,6 @@ anything else gets plain lines; one clear line and exit code 1 when no proxy ans
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import time
@@ -48,9 +47,6 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return FAILED
     except KeyboardInterrupt:
         print()
-    except BrokenPipeError:
-        # `top | head` has seen enough; what is unsent must not be tried again at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -30,7 +30,7 @@ _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class Arrival:
-    """A client whose handshake is not done (`proxy.sessions` knows it like any other)."""
+    """A client whose handshake is not done (`proxy.clients.sessions` knows it like any other)."""
 
     __slots__ = ("_arrivals", "client_address", "header", "name", "place", "sock", "transport")
 
@@ -71,7 +71,7 @@ class Arrival:
 
 
 class ArrivalBook(Protocol):
-    """What is told about arrivals (`proxy.sessions.Sessions`)."""
+    """What is told about arrivals (`proxy.clients.sessions.Sessions`)."""
 
     def add(self, session: Arrival, since: float) -> None:
         """Count a client that was accepted at that time of the loop."""

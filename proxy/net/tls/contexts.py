@@ -1,7 +1,7 @@
 """Make TLS contexts out of the configuration: of the client port, of the web port, and towards brokers.
 
 Rule: every fault names its key and is found before the proxy listens. A certificate that has expired is a warning: the
-peers decide. Contexts are never changed; new files make new ones (`proxy.tls.files`).
+peers decide. Contexts are never changed; new files make new ones (`proxy.net.tls.files`).
 """
 
 import ssl

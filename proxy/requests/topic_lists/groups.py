@@ -25,7 +25,7 @@ from proxy.telemetry.refusals import Stage
 
 
 class SharedAnswer(Protocol):
-    """An encoded topic list, ready to be written to any number of members (`proxy.list_bodies`)."""
+    """An encoded topic list, ready to be written to any number of members (`proxy.requests.topic_lists.bodies`)."""
 
     @property
     def size(self) -> int:

@@ -1,10 +1,10 @@
 """Serve GET_TOPICS_OF_NAMESPACE under memory limits: the slow path of the proxy, as readable functions (PIP-442).
 
-Equal requests form a group (`proxy.list_groups`). Once for each group: heap permit for an estimate -> question to the
-broker -> permit grown to the real size before the body is read -> decoded while it arrives -> direct permit for the
-encoded size -> encoded -> heap permit ends. For each member: written when its client reads; the direct permit ends
-with the last. Every wait of a member ends with its client's connection or with its own clock; every wait of a group
-ends with its last member or with the limiter's timeout.
+Equal requests form a group (`proxy.requests.topic_lists.groups`). Once for each group: heap permit for an estimate ->
+question to the broker -> permit grown to the real size before the body is read -> decoded while it arrives -> direct
+permit for the encoded size -> encoded -> heap permit ends. For each member: written when its client reads; the direct
+permit ends with the last. Every wait of a member ends with its client's connection or with its own clock; every wait of
+a group ends with its last member or with the limiter's timeout.
 """
 
 import asyncio

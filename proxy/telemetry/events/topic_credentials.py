@@ -4,7 +4,7 @@ Rule: the sink's thread asks, the event loop answers: credentials belong to the 
 connection; the client library calls for it from a thread in which an exception would end the process, so none gets out.
 
 What pulsar-client cannot: TLS versions and cipher suites of one's own choice (`brokerClientTlsProtocols`,
-`brokerClientTlsCiphers`), which `proxy.config_checks` says.
+`brokerClientTlsCiphers`), which `proxy.config.checks` says.
 """
 
 import asyncio

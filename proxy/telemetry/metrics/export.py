@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES: Final = 60.0
 
 
 class Sender(Protocol):
-    """Who sends, in a thread (`proxy.telemetry.otlp.OtlpSender`)."""
+    """Who sends, in a thread (`proxy.telemetry.metrics.otlp.OtlpSender`)."""
 
     def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
         """Send what was read at `at_ns` (Unix nanoseconds); gives the reason if it did not get there."""

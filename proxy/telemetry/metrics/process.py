@@ -1,6 +1,6 @@
 """What the kernel says about this process, under the names that all Prometheus clients use: `process_*`.
 
-Rule: a file that is absent or strange gives None. Read at scrape time; memory is `proxy.process_memory`'s.
+Rule: a file that is absent or strange gives None. Read at scrape time; memory is `proxy.core.process_memory`'s.
 """
 
 import os

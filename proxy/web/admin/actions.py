@@ -22,7 +22,7 @@ Asked = Mapping[str, Any]
 
 
 class Operator(Protocol):
-    """The process around a proxy, which takes signals (`proxy.serve`)."""
+    """The process around a proxy, which takes signals (`proxy.cli.serve`)."""
 
     async def reload(self) -> ReloadReport:
         """Read the configuration again, and say what became of it."""

@@ -1,6 +1,7 @@
 """The control socket: the Unix socket of the operator's own, on which a running proxy serves its admin API.
 
-Rule: it can be opened by the proxy's own user alone, from its first moment on. What is said on it is `proxy.admin`'s.
+Rule: it can be opened by the proxy's own user alone, from its first moment on. What is said on it is
+`proxy.web.admin`'s.
 """
 
 import errno

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AnswerWriter:
-    """Write one body to the client of `request` (a `proxy.write_watch.Writer`).
+    """Write one body to the client of `request` (a `proxy.net.write_watch.Writer`).
 
     `holds_memory`: a direct permit owns its window.
     """

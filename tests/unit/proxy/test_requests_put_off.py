@@ -49,7 +49,7 @@ BROKER = BrokerAddress("broker", 6650)
 
 
 class Lists:
-    """Answer each list request with an error about its id, and note it (`proxy.topic_lists.TopicListService`)."""
+    """Answer each list request with an error about its id, and note the id; stands in for the TopicListService."""
 
     def __init__(self) -> None:
         self.served: list[int] = []
@@ -67,7 +67,7 @@ class Lists:
 
 
 class Registry:
-    """Note the ends of connections (`proxy.client_services.SessionRegistry`)."""
+    """Note the ends of connections (`proxy.clients.services.SessionRegistry`)."""
 
     def __init__(self) -> None:
         self.ends: list[DisconnectCause] = []
