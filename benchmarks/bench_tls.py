@@ -21,7 +21,7 @@ import trustme
 import uvloop
 
 from benchmarks.micro import options, print_figures
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
@@ -69,7 +69,7 @@ async def serve(kind: str, directory: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "server.pem")
     context.num_tickets = 1
-    shared = TlsShared(Turns(loop, time.perf_counter), 256 * 1024)
+    shared = TlsShared(LoopBudget(loop, time.perf_counter), 256 * 1024)
 
     def failed(failure: TlsFailed) -> None:
         print(failure, file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import LOOPBACK
-from proxy.cli.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
+from proxy.cli.demo.names import GeneratedNames, ListedNames, NameTemplate, TopicNames
 from proxy.cli.demo.storm import Storm, StormPlan
 from tests.support.async_client import AsyncClient, Closed, connect_frame, lookup_frame
 
@@ -46,7 +46,7 @@ class TenantTopics:
 
     def __init__(self, tenants: Mapping[str, int]) -> None:
         names = [f"{tenant}/app-{number:02}" for tenant, count in tenants.items() for number in range(count)]
-        self._names: dict[str, Names] = {
+        self._names: dict[str, TopicNames] = {
             name: GeneratedNames(NameTemplate(TOPICS, NAME_BYTES, len(name)), name) for name in names
         }
 
@@ -58,7 +58,7 @@ class TenantTopics:
         """Tell whether a namespace exists."""
         return namespace in self._names
 
-    def names(self, namespace: str) -> Names:
+    def names(self, namespace: str) -> TopicNames:
         """Give a namespace's topics."""
         return self._names.get(namespace, ListedNames(()))
 

@@ -8,11 +8,11 @@ from typing import Final
 from protocol.proxy_header import ProxyHeader, encode
 from proxy.app import settings as limits
 from proxy.app.sockets import Sockets
-from proxy.brokers.connect_frames import Introductions
+from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.pool import BrokerPool
-from proxy.brokers.resolver import Names
+from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -32,7 +32,7 @@ class BrokerSide:
         config: Config,
         loop: asyncio.AbstractEventLoop,
         sockets: Sockets,
-        introductions: Introductions,
+        introductions: ConnectFrames,
         counters: Counters,
         log: Logger,
     ) -> None:
@@ -82,14 +82,14 @@ class BrokerSide:
         return await (self.brokers.resolve(broker) if broker in self.brokers else self.validator.resolve(broker))
 
 
-def _resolver(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, at_once: int) -> Names:
+def _resolver(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, at_once: int) -> CachingResolver:
     def crashed(error: BaseException) -> None:
         counters.internal_error(error, "names")
 
-    return Names(loop, config.broker_dns_ttl_seconds, at_once, crashed)
+    return CachingResolver(loop, config.broker_dns_ttl_seconds, at_once, crashed)
 
 
-def _validator(config: Config, names: Names, ports: tuple[str, ...]) -> TargetValidator:
+def _validator(config: Config, names: CachingResolver, ports: tuple[str, ...]) -> TargetValidator:
     hosts, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
     return TargetValidator(hosts, networks, ports, names)
 

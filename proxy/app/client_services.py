@@ -12,7 +12,7 @@ from proxy.relay.direct_mode import DirectMode
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import TopicListService
-from proxy.telemetry.events.identities import Identities, key_of
+from proxy.telemetry.events.identities import EventIdentities, key_of
 from proxy.telemetry.events.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def recorder(proxy: "Proxy", sink: EventSink | None) -> Recorder | None:
     config, memory = proxy.config, proxy.memory
     return Recorder(
         sink,
-        Identities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
+        EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
         memory.limiter,
         proxy.questions,
         memory.charging,

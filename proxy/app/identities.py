@@ -14,9 +14,9 @@ from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import KeyNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.auth.own.plugins import own_credentials
-from proxy.auth.providers.registry import Authenticator, Surroundings, build_authenticator
+from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
 from proxy.auth.settings import authentication_settings
-from proxy.brokers.connect_frames import Introductions, Versions
+from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import NAME
@@ -29,7 +29,7 @@ class Identities:
 
     names: KeyNames
     own: BrokerCredentials
-    introductions: Introductions
+    introductions: ConnectFrames
     clients: ClientAuthentication | None
     authenticator: Authenticator | None
 
@@ -70,14 +70,14 @@ def make_identities(
     return Identities(
         names=KeyNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
         own=own,
-        introductions=Introductions(loop, own, holders, versions, log, authentication=config.authentication_enabled),
+        introductions=ConnectFrames(loop, own, holders, versions, log, authentication=config.authentication_enabled),
         clients=clients,
         authenticator=authenticator,
     )
 
 
 def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> Authenticator:
-    around = Surroundings(
+    around = AuthContext(
         clock=loop,
         now=time.time,
         observer=counters.authentication,

@@ -14,14 +14,14 @@ from typing import Final
 QUIET_SECONDS: Final = 1.0
 
 
-class Role(StrEnum):
+class DeploymentRole(StrEnum):
     """Where the proxy stands (`proxyRole`)."""
 
     GATEWAY = "gateway"
     SIDECAR = "sidecar"
 
 
-class Told(Enum):
+class StopSignal(Enum):
     """What the proxy was told: by an orchestrator, or by somebody at a terminal who waits for it."""
 
     TERMINATE = "terminate"
@@ -44,14 +44,14 @@ _ORDER: Final = tuple(Phase)
 class ShutdownPlan:
     """How a proxy leaves, in seconds; `drain_seconds` is a sidecar's whole time."""
 
-    role: Role
+    role: DeploymentRole
     pre_drain_seconds: float
     drain_seconds: float
 
     @property
     def longest_seconds(self) -> float:
         """Give the time after which everything is closed, whatever the clients do."""
-        return self.drain_seconds + (self.pre_drain_seconds if self.role is Role.GATEWAY else 0.0)
+        return self.drain_seconds + (self.pre_drain_seconds if self.role is DeploymentRole.GATEWAY else 0.0)
 
 
 class Shutdown:
@@ -59,7 +59,7 @@ class Shutdown:
 
     def __init__(self) -> None:
         self.phase = Phase.SERVING
-        self._plan = ShutdownPlan(Role.GATEWAY, 0.0, 0.0)
+        self._plan = ShutdownPlan(DeploymentRole.GATEWAY, 0.0, 0.0)
         self._leave_ends = 0.0
         self._drain_ends = 0.0
         self._seen_at = 0.0
@@ -70,23 +70,25 @@ class Shutdown:
 
         A sidecar's do until it accepts no more: nothing but its own application is sent to it, and that may ask.
         """
-        return self.phase is Phase.SERVING or (self.phase is Phase.LEAVING and self._plan.role is Role.SIDECAR)
+        return self.phase is Phase.SERVING or (
+            self.phase is Phase.LEAVING and self._plan.role is DeploymentRole.SIDECAR
+        )
 
     @property
     def accepting(self) -> bool:
         """Tell whether new clients are let in."""
         return self.phase in (Phase.SERVING, Phase.LEAVING)
 
-    def told(self, what: Told, plan: ShutdownPlan, now: float) -> None:
+    def told(self, what: StopSignal, plan: ShutdownPlan, now: float) -> None:
         """Take a signal at `now` (seconds): the first begins the end as `plan` says, a second one is the end."""
         if self.phase is not Phase.SERVING:
             self._advance(Phase.CLOSING)
             return
         self._plan = plan
         self._seen_at = now
-        if what is Told.INTERRUPT:
+        if what is StopSignal.INTERRUPT:
             self._begin_drain(now)
-        elif plan.role is Role.SIDECAR:
+        elif plan.role is DeploymentRole.SIDECAR:
             self._leave_ends = self._drain_ends = now + plan.drain_seconds
             self._advance(Phase.LEAVING)
         else:
@@ -98,7 +100,7 @@ class Shutdown:
         if clients:
             self._seen_at = now
         if self.phase is Phase.LEAVING:
-            if self._plan.role is Role.SIDECAR:
+            if self._plan.role is DeploymentRole.SIDECAR:
                 self._look_after_application(now)
             elif now >= self._leave_ends:
                 self._begin_drain(self._leave_ends)

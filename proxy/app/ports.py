@@ -18,7 +18,7 @@ from proxy.telemetry.counters import Counters
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]
 
 
-class Doors:
+class ClientPorts:
     """Accept clients on every port until closed."""
 
     def __init__(

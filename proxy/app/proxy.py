@@ -16,8 +16,8 @@ from proxy.app.budget import total_bytes, worst_case_parts
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
-from proxy.app.ports import Doors
-from proxy.app.runtime_settings import Live
+from proxy.app.ports import ClientPorts
+from proxy.app.runtime_settings import RuntimeSettings
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
@@ -33,20 +33,20 @@ from proxy.core.version import VERSION
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.relay_log import RelayLog
-from proxy.requests.topic_lists.questions import HeapBooks, ListQuestions
+from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
-from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
 from proxy.telemetry.metrics.instrument import MetricSources
 from proxy.telemetry.metrics.lag import LoopLag
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from proxy.telemetry.metrics.tenants import TenantBook
+from proxy.telemetry.metrics.tenants import TenantTracker
 from proxy.telemetry.refusals import RefusalLog
-from proxy.web.admin.access import Access, read_token
+from proxy.web.admin.access import AdminAccess, read_token
 from proxy.web.admin.control_socket import open_control
-from proxy.web.admin.listener import AdminDoor
+from proxy.web.admin.listener import AdminListener
 from proxy.web.admin.rates import Rates
 from proxy.web.admin.top_document import TopSources, top_document
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
@@ -55,7 +55,7 @@ from proxy.web.pages import PageTable, Readiness, document_page, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 
 if TYPE_CHECKING:
-    from proxy.web.admin.actions import Operator
+    from proxy.web.admin.actions import ProcessControl
 
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
@@ -85,8 +85,8 @@ class Proxy:
         self.loop = loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         self.identities = make_identities(config, loop, counters, log, role_finder)
-        self.tenants = TenantBook()
-        self.usage = UsageBook(loop, names=self.identities.names, tenants=self.tenants)
+        self.tenants = TenantTracker()
+        self.usage = UsageTracker(loop, names=self.identities.names, tenants=self.tenants)
         self.refusals = RefusalLog(log, loop, names=self.identities.names)
         self._rates = Rates()
         self.log_level = LogLevel(log, loop, config.log_level)
@@ -104,13 +104,13 @@ class Proxy:
             self, self.event_log.sink if event_sink is None else event_sink
         )
         self.writes = self._write_watch()
-        self.live = Live(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
+        self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
         # Who takes signals for this proxy, if it has a process of its own.
-        self.operator: Operator | None = None
-        self.admin = AdminDoor(self, Access(config.admin_api_token_file_path))
+        self.operator: ProcessControl | None = None
+        self.admin = AdminListener(self, AdminAccess(config.admin_api_token_file_path))
         self.admin_port = 0
         self.services = services.client_services(self)
-        self.doors = Doors(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
+        self.doors = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.web: WebPort | None = None
         self._export: OtlpExport | None = None
@@ -284,7 +284,7 @@ class Proxy:
     def metric_sources(self) -> MetricSources:
         """Give what metrics are read from."""
         memory = self.memory
-        heap = HeapBooks(self.questions.heap_statistics)
+        heap = HeapStatistics(self.questions.heap_statistics)
         return MetricSources(
             self.counters,
             heap,

@@ -19,7 +19,7 @@ from proxy.web.stats import StatsSources, stats_documents
 _CONFIG: Final = "Each key with its value in force, where that came from, and what waits for a restart."
 
 
-class Operated(Protocol):
+class ConfigHolder(Protocol):
     """The part of a proxy that is used here."""
 
     config: Config
@@ -35,12 +35,12 @@ class Operated(Protocol):
         """Note the worst case of all memory under this configuration."""
 
 
-class Live:
+class RuntimeSettings:
     """Answer for one proxy."""
 
     def __init__(
         self,
-        proxy: Operated,
+        proxy: ConfigHolder,
         log: Logger,
         level: LogLevel,
         relay_log: RelayLog,

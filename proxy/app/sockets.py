@@ -6,7 +6,7 @@ from time import perf_counter
 from proxy.app import settings as limits
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import Pump
 from proxy.net.tls.files import TlsFiles
@@ -23,10 +23,10 @@ class Sockets:
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)
-        self.turns = Turns(loop, perf_counter)
+        self.turns = LoopBudget(loop, perf_counter)
         self.tls_files = TlsFiles(config, counters, log)
         # Handshakes have turns of their own: they are longer than anybody else's.
-        self.tls = TlsShared(Turns(loop, perf_counter), config.relay_buffer_bytes)
+        self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes)
 
     @property
     def quiet(self) -> bool:

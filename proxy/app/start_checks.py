@@ -13,7 +13,7 @@ from pathlib import Path
 
 from proxy.auth.failures import SettingFault
 from proxy.auth.own.plugins import find_secrets
-from proxy.auth.providers.registry import Surroundings, build_authenticator
+from proxy.auth.providers.registry import AuthContext, build_authenticator
 from proxy.auth.settings import AuthenticationSettings, authentication_settings
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
@@ -84,7 +84,7 @@ def missing_secret(config: Config) -> SettingFault | None:
 def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:
     """Try each provider alone: together only the first fault would be told."""
     loop = asyncio.new_event_loop()
-    around = Surroundings(loop, time.time, AuthenticationCounters(), open_log("error", "json"), lambda error: None)
+    around = AuthContext(loop, time.time, AuthenticationCounters(), open_log("error", "json"), lambda error: None)
     alone: list[tuple[str, ...]] = [(name,) for name in settings.providers] or [()]
     try:
         for providers in alone:

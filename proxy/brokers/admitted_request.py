@@ -20,12 +20,12 @@ from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.request import Decision, unexpected_answer
 from proxy.core.errors import OverLimit, RequestFailed
-from proxy.telemetry.events.timeline import GroupStory
+from proxy.telemetry.events.timeline import RequestTimeline
 
 A = TypeVar("A", bound=OpaqueAnswer)
 
 
-class AdmittedQuestion(Generic[A]):
+class AdmittedRequest(Generic[A]):
     """Follow a question whose answer of type `expected` becomes an `A` under a permit.
 
     `on_announced` is called once, as soon as the broker's answer begins or can no longer come.
@@ -158,7 +158,7 @@ class AdmittedQuestion(Generic[A]):
         call()
 
 
-class TopicListQuestion(AdmittedQuestion[TopicListAnswer]):
+class TopicListRequest(AdmittedRequest[TopicListAnswer]):
     """Ask for a topic list; its heap permit, taken for an estimate, grows to what the answer costs."""
 
     def __init__(
@@ -168,7 +168,7 @@ class TopicListQuestion(AdmittedQuestion[TopicListAnswer]):
         max_bytes: int,
         on_announced: Callable[[], None],
         permit: Permit,
-        story: GroupStory | None = None,
+        story: RequestTimeline | None = None,
     ) -> None:
         super().__init__(loop, slabs, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, max_bytes, on_announced)
         self._permit = permit
@@ -207,7 +207,7 @@ class TopicListQuestion(AdmittedQuestion[TopicListAnswer]):
         )
 
 
-class SchemaQuestion(AdmittedQuestion[OpaqueAnswer]):
+class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
     """Ask for a schema; the answer is held under a direct permit from before it is read until it is written."""
 
     def __init__(

@@ -33,7 +33,7 @@ class Versions:
     server_version: str
 
 
-class Introductions:
+class ConnectFrames:
     """Make what the proxy sends to brokers about itself and its clients; credentials are fresh each time."""
 
     def __init__(

@@ -20,10 +20,10 @@ from protocol.frames import Frame, FrameHead
 from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounced, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
-from proxy.brokers.endpoint import BrokerEnd
-from proxy.brokers.request import Decision, Question
+from proxy.brokers.endpoint import BrokerEndpoint
+from proxy.brokers.request import BrokerRequest, Decision
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 
@@ -66,12 +66,12 @@ class BrokerConnectionOwner(Protocol):
 class _Asked:
     __slots__ = ("at", "question")
 
-    def __init__(self, question: Question, at: float) -> None:
+    def __init__(self, question: BrokerRequest, at: float) -> None:
         self.question = question
         self.at = at
 
 
-class BrokerConnection(BrokerEnd):
+class BrokerConnection(BrokerEndpoint):
     """Ask a broker questions and correlate the answers.
 
     `ready` completes when the broker has sent CONNECTED, or fails with ConnectionClosed or RequestFailed.
@@ -107,7 +107,7 @@ class BrokerConnection(BrokerEnd):
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         owner: BrokerConnectionOwner,
-        turns: Turns,
+        turns: LoopBudget,
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup)
@@ -118,8 +118,8 @@ class BrokerConnection(BrokerEnd):
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
         self._asked: dict[int, _Asked] = {}
         self._next_request_id = 0
-        self._diverted: Question | None = None
-        self._paused_for: Question | None = None
+        self._diverted: BrokerRequest | None = None
+        self._paused_for: BrokerRequest | None = None
         self._pause_began = 0.0
         self._chained = False
         self._state = ConnectionState(Role.BROKER)
@@ -152,7 +152,7 @@ class BrokerConnection(BrokerEnd):
         self._next_request_id += 1
         return self._next_request_id
 
-    def ask(self, question: Question, request_id: int, frame: bytes) -> None:
+    def ask(self, question: BrokerRequest, request_id: int, frame: bytes) -> None:
         """Write a request; `question` hears of its answer or of the connection's end.
 
         Raises ConnectionClosed if the connection has ended.
@@ -166,13 +166,13 @@ class BrokerConnection(BrokerEnd):
         self._asked[request_id] = _Asked(question, now)
         self.write(frame)
 
-    def accept(self, question: Question, sink: BodySink) -> None:
+    def accept(self, question: BrokerRequest, sink: BodySink) -> None:
         """Read the answer the connection is paused for into `sink`, and go on."""
         if self._paused_for is question:
             self._diverted = question
             self._go_on(lambda: self._decoder.divert(sink))
 
-    def dismiss(self, question: Question) -> None:
+    def dismiss(self, question: BrokerRequest) -> None:
         """Store nothing (more) of the answer to `question`, whose asker has left or could not get its permit."""
         if self._paused_for is question:
             self._go_on(self._decoder.skip)
@@ -367,7 +367,7 @@ class BrokerConnection(BrokerEnd):
         self.last_used = self.loop.time()
         self._owner.connection_changed(self)
 
-    def _stop_for(self, question: Question) -> None:
+    def _stop_for(self, question: BrokerRequest) -> None:
         now = self.loop.time()
         if not self._chained:
             self._pause_began = now

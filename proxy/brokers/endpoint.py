@@ -11,7 +11,7 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import Endpoint, SharedReadBuffer
 
 
-class BrokerEnd(Endpoint):
+class BrokerEndpoint(Endpoint):
     """A connection to a broker that answers PINGs."""
 
     __slots__ = ("_owes_pong",)

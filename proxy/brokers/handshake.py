@@ -10,7 +10,7 @@ from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
-from proxy.brokers.endpoint import BrokerEnd
+from proxy.brokers.endpoint import BrokerEndpoint
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
@@ -18,7 +18,7 @@ from proxy.net.transport import SharedReadBuffer
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 
 
-class BrokerHandshake(BrokerEnd):
+class BrokerHandshake(BrokerEndpoint):
     """Send CONNECT and wait for what the broker says: `heard` gives CONNECTED or a challenge, to `respond` to.
 
     It fails with RequestFailed or ConnectionClosed.

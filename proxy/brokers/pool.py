@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
-from proxy.brokers.connect_frames import Introductions
+from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerClocks, BrokerConnection
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.target import BrokerAddress
@@ -32,7 +32,7 @@ from proxy.core.errors import (
     TargetRefused,
 )
 from proxy.core.log import LinePace, Logger
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
@@ -78,7 +78,7 @@ class BrokerReports(Protocol):
         """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
 
 
-Resolver = Callable[[BrokerAddress], Awaitable[list[str]]]
+CachingResolver = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
     BrokerUnreachable: "unreachable",
@@ -99,14 +99,14 @@ class BrokerPool:
         self,
         loop: asyncio.AbstractEventLoop,
         dialer: Dialer,
-        resolve: Resolver,
+        resolve: CachingResolver,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        turns: Turns,
+        turns: LoopBudget,
         counters: Counters,
         log: Logger,
         limits: PoolLimits,
-        introductions: Introductions,
+        introductions: ConnectFrames,
         reports: BrokerReports,
     ) -> None:
         self._loop = loop

@@ -26,7 +26,7 @@ class Decision(Enum):
     SKIP = "pass over the answer without storing it"
 
 
-class Question(Protocol):
+class BrokerRequest(Protocol):
     """Follow one request on a broker connection."""
 
     def announced(self, head: FrameHead) -> BodySink | Decision:
@@ -42,7 +42,7 @@ class Question(Protocol):
         """Note that there will be no answer. Also called after `announced`, if the connection breaks."""
 
 
-class SmallQuestion:
+class SmallRequest:
     """Ask something whose answer is small; `answer` is the broker's command.
 
     `on_over` is called once, when the broker has answered or can no longer, whoever still waits for it.

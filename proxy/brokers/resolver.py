@@ -57,7 +57,7 @@ class _Question:
         self.cancel: Callable[[], object] = lambda: None
 
 
-class Names:
+class CachingResolver:
     """Resolve names with `ask`, at most `at_once` at a time."""
 
     def __init__(

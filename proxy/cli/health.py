@@ -102,7 +102,7 @@ def _left(deadline: float) -> float:
 
 
 def _asked_by_socket(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
-    from proxy.app.lifecycle import Phase, Role
+    from proxy.app.lifecycle import DeploymentRole, Phase
     from proxy.cli.admin.client import NoAnswer, ask_top
     from proxy.web.admin.control_socket import control_paths
 
@@ -113,5 +113,5 @@ def _asked_by_socket(config: Config, environ: Mapping[str, str], timeout_seconds
     except NoAnswer as error:
         return str(error)
     state = document["proxy"]["state"]
-    ready = state == Phase.SERVING or (state == Phase.LEAVING and config.proxy_role == Role.SIDECAR)
+    ready = state == Phase.SERVING or (state == Phase.LEAVING and config.proxy_role == DeploymentRole.SIDECAR)
     return None if ready else str(state)

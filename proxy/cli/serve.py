@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from proxy.app.lifecycle import Phase, Role, Shutdown, ShutdownPlan, Told
+from proxy.app.lifecycle import DeploymentRole, Phase, Shutdown, ShutdownPlan, StopSignal
 from proxy.app.proxy import Proxy
 from proxy.app.reload import LoadConfig, Reloader
 from proxy.cli.systemd import ServiceManager
@@ -43,14 +43,14 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
     proxy.operator = _Operator(reloader, ending)
-    loop.add_signal_handler(signal.SIGTERM, ending.told, Told.TERMINATE)
-    loop.add_signal_handler(signal.SIGINT, ending.told, Told.INTERRUPT)
+    loop.add_signal_handler(signal.SIGTERM, ending.told, StopSignal.TERMINATE)
+    loop.add_signal_handler(signal.SIGINT, ending.told, StopSignal.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
 
     def hung_up() -> None:
         if on_terminal and not os.isatty(STANDARD_ERROR):
             _forget_terminal()
-            ending.told(Told.INTERRUPT)
+            ending.told(StopSignal.INTERRUPT)
         else:
             reloader.ask()
 
@@ -85,7 +85,7 @@ class _Operator:
         return await self._reloader.reload()
 
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
-        return self._ending.begin(Told.INTERRUPT if at_once else Told.TERMINATE)
+        return self._ending.begin(StopSignal.INTERRUPT if at_once else StopSignal.TERMINATE)
 
 
 class _ReloadNotes:
@@ -112,7 +112,7 @@ class _Ending:
         self._shutdown = Shutdown()
         self._told = asyncio.Event()
 
-    def told(self, what: Told) -> None:
+    def told(self, what: StopSignal) -> None:
         """Take a signal."""
         first = self._shutdown.phase is Phase.SERVING
         plan = _plan(self._proxy.config)
@@ -124,14 +124,14 @@ class _Ending:
             self._log.info("stopping", connections=len(self._proxy.sessions), reason=reason)
             self._manager.stopping("stopping", plan.longest_seconds + SECONDS_TO_CLOSE)
 
-    def begin(self, what: Told) -> Mapping[str, object] | None:
+    def begin(self, what: StopSignal) -> Mapping[str, object] | None:
         """Take it as a signal if it is the first, and say how long the end may take; None if it has begun already."""
         if self._shutdown.phase is not Phase.SERVING:
             return None
         connections = len(self._proxy.sessions)
         self.told(what)
         plan, phase = _plan(self._proxy.config), self._shutdown.phase
-        seconds = plan.longest_seconds if what is Told.TERMINATE else plan.drain_seconds
+        seconds = plan.longest_seconds if what is StopSignal.TERMINATE else plan.drain_seconds
         return {"phase": str(phase), "connections": connections, "longest_seconds": seconds}
 
     async def run(self) -> None:
@@ -166,7 +166,7 @@ class _Ending:
 
 def _plan(config: Config) -> ShutdownPlan:
     return ShutdownPlan(
-        Role(config.proxy_role), config.shutdown_pre_drain_millis / 1000, config.shutdown_drain_millis / 1000
+        DeploymentRole(config.proxy_role), config.shutdown_pre_drain_millis / 1000, config.shutdown_drain_millis / 1000
     )
 
 

@@ -22,7 +22,7 @@ from proxy.core.tasks import TaskScope
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.relay import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
-from proxy.telemetry.events.recorder import Asker
+from proxy.telemetry.events.recorder import RequestOrigin
 
 if TYPE_CHECKING:
     from proxy.clients.connection import ClientConnection
@@ -186,7 +186,7 @@ class ClientHandshake:
             self._services.sessions.relay_ended,
             key=client.charged,
             client=client.name,
-            asker=Asker(client.principal, client.name, client.client_version),
+            asker=RequestOrigin(client.principal, client.name, client.client_version),
         )
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:

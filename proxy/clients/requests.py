@@ -18,9 +18,9 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.discovery import BrokerChoice
 from proxy.core.errors import RequestFailed
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
-from proxy.requests.client import Requester
+from proxy.requests.client import ClientView
 from proxy.requests.lookup_slot import Slot
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
@@ -44,7 +44,7 @@ class RequestServices:
     brokers: BrokerChoice
     lookups: LookupService
     topic_lists: TopicListService
-    turns: Turns
+    turns: LoopBudget
     schemas: SchemaService
     refusals: RefusalLog
     recorder: Recorder | None = None
@@ -82,7 +82,7 @@ class ClientRequests:
     __slots__ = ("_client", "_lists_under_way", "_on_fewer", "_scope", "_services", "_waiting_lists", "outstanding")
 
     def __init__(
-        self, client: Requester, services: RequestServices, scope: TaskScope, on_fewer: Callable[[], None]
+        self, client: ClientView, services: RequestServices, scope: TaskScope, on_fewer: Callable[[], None]
     ) -> None:
         self._client = client
         self._services = services

@@ -14,7 +14,7 @@ from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.fairness_key import Charging
 from proxy.clients.requests import RequestServices
 from proxy.core.errors import DisconnectCause
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
@@ -85,7 +85,7 @@ class ClientServices:
     sessions: SessionRegistry
     server_version: str
     writes: WriteWatch
-    turns: Turns
+    turns: LoopBudget
     charging: Charging
     send_buffers: SendBuffers
     authentication: ClientAuthentication | None = None

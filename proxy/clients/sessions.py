@@ -13,9 +13,9 @@ from typing import Final
 
 from proxy.clients.connection import ClientConnection
 from proxy.core.errors import DisconnectCause
-from proxy.core.expiry_queue import Ages
+from proxy.core.expiry_queue import ExpiryQueue
 from proxy.core.log import LinePace, Logger
-from proxy.core.registry import Roll
+from proxy.core.registry import Registry
 from proxy.net.tls.arrivals import Arrival
 from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
@@ -108,7 +108,7 @@ class Sessions:
         self._counters = counters
         self._log = log
         self._limits = limits
-        self.roll: Roll[Session] = Roll()
+        self.roll: Registry[Session] = Registry()
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
         self._handshaking: dict[ClientConnection | Arrival, float] = {}
@@ -120,7 +120,7 @@ class Sessions:
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
-        self._ages: Ages[Session] = Ages()
+        self._ages: ExpiryQueue[Session] = ExpiryQueue()
         self._aged: dict[Session, float] = {}
 
     def __len__(self) -> int:

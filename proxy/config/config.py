@@ -21,12 +21,12 @@ from proxy.config.sources import (
     ConfigWarning,
     Loader,
     Origin,
-    ReverseProxy,
+    ReverseProxyRoute,
     Setting,
 )
 from proxy.core.secrets import masked
 
-__all__ = ["Config", "ConfigError", "ConfigProblem", "ConfigWarning", "Origin", "ReverseProxy"]
+__all__ = ["Config", "ConfigError", "ConfigProblem", "ConfigWarning", "Origin", "ReverseProxyRoute"]
 
 _LIVE = "live change"
 _LARGEST_FRAME_BYTES = 2**31 - 1
@@ -41,7 +41,7 @@ class Config(ConfigKeys):
 
     warnings: tuple[ConfigWarning, ...]
     _settings: Mapping[str, Setting]
-    _reverse_proxies: tuple[ReverseProxy, ...]
+    _reverse_proxies: tuple[ReverseProxyRoute, ...]
 
     @classmethod
     def load(
@@ -190,7 +190,7 @@ class Config(ConfigKeys):
         return split_broker_urls(self.broker_service_url_tls if tls else self.broker_service_url, tls=tls)
 
     @property
-    def http_reverse_proxies(self) -> tuple[ReverseProxy, ...]:
+    def http_reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
         """The routes of `httpReverseProxy.<name>.path` and `.proxyTo`, in the order of their names."""
         return self._reverse_proxies
 

@@ -76,7 +76,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class ReverseProxy:
+class ReverseProxyRoute:
     """One more route of the web ports: requests below `path` go to `proxy_to`."""
 
     name: str
@@ -207,7 +207,7 @@ class Loader:
                 self.problem(setting.file, setting.line, key.name, got, expected)
         return values
 
-    def reverse_proxies(self) -> tuple[ReverseProxy, ...]:
+    def reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
         """Put the parts of each `httpReverseProxy.<name>` together; half a route is a fault."""
         routes: dict[str, dict[str, str]] = {}
         for name, setting in self.settings.items():
@@ -228,7 +228,7 @@ class Loader:
                     self.home, None, f"{REVERSE_PROXY_PREFIX}{route}.{missing}", "nothing", _ROUTE_EXPECTED[missing]
                 )
         return tuple(
-            ReverseProxy(route, parts.get("path", ""), parts.get("proxyTo", ""))
+            ReverseProxyRoute(route, parts.get("path", ""), parts.get("proxyTo", ""))
             for route, parts in sorted(routes.items())
         )
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ages(Generic[T]):
+class ExpiryQueue(Generic[T]):
     """Members by the second in which they are due."""
 
     def __init__(self) -> None:

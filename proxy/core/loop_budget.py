@@ -15,7 +15,7 @@ TURN_SECONDS: Final = 0.002
 LATER_A_TURN: Final = 6
 
 
-class Turns:
+class LoopBudget:
     """Tell when a turn has had enough, and call later what it had no time for."""
 
     __slots__ = ("_began", "_later", "_loop", "_now", "_quick", "_scheduled")

@@ -22,7 +22,7 @@ class Entry(Generic[M]):
     since: float
 
 
-class Roll(Generic[M]):
+class Registry(Generic[M]):
     """Members by number, in the order in which they came."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ OVERSHOOT_BYTES: Final = 64 * 1024
 STEP_BYTES: Final = 8 * 1024 * 1024
 
 
-class ListLane(asyncio.Lock):
+class WriteLock(asyncio.Lock):
     """The right to write a list to one client; it can be promised to a list that has no memory yet.
 
     A promise keeps other lists of this client from asking for memory, not from writing what they have: who waits
@@ -100,7 +100,7 @@ class Output:
         self._body = False
         # Of a body that the pump writes: nothing of it is in the transport.
         self._left = 0
-        self._list_lane: ListLane | None = None
+        self._list_lane: WriteLock | None = None
         self._writing: asyncio.Lock | None = None
         self._watch = watch
         self._took = False
@@ -109,10 +109,10 @@ class Output:
         self.progress: WriteProgress | None = None
 
     @property
-    def list_lane(self) -> ListLane:
+    def list_lane(self) -> WriteLock:
         """Give the right to write a list: one at a time for each client."""
         if self._list_lane is None:
-            self._list_lane = ListLane()
+            self._list_lane = WriteLock()
         return self._list_lane
 
     def moved(self) -> bool:

@@ -13,7 +13,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import ProxyHeader, encode
-from proxy.brokers.connect_frames import Introductions
+from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.handshake import BrokerHandshake
@@ -36,7 +36,7 @@ from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.events.recorder import Asker
+from proxy.telemetry.events.recorder import RequestOrigin
 
 
 class DirectRefused(Exception):
@@ -86,7 +86,7 @@ class DirectMode:
         validator: TargetValidator,
         brokers: Brokers,
         rules: TargetRules,
-        introductions: Introductions,
+        introductions: ConnectFrames,
         read_timeout_seconds: float,
         watch: WatchLimits,
         relay_log: RelayLog | None = None,
@@ -146,7 +146,7 @@ class DirectMode:
         *,
         key: Hashable = None,
         client: str = "?",
-        asker: Asker | None = None,
+        asker: RequestOrigin | None = None,
     ) -> Relay:
         """Make the relay that will own both sockets; memory for its watch frames is asked for in the name of `key`."""
         common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)

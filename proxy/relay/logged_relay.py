@@ -9,15 +9,15 @@ from collections.abc import Callable
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer, peer_name
-from proxy.relay.relay import Relay, RelayEnd
+from proxy.relay.relay import Relay, RelayEndpoint
 from proxy.relay.relay_log import RelayLog, RelayTap
-from proxy.relay.watch_relay import WatchedEnd, WatchedRelay
+from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
 from proxy.telemetry.counters import Counters
 
 See = Callable[[memoryview | bytes, int], None]
 
 
-class _Tapped(RelayEnd):
+class _Tapped(RelayEndpoint):
     """A side whose bytes are looked at before they are passed on."""
 
     see: See | None = None
@@ -44,11 +44,11 @@ class _Tapped(RelayEnd):
             self.counters.internal_error(error, "relay log")
 
 
-class TappedEnd(_Tapped):
+class TappedEndpoint(_Tapped):
     """A tapped side of a plain relay, or a client."""
 
 
-class TappedWatchedEnd(_Tapped, WatchedEnd):
+class TappedWatchedEndpoint(_Tapped, WatchedEndpoint):
     """A tapped broker whose watch frames ask for memory."""
 
 
@@ -66,7 +66,7 @@ class _Logged(Relay):
             self._look_at(self.broker, tap.to_client)
         super().start(client, broker, to_client, to_broker)
 
-    def end_lost(self, end: RelayEnd, cause: DisconnectCause) -> None:
+    def end_lost(self, end: RelayEndpoint, cause: DisconnectCause) -> None:
         """Look no more when the client is gone."""
         super().end_lost(end, cause)
         if end is self.client and self.tap is not None:
@@ -77,11 +77,11 @@ class _Logged(Relay):
 
     def make_client_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEnd:
+    ) -> RelayEndpoint:
         """Make a tapped side for the client."""
-        return TappedEnd(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
+        return TappedEndpoint(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
 
-    def _look_at(self, end: RelayEnd, see: See) -> None:
+    def _look_at(self, end: RelayEndpoint, see: See) -> None:
         assert isinstance(end, _Tapped)
         end.counters, end.see = self._counters, see
 
@@ -91,9 +91,9 @@ class LoggedRelay(_Logged):
 
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEnd:
+    ) -> RelayEndpoint:
         """Make a tapped side for the broker."""
-        return TappedEnd(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
+        return TappedEndpoint(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
 
 
 class LoggedWatchedRelay(_Logged, WatchedRelay):
@@ -101,6 +101,6 @@ class LoggedWatchedRelay(_Logged, WatchedRelay):
 
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEnd:
+    ) -> RelayEndpoint:
         """Make a tapped side that is walked."""
-        return TappedWatchedEnd(loop, shared, hangup, self, self._watch, self._key)
+        return TappedWatchedEndpoint(loop, shared, hangup, self, self._watch, self._key)

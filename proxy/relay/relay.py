@@ -16,7 +16,7 @@ from proxy.net.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, pe
 from proxy.telemetry.counters import Counters
 
 
-class RelayEnd(Endpoint):
+class RelayEndpoint(Endpoint):
     """One side of a relayed pair: what it reads goes to `peer`."""
 
     __slots__ = ("_bulk", "_closed_cause", "busy_bytes", "peer", "reads", "received", "relay")
@@ -36,7 +36,7 @@ class RelayEnd(Endpoint):
         self.reads = 0
         self._bulk = False
         self.busy_bytes = LARGE_READ_BYTES
-        self.peer: RelayEnd = self
+        self.peer: RelayEndpoint = self
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Learn what a full read is: records seldom end where a place does."""
@@ -171,7 +171,7 @@ class Relay:
         self._counters = counters
         self._read_timeout_seconds = read_timeout_seconds
         self._on_end = on_end
-        self._finished: RelayEnd | None = None
+        self._finished: RelayEndpoint | None = None
         self._seen = 0
         self._at_last_look = -1
         self._idle_since = self._told_at = loop.time()
@@ -183,15 +183,15 @@ class Relay:
 
     def make_client_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEnd:
+    ) -> RelayEndpoint:
         """Make the side that reads the client."""
-        return RelayEnd(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
+        return RelayEndpoint(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
 
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEnd:
+    ) -> RelayEndpoint:
         """Make the side that reads the broker."""
-        return RelayEnd(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
+        return RelayEndpoint(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
 
     def start(
         self,
@@ -252,11 +252,11 @@ class Relay:
         """Tell whether one side has sent its FIN."""
         return self._finished is not None
 
-    def finished_by(self, end: RelayEnd) -> bool:
+    def finished_by(self, end: RelayEndpoint) -> bool:
         """Tell whether `end` was the first to send its FIN."""
         return self._finished is end
 
-    def half_closed(self, end: RelayEnd) -> None:
+    def half_closed(self, end: RelayEndpoint) -> None:
         """Pass on that `end` will send no more."""
         if self._finished is not None and self._finished is not end:
             # Who left first is why the pair ends.
@@ -272,7 +272,7 @@ class Relay:
             # TLS: the other side cannot be told without ending it.
             self.close(end.peer_closed_cause)
 
-    def end_lost(self, end: RelayEnd, cause: DisconnectCause) -> None:
+    def end_lost(self, end: RelayEndpoint, cause: DisconnectCause) -> None:
         """End the other side too; what it was sent already still goes out."""
         if end.peer.cause is None:
             end.peer.close(cause)

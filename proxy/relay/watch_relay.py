@@ -15,14 +15,14 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay.relay import Relay, RelayEnd
+from proxy.relay.relay import Relay, RelayEndpoint
 from proxy.relay.watch_limits import WatchLimits
 from proxy.telemetry.counters import Counters, WatchOvershoot
 from proxy.telemetry.events.direct_records import DirectRecord
-from proxy.telemetry.events.recorder import Asker
+from proxy.telemetry.events.recorder import RequestOrigin
 
 
-class WatchedEnd(RelayEnd):
+class WatchedEndpoint(RelayEndpoint):
     """The broker's side of a relayed pair.
 
     `_permit` covers watch frames that are passing, of which `_open` bytes have not been read yet. `_rest` is what
@@ -73,7 +73,7 @@ class WatchedEnd(RelayEnd):
         # Made when it is first needed: most relays never wait.
         self._scope: TaskScope | None = None
         # Who is named in the events of this relay; None: there are none.
-        self.asker: Asker | None = None
+        self.asker: RequestOrigin | None = None
         self._arriving: DirectRecord | None = None
         self._passing: DirectRecord | None = None
         self._passing_frames = ("", 0)
@@ -353,13 +353,13 @@ class WatchedRelay(Relay):
         self._key = key
         super().__init__(loop, shared, hangup, counters, read_timeout_seconds, on_end)
 
-    def named(self, asker: Asker) -> None:
+    def named(self, asker: RequestOrigin) -> None:
         """Have its watch frames recorded, as those of `asker`."""
-        assert isinstance(self.broker, WatchedEnd)
+        assert isinstance(self.broker, WatchedEndpoint)
         self.broker.asker = asker
 
     def make_broker_end(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEnd:
+    ) -> RelayEndpoint:
         """Make a side that is walked."""
-        return WatchedEnd(loop, shared, hangup, self, self._watch, self._key)
+        return WatchedEndpoint(loop, shared, hangup, self, self._watch, self._key)

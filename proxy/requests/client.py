@@ -7,7 +7,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.net.output import Output
 
 
-class Requester(Protocol):
+class ClientView(Protocol):
     """A client as its requests see it (`proxy.clients.connection.ClientConnection` is one)."""
 
     output: Output

@@ -17,10 +17,10 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
-from proxy.brokers.request import SmallQuestion
+from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
-from proxy.requests.client import Requester
+from proxy.requests.client import ClientView
 from proxy.requests.lookup_slot import Slot
 from proxy.requests.validation import check_get_or_create_schema
 from proxy.telemetry.counters import Counters
@@ -76,7 +76,7 @@ class LookupService:
         key = "maxConcurrentLookupRequests"
         return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
 
-    async def lookup(self, client: Requester, request: pb.CommandLookupTopic, slot: Slot) -> None:
+    async def lookup(self, client: ClientView, request: pb.CommandLookupTopic, slot: Slot) -> None:
         """Find a topic's owner by following redirects; the client is told to come back through this proxy."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -88,7 +88,7 @@ class LookupService:
         client.output.send(answer)
 
     async def partition_metadata(
-        self, client: Requester, request: pb.CommandPartitionedTopicMetadata, slot: Slot
+        self, client: ClientView, request: pb.CommandPartitionedTopicMetadata, slot: Slot
     ) -> None:
         """Ask how many partitions a topic has."""
         try:
@@ -104,7 +104,7 @@ class LookupService:
             answer = commands.partition_metadata_failed(request.request_id, failure.code, failure.message)
         client.output.send(answer)
 
-    async def get_or_create_schema(self, client: Requester, request: pb.CommandGetOrCreateSchema, slot: Slot) -> None:
+    async def get_or_create_schema(self, client: ClientView, request: pb.CommandGetOrCreateSchema, slot: Slot) -> None:
         """Register a schema, or find it registered."""
         try:
             check_get_or_create_schema(request)
@@ -176,7 +176,7 @@ class LookupService:
         connection = await self._pool.connection(key)
         request_id = connection.new_request_id()
         frame = make(request_id)
-        question = SmallQuestion(self._loop, expected, slot.share())
+        question = SmallRequest(self._loop, expected, slot.share())
         connection.ask(question, request_id, frame)
         return await question.answer
 

@@ -9,12 +9,12 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from proxy.auth.fairness_key import Charging, namespace_of
-from proxy.brokers.admitted_request import SchemaQuestion
+from proxy.brokers.admitted_request import SchemaRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
-from proxy.requests.client import Requester
+from proxy.requests.client import ClientView
 from proxy.requests.lookup_slot import Slot
 from proxy.requests.validation import check_get_schema
 from proxy.telemetry.counters import Counters
@@ -50,7 +50,7 @@ class SchemaService:
         """Change the time of requests from now on."""
         self._timeout_seconds = timeout_seconds
 
-    async def serve(self, client: Requester, request: pb.CommandGetSchema, slot: Slot) -> None:
+    async def serve(self, client: ClientView, request: pb.CommandGetSchema, slot: Slot) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
             check_get_schema(request)
@@ -69,7 +69,7 @@ class SchemaService:
 
     async def _exchange(
         self,
-        client: Requester,
+        client: ClientView,
         broker: BrokerAddress,
         request: pb.CommandGetSchema,
         slot: Slot,
@@ -78,7 +78,7 @@ class SchemaService:
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
         limiter, slabs = self._limiter, self._slabs
         key = self._charging.key(client, namespace_of(request.topic))
-        question = SchemaQuestion(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key)
+        question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key)
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.get_schema_request(request, request_id))
         try:
@@ -89,7 +89,7 @@ class SchemaService:
         finally:
             question.release()
 
-    def _fail(self, client: Requester, request: pb.CommandGetSchema, error: Exception) -> None:
+    def _fail(self, client: ClientView, request: pb.CommandGetSchema, error: Exception) -> None:
         self._counters.request_failed("get schema")
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):

@@ -130,7 +130,7 @@ class TenantCounter(Protocol):
         """Count a refusal."""
 
 
-class UsageBook:
+class UsageTracker:
     """Charge topic lists to their namespace and principal; `top` gives the heaviest of the last minutes.
 
     `tenants` hears of all of it.

@@ -232,10 +232,3 @@ def test_the_command_of_the_readme_renders() -> None:
     path, _, value = options["--set"].partition("=")
     assert path == "configData.brokerServiceURL"
     assert chart(GATEWAY).render({"configData": {"brokerServiceURL": value}}).texts
-
-
-def test_the_readme_names_the_memory_of_the_charts() -> None:
-    text = (ROOT / "README.md").read_text()
-    for row, render in (("a gateway pod", gateway({})), ("a sidecar", example({}))):
-        (told,) = re.findall(rf"^\| {row}.* ([\d,]+) MiB \|$", text, re.MULTILINE)
-        assert proxy_container(render)["resources"]["limits"]["memory"] == f"{told.replace(',', '')}Mi"

@@ -18,13 +18,13 @@ from protocol.slabs import SlabPool
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import Charging
 from proxy.auth.own.broker_credentials import Plain
-from proxy.brokers.connect_frames import Introductions, Versions
+from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerClocks, BrokerConnection
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
@@ -33,9 +33,9 @@ from proxy.requests.topic_lists.questions import ListQuestions, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES, TopicListService
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.telemetry.counters import Counters, LimiterMetrics
-from proxy.telemetry.events.identities import Identities
+from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import Recorder
-from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.events import CheckedSink
 from tests.support.list_clients import ListClient, commands_in, turns
@@ -237,12 +237,12 @@ class ListStage:
             clock=loop,
         )
         self.limiter.set_sharing(sizes.share_by_key, 100)
-        self.pump, self.turns, self.usage = Pump(loop, loop.time), Turns(loop, loop.time), UsageBook(loop)
+        self.pump, self.turns, self.usage = Pump(loop, loop.time), LoopBudget(loop, loop.time), UsageTracker(loop)
         log = open_log("error", "json")
         self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
-        introductions = Introductions(
+        introductions = ConnectFrames(
             loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
         )
         self.pool = BrokerPool(
@@ -284,7 +284,7 @@ class ListStage:
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(
             self.events,
-            Identities(b"salt"),
+            EventIdentities(b"salt"),
             self.limiter,
             self.questions,
             Charging("connection"),

@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from proxy.core.errors import DisconnectCause
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
@@ -219,7 +219,7 @@ async def tls_link(
     async with hangup_watcher() as watcher:
         endpoint = kind(loop, SharedReadBuffer(), watcher)
         failures: list[TlsFailed] = []
-        shared = TlsShared(Turns(loop, perf_counter)) if shared is None else shared
+        shared = TlsShared(LoopBudget(loop, perf_counter)) if shared is None else shared
         transport = TlsTransport(shared, server_context(), lambda: endpoint, failures.append, server_side=True)
         await loop.create_connection(lambda: transport, sock=served)
         peer = TlsPeer(client, client_context() if context is None else context)

@@ -15,7 +15,7 @@ from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
 from proxy.net.write_watch import WriteWatch
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import Readiness, own_pages
@@ -67,7 +67,7 @@ def web_parts(
         direct=direct,
         charging=Charging("fifo"),
         refusals=RefusalLog(log, loop),
-        usage=UsageBook(loop),
+        usage=UsageTracker(loop),
         writes=WriteWatch(direct, direct, lambda: 0, counters, write_limits(settings), log),
         validator=TargetValidator(("*",), ("*",), ("8080",)),
         hangup=hangup,

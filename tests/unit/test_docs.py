@@ -1,6 +1,5 @@
 """The prose of docs/ and the README against the tables it speaks of: a renamed metric or key must not live on there."""
 
-import math
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.budget import worst_case_bytes
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY_KEYS
 from proxy.telemetry.metrics.table import INSTRUMENTS
@@ -19,7 +17,6 @@ NOT_OURS = {".venv", ".cache", "node_modules", "build", "dist"}
 # With the pages that stand beside what they describe.
 ALL_PAGES = sorted(page for page in ROOT.rglob("*.md") if not NOT_OURS & set(page.relative_to(ROOT).parts))
 COLUMNS = 120
-MIB = 1024 * 1024
 # Keys of brokers and of Kubernetes, words of certificates, fields of /proxy-stats and of HTTP lookups.
 ELSEWHERE = {
     *("proxyRoles", "authenticateOriginalAuthData"),
@@ -181,12 +178,6 @@ def test_each_module_that_is_spoken_of_exists(page: Path) -> None:
     # A recipe of CONTRIBUTING names files that are still to be written.
     wanted = [file for file in named if "greeting" not in file]
     assert [file for file in wanted if not (ROOT / file).exists() and not (ROOT / "proxy" / file).exists()] == []
-
-
-def test_the_readme_names_the_memory_of_a_process_with_all_defaults() -> None:
-    budget = worst_case_bytes(Config.load(None, {"brokerServiceURL": "pulsar://broker.example:6650"}))
-    (row,) = re.findall(r"^\| a process with all defaults \|.*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert row.split("|")[-2].strip() == f"{math.ceil(budget / MIB):,} MiB"
 
 
 def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ Start = Callable[[Coroutine[Any, Any, None], Callable[[], None]], object]
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldKeys:
     keys: Keys
     since: float
 
@@ -63,7 +63,7 @@ class IssuerKeys:
         self._fetch = fetch
         self._start = start
         self._monotonic = monotonic
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, _HeldKeys] = OrderedDict()
         self._questions: dict[str, asyncio.Future[None]] = {}
         self._failures: dict[str, _Failure] = {}
         self._waiting: Counter[str] = Counter()
@@ -123,7 +123,7 @@ class IssuerKeys:
             self._failures[issuer] = _Failure(fault, self._monotonic(), rest_seconds)
             return
         self._failures.pop(issuer, None)
-        self._held[issuer] = _Held(keys, self._monotonic())
+        self._held[issuer] = _HeldKeys(keys, self._monotonic())
         self._held.move_to_end(issuer)
         while len(self._held) > max(self._rules.size, 1):
             self._held.popitem(last=False)
@@ -133,7 +133,7 @@ class IssuerKeys:
         if not question.done():
             question.set_result(None)
 
-    def _fresh(self, issuer: str) -> _Held | None:
+    def _fresh(self, issuer: str) -> _HeldKeys | None:
         held = self._held.get(issuer)
         if held is None:
             return None
@@ -143,14 +143,14 @@ class IssuerKeys:
         self._held.move_to_end(issuer)
         return held
 
-    def _age(self, held: _Held) -> float:
+    def _age(self, held: _HeldKeys) -> float:
         return self._monotonic() - held.since
 
     def _rests(self, issuer: str) -> bool:
         failure = self._failures.get(issuer)
         return failure is not None and self._monotonic() - failure.since < failure.rest_seconds
 
-    def _why_not(self, issuer: str, held: _Held | None) -> IssuerFault:
+    def _why_not(self, issuer: str, held: _HeldKeys | None) -> IssuerFault:
         failure = self._failures.get(issuer)
         if held is None and failure is not None:
             return IssuerFault(failure.fault.reason, str(failure.fault))

@@ -67,7 +67,7 @@ class RunningProvider(Provider, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class AuthContext:
     """What an authenticator is given: `clock` never jumps, `now` is seconds since the epoch."""
 
     clock: Clock
@@ -81,7 +81,7 @@ class Authenticator:
     """Find who a client is; `start` begins to watch files. Made by `build_authenticator`."""
 
     def __init__(
-        self, providers: Sequence[RunningProvider], anonymous_role: str, around: Surroundings, tasks: TaskScope
+        self, providers: Sequence[RunningProvider], anonymous_role: str, around: AuthContext, tasks: TaskScope
     ) -> None:
         self._providers = tuple(providers)
         self._anonymous_role = anonymous_role
@@ -173,7 +173,7 @@ class Authenticator:
                     self._log.info("file read again", key=file.key, file=file.path)
 
 
-def build_authenticator(settings: AuthenticationSettings, around: Surroundings) -> Authenticator:
+def build_authenticator(settings: AuthenticationSettings, around: AuthContext) -> Authenticator:
     """Make the providers, in their order; reads their files. Raises SettingFault."""
     names = [_short_name(name) for name in settings.providers]
     if not names and not settings.anonymous_role:
@@ -198,7 +198,7 @@ def _expected() -> str:
     return ", ".join(f"{short} ({name})" for name, short in _NAMES.items())
 
 
-def _make(name: str, settings: AuthenticationSettings, around: Surroundings, tasks: TaskScope) -> RunningProvider:
+def _make(name: str, settings: AuthenticationSettings, around: AuthContext, tasks: TaskScope) -> RunningProvider:
     if name == "token":
         from proxy.auth.providers.token import TokenProvider
 

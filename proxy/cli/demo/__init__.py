@@ -6,7 +6,7 @@
     record     what the broker has seen
     answers    a request in, an answer's bytes out
     session    one connection of the broker
-    broker     the broker; also `python -m proxy.demo.broker`
+    broker     the broker; also `python -m proxy.cli.demo.broker`
     children   broker and proxy as child processes
     storm      many clients through real sockets
     table      the promise, and the table that says whether it held

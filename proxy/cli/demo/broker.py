@@ -1,7 +1,7 @@
 """The embedded broker: a listening socket, its connections, and the topics, script and record they share.
 
 Speaks Pulsar's binary protocol well enough for lookups, topic lists, topic watchers and schemas. Rule: bounded
-whatever clients do, each connection by `session`. By hand: `python -m proxy.demo.broker --port 6660`; it prints its
+whatever clients do, each connection by `session`. By hand: `python -m proxy.cli.demo.broker --port 6660`; it prints its
 address as one line of JSON, and what it has seen when it ends.
 """
 
@@ -111,7 +111,7 @@ class EmbeddedBroker:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a broker with generated topics until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog="python -m proxy.demo.broker", description="run an embedded broker")
+    parser = argparse.ArgumentParser(prog="python -m proxy.cli.demo.broker", description="run an embedded broker")
     parser.add_argument("--port", type=int, default=6650, help="0 takes any free port (default: %(default)s)")
     parser.add_argument("--namespaces", type=int, default=1, help="demo/ns-0, ... (default: %(default)s)")
     parser.add_argument("--topics", type=int, default=10_000, help="in each namespace (default: %(default)s)")

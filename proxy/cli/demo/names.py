@@ -17,7 +17,7 @@ _TOPICS_TAG: Final = b"\x12"
 _DOMAIN: Final = b"persistent://"
 
 
-class Names(Protocol):
+class TopicNames(Protocol):
     """Some topic names, ready to be sent."""
 
     count: int

@@ -48,7 +48,7 @@ class StormPlan:
 
 
 @dataclass(slots=True)
-class Tally:
+class StormTally:
     """What became of the requests so far."""
 
     expected: int
@@ -102,7 +102,7 @@ class StormClient(asyncio.BufferedProtocol):
     """One connection of the storm: `connected` completes with CONNECTED, then `ask`."""
 
     def __init__(
-        self, plan: StormPlan, tally: Tally, heads: memoryview, namespace: str, on_settled: asyncio.Event
+        self, plan: StormPlan, tally: StormTally, heads: memoryview, namespace: str, on_settled: asyncio.Event
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._plan = plan
@@ -223,7 +223,7 @@ class Storm:
 
     def __init__(self, plan: StormPlan, namespaces: list[str]) -> None:
         self.plan = plan
-        self.tally = Tally(expected=plan.connections * plan.requests)
+        self.tally = StormTally(expected=plan.connections * plan.requests)
         self._namespaces = namespaces
         # All clients of a loop read the heads of their frames into one place.
         self._heads = memoryview(bytearray(_READ_BYTES))

@@ -7,7 +7,7 @@ any storm of topic lists.
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.cli.demo.storm import StormPlan, Tally
+from proxy.cli.demo.storm import StormPlan, StormTally
 
 MIB: Final = 1024 * 1024
 CONNECTION_BYTES: Final = 8 * 1024
@@ -20,7 +20,7 @@ class Outcome:
     """The figures of one storm; memory in bytes, the proxy's resident set size before it and at most."""
 
     plan: StormPlan
-    tally: Tally
+    tally: StormTally
     heap_bytes: int
     direct_bytes: int
     idle_bytes: int
@@ -71,7 +71,7 @@ def render(outcome: Outcome, *, accept_refusals: bool = False) -> str:
     return "\n".join([*(f"  {name:<{width}}  {value}" for name, value in rows), "", *verdict])
 
 
-def progress(tally: Tally, seconds: float, resident_bytes: int) -> str:
+def progress(tally: StormTally, seconds: float, resident_bytes: int) -> str:
     """Write one line about a storm under way."""
     return (
         f"{seconds:5.1f} s  {tally.answered} of {tally.expected} answered, {tally.refused} refused, {tally.lost} lost, "

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
+from proxy.cli.demo.names import GeneratedNames, ListedNames, NameTemplate, TopicNames
 
 LONGEST_PATTERN: Final = 50
 DOMAINS: Final = ("persistent", "non-persistent")
@@ -40,7 +40,7 @@ class TopicStore(Protocol):
     def has_namespace(self, namespace: str) -> bool:
         """Tell whether a namespace exists, with or without topics."""
 
-    def names(self, namespace: str) -> Names:
+    def names(self, namespace: str) -> TopicNames:
         """Give a namespace's topics; none for a namespace that does not exist."""
 
     def partitions(self, topic: str) -> int | None:
@@ -57,7 +57,7 @@ class ListedTopics:
         self._partitions = dict.fromkeys(topics, 0)
         for topic, count in (partitioned or {}).items():
             self._partitions[topic] = count
-        self._namespaces: dict[str, Names] = {}
+        self._namespaces: dict[str, TopicNames] = {}
 
     def add(self, topic: str) -> None:
         """Create a topic without partitions."""
@@ -68,7 +68,7 @@ class ListedTopics:
         """Tell whether a namespace exists."""
         return namespace == DEFAULT_NAMESPACE or bool(self.names(namespace).count)
 
-    def names(self, namespace: str) -> Names:
+    def names(self, namespace: str) -> TopicNames:
         """Give a namespace's topics, each partition by its own name."""
         if namespace not in self._namespaces:
             # A namespace without topics is not kept: anybody can name a million of them.
@@ -109,7 +109,7 @@ class GeneratedTopics:
         """Tell whether a namespace exists."""
         return namespace == DEFAULT_NAMESPACE or self._generated(namespace)
 
-    def names(self, namespace: str) -> Names:
+    def names(self, namespace: str) -> TopicNames:
         """Give a namespace's topics; none for a namespace that does not exist."""
         return GeneratedNames(self._template, namespace) if self._generated(namespace) else _NO_NAMES
 
@@ -145,7 +145,7 @@ def topic_list(store: TopicStore, request: pb.CommandGetTopicsOfNamespace) -> To
     return TopicListBody(names.encoded_bytes + len(flags), _then(names.pieces(), flags))
 
 
-def watched_names(names: Names, namespace: str, pattern: str) -> Names:
+def watched_names(names: TopicNames, namespace: str, pattern: str) -> TopicNames:
     """Choose what a watcher of a namespace and pattern sees: persistent topics only.
 
     Raises DeadlyRequest for a namespace, BadRequest for a pattern that is none.
@@ -171,7 +171,7 @@ def _check_namespace(namespace: str) -> None:
         raise DeadlyRequest(f"invalid namespace: got {namespace!r}, expected tenant/namespace")
 
 
-def _of_mode(names: Names, mode: int) -> Names:
+def _of_mode(names: TopicNames, mode: int) -> TopicNames:
     if isinstance(names, GeneratedNames):
         return _NO_NAMES if mode == pb.CommandGetTopicsOfNamespace.NON_PERSISTENT else names
     if mode == pb.CommandGetTopicsOfNamespace.ALL:
@@ -180,7 +180,7 @@ def _of_mode(names: Names, mode: int) -> Names:
     return ListedNames(name for name in names if name.startswith(wanted))
 
 
-def _matching(names: Names, pattern: str) -> Names:
+def _matching(names: TopicNames, pattern: str) -> TopicNames:
     before, scheme, behind = pattern.partition("://")
     if scheme:
         domain = next((domain for domain in reversed(DOMAINS) if before.endswith(domain)), None)

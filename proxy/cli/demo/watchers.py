@@ -12,7 +12,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import answer_prefix, varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.names import PIECE_BYTES, ListedNames, Names
+from proxy.cli.demo.names import PIECE_BYTES, ListedNames, TopicNames
 from proxy.cli.demo.topics import LONGEST_PATTERN, BadRequest, TopicStore, watched_names
 
 MOST_WATCHERS: Final = 1000
@@ -72,7 +72,7 @@ class Watchers:
             if update.new_topics or update.deleted_topics:
                 yield commands.frame(command)
 
-    def _started(self, request: pb.CommandWatchTopicList) -> Names:
+    def _started(self, request: pb.CommandWatchTopicList) -> TopicNames:
         if len(request.topics_pattern) > LONGEST_PATTERN:
             raise BadRequest(
                 f"topics pattern of {len(request.topics_pattern)} characters, at most {LONGEST_PATTERN} are evaluated",

@@ -70,7 +70,7 @@ class Arrival:
         self._arrivals.end(self, cause)
 
 
-class ArrivalBook(Protocol):
+class ArrivalRegistry(Protocol):
     """What is told about arrivals (`proxy.clients.sessions.Sessions`)."""
 
     def add(self, session: Arrival, since: float) -> None:
@@ -92,7 +92,7 @@ class Arrivals:
         shared: TlsShared,
         current: Callable[[], ssl.SSLContext],
         places: int,
-        sessions: ArrivalBook,
+        sessions: ArrivalRegistry,
         make_protocol: Callable[[Arrival], asyncio.BufferedProtocol],
         counters: Counters,
         log: Logger,

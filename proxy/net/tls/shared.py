@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
 
 # The largest record: 16 KiB of plaintext, a header, and what encryption may add to it.
@@ -22,7 +22,7 @@ class TlsShared:
 
     __slots__ = ("_window", "_window_for", "cipher", "incoming", "outgoing", "small", "turns")
 
-    def __init__(self, turns: Turns, cipher_bytes: int = LARGE_READ_BYTES) -> None:
+    def __init__(self, turns: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES) -> None:
         self.turns = turns
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()

@@ -15,8 +15,8 @@ from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import STEP_BYTES, Body, Pump
-from proxy.requests.client import Requester
-from proxy.telemetry.events.timeline import GroupStory
+from proxy.requests.client import ClientView
+from proxy.telemetry.events.timeline import RequestTimeline
 
 # Below this a copy in a send buffer is cheaper than pages and a descriptor.
 PAGED_FROM_BYTES: Final = 64 * 1024
@@ -42,7 +42,7 @@ class EncodedList:
         """Count the bytes of the list."""
         return self._body.size
 
-    async def write_to(self, client: Requester, request_id: int) -> None:
+    async def write_to(self, client: ClientView, request_id: int) -> None:
         """Write the list as the answer to `request_id`; returns when the kernel has all of it."""
         await client.output.send_pumped(self._answer.prefix(request_id), self._body, self._pump)
 
@@ -54,14 +54,14 @@ class EncodedList:
 
 
 async def encode(
-    answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump, story: GroupStory | None = None
+    answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump, story: RequestTimeline | None = None
 ) -> EncodedList:
     """Make the body for that many clients; it owns `permit` from then on."""
     body: Body
     if clients == 1:
         body = LeavingBody(answer, partial(_shrink, permit, story))
     elif answer.size < PAGED_FROM_BYTES:
-        body = SlabBody(answer)
+        body = SlabListBody(answer)
     else:
         body = await _paged(answer)
     return EncodedList(answer, permit, pump, body)
@@ -72,7 +72,7 @@ async def _paged(answer: TopicListAnswer) -> Body:
         pages = PagedBody()
     except OSError:
         # No descriptor is left: the slabs serve as well, with a copy in every send buffer.
-        return SlabBody(answer)
+        return SlabListBody(answer)
     in_this_step = 0
     try:
         for piece in answer.consume():
@@ -118,7 +118,7 @@ class LeavingBody:
         return self._piece[position - self._start :][:count]
 
 
-class SlabBody:
+class SlabListBody:
     """The slabs of a list for many, each of whom gets a copy."""
 
     __slots__ = ("_slabs", "size")
@@ -177,7 +177,7 @@ class PagedBody:
             os.close(fd)
 
 
-def _shrink(direct: Permit, story: GroupStory | None, left: int) -> None:
+def _shrink(direct: Permit, story: RequestTimeline | None, left: int) -> None:
     # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
     direct.requested -= left
     if direct.requested < direct.size:

@@ -18,9 +18,9 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, RequestFailed
-from proxy.core.registry import Roll
-from proxy.requests.client import Requester
-from proxy.telemetry.events.timeline import GroupStory
+from proxy.core.registry import Registry
+from proxy.requests.client import ClientView
+from proxy.telemetry.events.timeline import RequestTimeline
 from proxy.telemetry.refusals import Stage
 
 
@@ -31,7 +31,7 @@ class SharedAnswer(Protocol):
     def size(self) -> int:
         """Count the bytes of the list."""
 
-    async def write_to(self, client: Requester, request_id: int) -> None:
+    async def write_to(self, client: ClientView, request_id: int) -> None:
         """Write the list as the answer to `request_id`; returns when it has left user space."""
 
     def close(self) -> None:
@@ -71,12 +71,12 @@ def question_of(request: pb.CommandGetTopicsOfNamespace) -> bytes:
     return question.SerializeToString(deterministic=True)
 
 
-class Member:
+class GroupMember:
     """One request in a group; `outcome` is its answer or what it failed with."""
 
     __slots__ = ("client", "left", "outcome", "promised", "request_id")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client: Requester, request_id: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: ClientView, request_id: int) -> None:
         self.client = client
         self.request_id = request_id
         self.promised = False
@@ -111,7 +111,7 @@ class Charged(Protocol):
 @dataclass(slots=True)
 class _Charge:
     claim: Claim
-    payer: Member
+    payer: GroupMember
     memory: Charged
     n: int
 
@@ -151,19 +151,19 @@ class ListGroup:
         broker: BrokerAddress,
         principal: Hashable,
         request: pb.CommandGetTopicsOfNamespace,
-        charge: Callable[[Requester, str], Hashable],
+        charge: Callable[[ClientView, str], Hashable],
         on_empty: Callable[["ListGroup"], None],
     ) -> None:
         self.key = key
         self.broker = broker
         self.principal = principal
         self.request = request
-        self.members: dict[Member, None] = {}
+        self.members: dict[GroupMember, None] = {}
         self.predecessor: asyncio.Event | None = None
         self.begun = asyncio.Event()
         self.answer: SharedAnswer | None = None
         self.stage = Stage.BROKER
-        self.story: GroupStory | None = None
+        self.story: RequestTimeline | None = None
         self.waits_for_memory: Callable[[], bool] = _never
         self.claims: list[_Charge] = []
         self.cancel: Callable[[], object] = _nothing
@@ -172,7 +172,7 @@ class ListGroup:
         self._on_empty = on_empty
 
     @property
-    def payer(self) -> Member:
+    def payer(self) -> GroupMember:
         """Give the member that is charged: the one that is there longest."""
         return next(iter(self.members))
 
@@ -183,15 +183,15 @@ class ListGroup:
         self.claims.append(_Charge(claim, payer, memory, n))
         return claim
 
-    def _payer_for(self, memory: Charged, n: int) -> tuple[Member, Hashable]:
+    def _payer_for(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
         """Give the member that is there longest; one whose key is at its cap must not keep the others waiting."""
         members = [(member, self._key_of(member)) for member in islice(self.members, PAYERS_ASKED)]
         return next((found for found in members if not memory.at_cap(found[1], n)), members[0])
 
-    def _key_of(self, member: Member) -> Hashable:
+    def _key_of(self, member: GroupMember) -> Hashable:
         return self._charge(member.client, self.request.namespace)
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: GroupMember) -> None:
         """Let one member go; the next one pays, and with the last the group ends."""
         member.redeem()
         member.left = True
@@ -244,13 +244,13 @@ class ListGroup:
 class ListGroups:
     """Know which groups take joiners, and which have a question on the wire."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, charge: Callable[[Requester, str], Hashable]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, charge: Callable[[ClientView, str], Hashable]) -> None:
         self._loop = loop
         self._charge = charge
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
         # Each until its last member has left: as many as there are requests, at most.
-        self.roll: Roll[ListGroup] = Roll()
+        self.roll: Registry[ListGroup] = Registry()
 
     def __len__(self) -> int:
         return len(self._joinable) + len(self._asked)
@@ -261,13 +261,13 @@ class ListGroups:
 
     def join(
         self,
-        client: Requester,
+        client: ClientView,
         broker: BrokerAddress,
         request: pb.CommandGetTopicsOfNamespace,
         *,
         share: bool,
         since: float = 0.0,
-    ) -> tuple[ListGroup, Member, bool]:
+    ) -> tuple[ListGroup, GroupMember, bool]:
         """Give the request's group, its membership, and whether the group is new; without `share` it is always new.
 
         `since` is when the request came.
@@ -282,7 +282,7 @@ class ListGroups:
                 self._joinable[key] = group
                 asked = self._asked.get(key)
                 group.predecessor = None if asked is None else asked.begun
-        member = Member(self._loop, client, request.request_id)
+        member = GroupMember(self._loop, client, request.request_id)
         group.members[member] = None
         for charge in group.claims:
             charge.claim.prolong()
@@ -312,7 +312,7 @@ class ListGroups:
         group.end()
 
 
-async def await_a_reader(members: Sequence[Member]) -> None:
+async def await_a_reader(members: Sequence[GroupMember]) -> None:
     """Wait until the client of one of `members` has taken its earlier lists, and promise it this one."""
     changed = asyncio.Event()
     lanes = [member.client.output.list_lane for member in members]
@@ -332,7 +332,7 @@ async def await_a_reader(members: Sequence[Member]) -> None:
             lane.forget(changed.set)
 
 
-def too_large_for(client: Requester, topic_count: int, frame_bytes: int) -> RequestFailed:
+def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> RequestFailed:
     """Say that a list needs a larger frame than the client accepts, and the ways out."""
     return OverLimit(
         ServerError.NotAllowedError,

@@ -15,7 +15,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
-from proxy.brokers.admitted_request import TopicListQuestion
+from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
@@ -41,7 +41,7 @@ class TopicListLimits:
     key_cap_percent: int
 
 
-class BrokerLanes:
+class BrokerQueue:
     """Bound what waits on one broker: questions, and the estimates held for them (half the heap limit).
 
     Who waits to hold an estimate waits for heap memory, with its timeout, its bound and its books. Waiting for a
@@ -113,7 +113,7 @@ class _WaitsOnly:
 
 
 @dataclass(frozen=True, slots=True)
-class HeapBooks:
+class HeapStatistics:
     """The books of heap memory as the metrics read them."""
 
     statistics: Callable[[], LimiterStatistics]
@@ -141,7 +141,7 @@ class ListQuestions:
         self._slabs = slabs
         self._counters = counters
         self.limits = limits
-        self._lanes: dict[BrokerAddress, BrokerLanes] = {}
+        self._lanes: dict[BrokerAddress, BrokerQueue] = {}
         self._past: list[LimiterStatistics] = []
 
     def apply(self, limits: TopicListLimits) -> None:
@@ -150,18 +150,18 @@ class ListQuestions:
         for lanes in self._lanes.values():
             lanes.apply(limits, self._limiter.heap)
 
-    def lanes(self, broker: BrokerAddress) -> BrokerLanes:
+    def lanes(self, broker: BrokerAddress) -> BrokerQueue:
         """Give what bounds the questions to `broker`."""
         lanes = self._lanes.get(broker)
         if lanes is None:
             if len(self._lanes) >= MANY_LANES:
                 self._forget_idle_lanes()
-            lanes = self._lanes[broker] = BrokerLanes(
+            lanes = self._lanes[broker] = BrokerQueue(
                 broker, self.limits, self._limiter.heap, self._heap_waits, self._loop
             )
         return lanes
 
-    def all_lanes(self) -> Mapping[BrokerAddress, BrokerLanes]:
+    def all_lanes(self) -> Mapping[BrokerAddress, BrokerQueue]:
         """Give what bounds the questions to each broker, those lately asked only."""
         return self._lanes
 
@@ -230,7 +230,7 @@ class ListQuestions:
         questions = self.lanes(broker).questions
         slot = await questions.acquire(1, claim=group.claim(questions, 1))
         begun = partial(_all, slot.release, on_begun)
-        question = TopicListQuestion(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap, group.story)
+        question = TopicListRequest(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap, group.story)
         try:
             group.stage = Stage.BROKER_CONNECTION
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))

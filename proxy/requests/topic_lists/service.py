@@ -22,16 +22,16 @@ from protocol.topic_list import TopicListAnswer, heap_size
 from proxy.auth.fairness_key import Charging
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.pump import Pump
-from proxy.requests.client import Requester
+from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.bodies import encode
 from proxy.requests.topic_lists.groups import (
     GroupFailure,
+    GroupMember,
     ListGroup,
     ListGroups,
-    Member,
     SharedAnswer,
     await_a_reader,
     too_large_for,
@@ -42,7 +42,7 @@ from proxy.requests.validation import check_get_topics
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.events.timeline import Part
-from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
@@ -62,12 +62,12 @@ class TopicListService:
         limiter: AsyncDualMemoryLimiter,
         questions: ListQuestions,
         pump: Pump,
-        turns: Turns,
+        turns: LoopBudget,
         sizes: ListSizes,
         charging: Charging,
         counters: Counters,
         refusals: RefusalLog,
-        usage: UsageBook,
+        usage: UsageTracker,
     ) -> None:
         self._loop = loop
         self._limiter = limiter
@@ -104,7 +104,7 @@ class TopicListService:
 
     async def serve(
         self,
-        client: Requester,
+        client: ClientView,
         broker: BrokerAddress,
         request: pb.CommandGetTopicsOfNamespace,
         arrived: float,
@@ -137,7 +137,7 @@ class TopicListService:
 
     async def _serve(
         self,
-        client: Requester,
+        client: ClientView,
         broker: BrokerAddress,
         request: pb.CommandGetTopicsOfNamespace,
         arrived: float,
@@ -172,12 +172,12 @@ class TopicListService:
 
     def _join(
         self,
-        client: Requester,
+        client: ClientView,
         broker: BrokerAddress,
         request: pb.CommandGetTopicsOfNamespace,
         arrived: float,
         record: RequestRecord | None,
-    ) -> tuple[ListGroup, Member]:
+    ) -> tuple[ListGroup, GroupMember]:
         share = self._questions.limits.coalescing
         group, member, new = self._groups.join(client, broker, request, share=share, since=arrived)
         if record is not None:
@@ -192,7 +192,7 @@ class TopicListService:
 
     def _fail(
         self,
-        client: Requester,
+        client: ClientView,
         request: pb.CommandGetTopicsOfNamespace,
         error: Exception,
         record: RequestRecord | None,
@@ -313,7 +313,7 @@ class TopicListService:
         if found.changed:
             self._sizes.learn(group.request, heap_size(answer.size))
 
-    def _takers(self, group: ListGroup, answer: TopicListAnswer) -> list[Member]:
+    def _takers(self, group: ListGroup, answer: TopicListAnswer) -> list[GroupMember]:
         """Give the members whose clients accept a frame of that size; the others are told that theirs do not."""
         takers = []
         frame_bytes = answer.encoded_size(group.payer.request_id)

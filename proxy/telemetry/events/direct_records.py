@@ -8,7 +8,7 @@ a permit, and so an event, of the kind watch_init if a first list is among them.
 
 from proxy.core.errors import DisconnectCause
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
-from proxy.telemetry.events.recorder import Asker, Recorder
+from proxy.telemetry.events.recorder import Recorder, RequestOrigin
 from proxy.telemetry.events.timeline import Meter
 
 __all__ = ["DirectRecord"]
@@ -19,7 +19,7 @@ class DirectRecord:
 
     __slots__ = ("_asked_ns", "_granted_ns", "_meter", "_moment", "_namespace", "_recorder", "_size", "_who")
 
-    def __init__(self, recorder: Recorder, who: Asker, namespace: str = "") -> None:
+    def __init__(self, recorder: Recorder, who: RequestOrigin, namespace: str = "") -> None:
         self._recorder = recorder
         self._moment = recorder.moment()
         self._who = who

@@ -13,7 +13,7 @@ from typing import Final
 
 from proxy.auth.identity import Principal
 
-__all__ = ["LONGEST_VERSION", "Identities", "bounded", "key_of"]
+__all__ = ["LONGEST_VERSION", "EventIdentities", "bounded", "key_of"]
 
 # 64 bits: among a million principals two share one with a probability of 3 in 100 million.
 DIGEST_BYTES: Final = 8
@@ -38,7 +38,7 @@ def bounded(text: str, longest: int = LONGEST_NAMESPACE) -> str:
     return text if len(text) <= longest else text[:longest]
 
 
-class Identities:
+class EventIdentities:
     """Name principals, clients, patterns and questions for events: 16 hex digits each; `plain`: the first two as is."""
 
     __slots__ = ("_asked", "_client", "_digest", "_pattern", "_plain", "_principal")

@@ -23,14 +23,14 @@ from protocol.command_type import CommandType
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import Charging
-from proxy.requests.client import Requester
+from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.groups import ListGroup, question_of
 from proxy.requests.topic_lists.questions import ListQuestions
-from proxy.telemetry.events.identities import Identities, bounded
+from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
-from proxy.telemetry.events.timeline import PARTS, STAGE_OF_PART, GroupStory, Part, parts_between
+from proxy.telemetry.events.timeline import PARTS, STAGE_OF_PART, Part, RequestTimeline, parts_between
 
-__all__ = ["Asker", "Moment", "Recorder", "RequestRecord"]
+__all__ = ["Moment", "Recorder", "RequestOrigin", "RequestRecord"]
 
 _MODES: Final = pb.CommandGetTopicsOfNamespace.Mode
 _MODE_NAMES: Final[dict[int, str]] = {
@@ -59,7 +59,7 @@ _NOTHING: Final[dict[str, object]] = {
 Moment = tuple[int, int, int, int, int, dict[str, object]]
 
 
-class Asker(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Who asks: its principal, its connection's name, and what it said it is."""
 
     principal: Any
@@ -77,7 +77,7 @@ class Recorder:
     def __init__(
         self,
         sink: EventSink,
-        identities: Identities,
+        identities: EventIdentities,
         limiter: AsyncDualMemoryLimiter,
         questions: ListQuestions,
         charging: Charging,
@@ -130,16 +130,16 @@ class Recorder:
         waiting = self._questions.heap_queue_size
         return self.now(), waiting, direct.queue_size, heap.held, direct.held, self._in_force
 
-    def request(self, client: Requester) -> "RequestRecord":
+    def request(self, client: ClientView) -> "RequestRecord":
         """Begin to record a request that has just arrived."""
         self.open += 1
         return RequestRecord(self, self.moment(), client)
 
-    def group(self, group: ListGroup) -> GroupStory:
+    def group(self, group: ListGroup) -> RequestTimeline:
         """Begin to record a new group."""
         self._groups += 1
         question = group.key.question or question_of(group.request)
-        return GroupStory(self.now, self._groups, group.broker, question)
+        return RequestTimeline(self.now, self._groups, group.broker, question)
 
     def told(self, record: "RequestRecord") -> None:
         """Take a record whose request is over; its event is made with those of others."""
@@ -178,7 +178,7 @@ class Recorder:
             self._broker, self._broker_name = broker, str(broker)
         return self._broker_name
 
-    def begun(self, moment: Moment, kind: str, who: Asker | Requester, namespace: str) -> dict[str, object]:
+    def begun(self, moment: Moment, kind: str, who: RequestOrigin | ClientView, namespace: str) -> dict[str, object]:
         """Make an event of what was known at the beginning; `namespace` is empty if it is not known."""
         at_ns, heap_waiting, direct_waiting, heap_used_bytes, direct_used_bytes, in_force = moment
         event = in_force.copy()
@@ -220,12 +220,12 @@ class RequestRecord:
         "told",
     )
 
-    def __init__(self, recorder: Recorder, moment: Moment, client: Requester) -> None:
+    def __init__(self, recorder: Recorder, moment: Moment, client: ClientView) -> None:
         self._recorder = recorder
         self._moment = moment
         self._client = client
         self._request: pb.CommandGetTopicsOfNamespace | None = None
-        self._story: GroupStory | None = None
+        self._story: RequestTimeline | None = None
         self._joined_ns = 0
         self._response_bytes: int | None = None
         self._made: dict[str, object] | None = None
@@ -334,7 +334,7 @@ class RequestRecord:
             story.question_hash = identities.question(self._client.principal, story.question)
         event["question_hash"] = story.question_hash
 
-    def _add_group(self, event: dict[str, object], story: GroupStory, until_ns: int) -> int:
+    def _add_group(self, event: dict[str, object], story: RequestTimeline, until_ns: int) -> int:
         event["broker"] = self._recorder.broker_name(story.broker)
         event["group_id"] = story.number
         event["group_size"] = story.size

@@ -8,7 +8,7 @@ no I/O, and nothing that could keep a list in memory.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = ["PARTS", "STAGE_OF_PART", "GroupStory", "Leaver", "Meter", "Part", "parts_between"]
+__all__ = ["PARTS", "STAGE_OF_PART", "DepartedMember", "Meter", "Part", "RequestTimeline", "parts_between"]
 
 
 class Part:
@@ -96,14 +96,14 @@ class Meter:
         return self._byte_ns // 1000
 
 
-class Leaver(Protocol):
+class DepartedMember(Protocol):
     """A member of a group."""
 
     def over(self, *, carries_cost: bool) -> None:
         """Hear that nothing about this member changes any more; whether it tells what the group cost."""
 
 
-class GroupStory:
+class RequestTimeline:
     """What the members of one group have in common; `now` gives monotonic nanoseconds, `broker` its name as text.
 
     The event of the last member to leave carries what the group cost, so it waits until the group's work is over.
@@ -141,7 +141,7 @@ class GroupStory:
         question: bytes,
     ) -> None:
         self._now = now
-        self._pending: Leaver | None = None
+        self._pending: DepartedMember | None = None
         self._working = True
         self.number = number
         self.broker = broker
@@ -246,7 +246,7 @@ class GroupStory:
         self.open += 1
         return self.size > 1
 
-    def left(self, member: Leaver) -> None:
+    def left(self, member: DepartedMember) -> None:
         """Hear that a member has left."""
         self.open -= 1
         if self.open:
@@ -263,7 +263,7 @@ class GroupStory:
         if member is not None:
             self._last_left(member)
 
-    def _last_left(self, member: Leaver) -> None:
+    def _last_left(self, member: DepartedMember) -> None:
         now_ns = self._now()
         self.heap.end(now_ns)
         self.direct.end(now_ns)
@@ -279,7 +279,7 @@ class GroupStory:
         event["direct_byte_us"] = direct.byte_us
 
 
-def parts_between(story: GroupStory, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
+def parts_between(story: RequestTimeline, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
     """Give, in microseconds, how long a member that joined then and left then was in each part, and in which last."""
     found = list(_NEVER)
     parts, entered_ns = story.parts, story.entered_ns

@@ -20,7 +20,7 @@ from proxy.core.log import Logger
 from proxy.telemetry.counters import EventLogCounters
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
-from proxy.telemetry.events.topic_sink import TopicSettings, TopicStore
+from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings
 from proxy.telemetry.events.topic_watch import ADMIN_TIMEOUT_SECONDS, Headers, TopicWatch
 
 __all__ = ["TopicParts", "service_url"]
@@ -51,12 +51,12 @@ class TopicParts:
         shown = self._own_cluster or self._other is not None
         self._credentials = TopicCredentials(own, loop) if shown else None
 
-    def store(self) -> TopicStore:
+    def store(self) -> TopicEventStore:
         """Make the store."""
         tls = topic_tls(self._config, own_cluster=self._own_cluster)
         settings = TopicSettings(self._config.event_log_topic, service_url(self._config), tls)
         credentials = self._credentials
-        return TopicStore(settings, (lambda: None) if credentials is None else credentials.authentication)
+        return TopicEventStore(settings, (lambda: None) if credentials is None else credentials.authentication)
 
     def watch(self, counters: EventLogCounters, log: Logger) -> TopicWatch:
         """Make who asks the admin service of the topic's cluster."""

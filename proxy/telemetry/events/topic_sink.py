@@ -20,7 +20,7 @@ from eventlog.schema import SCHEMA_VERSION
 if TYPE_CHECKING:
     import pulsar
 
-__all__ = ["SEND_SECONDS", "TopicSettings", "TopicStore", "TopicTls"]
+__all__ = ["SEND_SECONDS", "TopicEventStore", "TopicSettings", "TopicTls"]
 
 # For a broker's answer to anything but a message.
 OPERATION_SECONDS: Final = 10
@@ -53,7 +53,7 @@ class TopicSettings:
     tls: TopicTls = TopicTls()
 
 
-class TopicStore:
+class TopicEventStore:
     """Writes events to a topic (`eventlog.drain.Store`)."""
 
     def __init__(self, settings: TopicSettings, credentials: Credentials) -> None:

@@ -14,7 +14,7 @@ from limiter.observer import LimiterStatistics
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.metrics.tenants import TenantBook
+from proxy.telemetry.metrics.tenants import TenantTracker
 
 __all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterBooks", "MetricSources", "Reading", "Readings", "take"]
 
@@ -52,7 +52,7 @@ class MetricSources:
     heap_waits: LimiterMetrics
     direct_waits: LimiterMetrics
     lag: Durations = field(default_factory=lambda: Durations(time.monotonic))
-    tenants: TenantBook = field(default_factory=TenantBook)
+    tenants: TenantTracker = field(default_factory=TenantTracker)
     memory: MemoryPaths = SYSTEM_PATHS
     created: float = field(default_factory=time.time)
 

@@ -33,7 +33,7 @@ class TenantNumbers:
         self.recent = 0.0
 
 
-class TenantBook:
+class TenantTracker:
     """Count topic lists by the tenant of their namespace."""
 
     def __init__(self, most: int = MOST_TENANTS) -> None:

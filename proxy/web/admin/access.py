@@ -61,7 +61,7 @@ def read_token(path: str) -> bytes:
     return token
 
 
-class Access:
+class AdminAccess:
     """Judge requests; `token_file` is empty where nobody can come but by the control socket."""
 
     def __init__(self, token_file: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from proxy.clients.connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.web.admin.connections import connection_row
-from proxy.web.admin.paging import Answer, Document
+from proxy.web.admin.paging import AdminDocument, Answer
 from proxy.web.admin.reload_report import ReloadReport
 from proxy.web.admin.views import number_of
 from proxy.web.http.errors import HttpRefused
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Asked = Mapping[str, Any]
 
 
-class Operator(Protocol):
+class ProcessControl(Protocol):
     """The process around a proxy, which takes signals (`proxy.cli.serve`)."""
 
     async def reload(self) -> ReloadReport:
@@ -49,7 +49,7 @@ class Changes:
         row = connection_row(entry, proxy.loop.time(), proxy.identities.names)
         self._note("kill", who, client=row["client"], principal=row["principal"], cause=str(DisconnectCause.ADMIN))
         session.abort(DisconnectCause.ADMIN)
-        return Document(row)
+        return AdminDocument(row)
 
     async def set_log_level(self, asked: Asked, who: str) -> Answer:
         """Change the log level; raises HttpRefused."""
@@ -61,14 +61,14 @@ class Changes:
             live.change_log_level(str(asked["level"]), None if seconds is None else float(seconds))
         except ValueError as error:
             raise HttpRefused(400, str(error), "bad_request") from error
-        return Document(live.log_level())
+        return AdminDocument(live.log_level())
 
     async def reload(self, _: Asked, who: str) -> Answer:
         """Reload, and report; 422 if the configuration has faults, 409 if the proxy is leaving."""
         operator = self._operator()
         self._note("reload", who)
         report = await operator.reload()
-        return Document(report.document(), {"applied": 200, "refused": 422}.get(report.result, 409))
+        return AdminDocument(report.document(), {"applied": 200, "refused": 422}.get(report.result, 409))
 
     async def drain(self, asked: Asked, who: str) -> Answer:
         """Leave as at a signal; raises HttpRefused."""
@@ -77,9 +77,9 @@ class Changes:
         begun = operator.drain(at_once=bool(asked.get("at_once")))
         if begun is None:
             raise HttpRefused(409, f"the proxy is leaving already: {self._proxy.phase}", "leaving")
-        return Document(begun)
+        return AdminDocument(begun)
 
-    def _operator(self) -> Operator:
+    def _operator(self) -> ProcessControl:
         if self._proxy.operator is None:
             raise HttpRefused(503, "this proxy is not run by `serve`, which reloads and drains", "no_operator")
         return self._proxy.operator

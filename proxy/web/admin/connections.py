@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import Session
-from proxy.core.registry import Entry, Roll
+from proxy.core.registry import Entry, Registry
 from proxy.relay.relay import Relay
 from proxy.web.admin.paging import SLICE_ROWS, Row
 
@@ -84,11 +84,11 @@ def _principal(principal: object, names: Names) -> str | None:
     return None if principal is None else names(principal)[:LONGEST_NAME]
 
 
-class Page:
+class ConnectionsPage:
     """One page of /v1/connections, found a slice at a time; `next` is known when all of it has been."""
 
     def __init__(
-        self, roll: Roll[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
+        self, roll: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
     ) -> None:
         self._roll = roll
         self._now = now

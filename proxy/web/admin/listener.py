@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.accept_loop import AcceptLoop
-from proxy.web.admin.access import Access, Peer, peer_of
+from proxy.web.admin.access import AdminAccess, Peer, peer_of
 from proxy.web.admin.control_socket import BACKLOG, ControlSocket
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Place:
 
     __slots__ = ("_door", "_loop", "_timer", "cut", "peer", "served")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, door: "AdminDoor", peer: Peer) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, door: "AdminListener", peer: Peer) -> None:
         self._loop = loop
         self._door = door
         self._timer = loop.call_later(REQUEST_SECONDS, self.end)
@@ -78,10 +78,10 @@ class Place:
         self._door.left(self)
 
 
-class AdminDoor:
+class AdminListener:
     """Accept askers until closed."""
 
-    def __init__(self, proxy: "Proxy", access: Access) -> None:
+    def __init__(self, proxy: "Proxy", access: AdminAccess) -> None:
         self._proxy = proxy
         self._loop = proxy.loop
         self._access = access

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from proxy.core.registry import Entry, Roll
+from proxy.core.registry import Entry, Registry
 
 M = TypeVar("M", bound=Hashable)
 
@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class AdminDocument:
     """A small answer, and its status."""
 
     body: Row
@@ -38,10 +38,10 @@ class Rows:
     named: bool = False
 
 
-Answer = Document | Rows
+Answer = AdminDocument | Rows
 
 
-def steps(roll: Roll[M], numbers: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
+def steps(roll: Registry[M], numbers: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
     """Make the rows of those of `numbers` that are still there, a slice at a time."""
     for start in range(0, len(numbers), SLICE_ROWS):
         found = map(roll.find, numbers[start : start + SLICE_ROWS])

@@ -14,7 +14,7 @@ from aiohttp import HttpVersion10, web
 from multidict import CIMultiDict
 
 from proxy.web.admin import routes
-from proxy.web.admin.access import Access
+from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.actions import Changes
 from proxy.web.admin.listener import Place
 from proxy.web.admin.paging import Answer, Row, Rows
@@ -58,7 +58,7 @@ class AdminConnection(HttpConnection):
 class AdminServer(web.Server):
     """Answer the requests of one proxy's askers."""
 
-    def __init__(self, proxy: "Proxy", access: Access) -> None:
+    def __init__(self, proxy: "Proxy", access: AdminAccess) -> None:
         super().__init__(
             self.answer, handler_cancellation=True, access_log=None, lingering_time=0.0, auto_decompress=False,
             max_headers=MOST_HEADERS, max_line_size=LONGEST_HEADER_BYTES, max_field_size=LONGEST_HEADER_BYTES,

@@ -17,7 +17,7 @@ from proxy.config.config import Config
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
 from proxy.telemetry.counters import LimiterMetrics
-from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageBook
+from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.telemetry.metrics.instrument import MetricSources
 from proxy.telemetry.metrics.table import INSTRUMENTS
 from proxy.telemetry.refusals import RefusalLog
@@ -38,7 +38,7 @@ class TopSources:
     restart_needed: tuple[str, ...]
     metrics: MetricSources
     sessions: Sessions
-    usage: UsageBook
+    usage: UsageTracker
     refusals: RefusalLog
     rates: Rates
     state: str
@@ -136,7 +136,7 @@ def _watches(metrics: MetricSources) -> Mapping[str, float]:
     return found
 
 
-def _usage(book: UsageBook) -> Mapping[str, object]:
+def _usage(book: UsageTracker) -> Mapping[str, object]:
     top = book.top(TOP_ROWS)
     return {
         "half_life_seconds": HALF_LIFE_SECONDS,

@@ -12,8 +12,8 @@ from limiter.readings import WaiterReading
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.registry import Entry
 from proxy.requests.topic_lists.groups import ListGroup
-from proxy.web.admin.connections import LONGEST_NAME, Page, connection_row
-from proxy.web.admin.paging import SLICE_ROWS, Answer, Document, Row, Rows, steps
+from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, connection_row
+from proxy.web.admin.paging import SLICE_ROWS, AdminDocument, Answer, Row, Rows, steps
 from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
 from proxy.web.http.errors import HttpRefused
 
@@ -43,16 +43,16 @@ class Views:
     def index(self, _: Asked) -> Answer:
         """Show what there is."""
         routes = [{name: getattr(route, name) for name in ("method", "path", "doc", "changes")} for route in ROUTES]
-        return Document({"routes": routes})
+        return AdminDocument({"routes": routes})
 
     def top(self, _: Asked) -> Answer:
         """Show what `pulsar-proxy top` does."""
-        return Document(self._proxy.shown())
+        return AdminDocument(self._proxy.shown())
 
     def connections(self, asked: Asked) -> Answer:
         """Show a page of clients."""
         roll = self._proxy.sessions.roll
-        page = Page(roll, self._proxy.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE)))
+        page = ConnectionsPage(roll, self._proxy.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE)))
         return Rows({"total": len(roll)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
 
     def connection(self, asked: Asked) -> Answer:
@@ -61,7 +61,7 @@ class Views:
         entry = self._proxy.sessions.roll.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
-        return Document(connection_row(entry, self._proxy.loop.time(), self._names))
+        return AdminDocument(connection_row(entry, self._proxy.loop.time(), self._names))
 
     def limiters(self, _: Asked) -> Answer:
         """Show the books of everything that has a limit."""
@@ -82,11 +82,11 @@ class Views:
 
     def config(self, _: Asked) -> Answer:
         """Show the configuration in force."""
-        return Document(self._proxy.live.config())
+        return AdminDocument(self._proxy.live.config())
 
     def log_level(self, _: Asked) -> Answer:
         """Show the log level."""
-        return Document(self._proxy.live.log_level())
+        return AdminDocument(self._proxy.live.log_level())
 
     # --- rows ---------------------------------------------------------------------------------------
 

@@ -35,9 +35,9 @@ from proxy.web.forward.own_credentials import introduction
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
-from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListDoor
+from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Uploads
-from proxy.web.forward.upstreams import WebServers
+from proxy.web.forward.upstreams import Upstreams
 from proxy.web.http.clients import WebClient
 from proxy.web.http.errors import HttpRefused, retry_after
 
@@ -63,7 +63,7 @@ class ProxyServices:
     charging: Charging
     counters: Counters
     writes: WriteWatch
-    door: TopicListDoor
+    door: TopicListPermits
     lookups: LookupAnswers
     own: BrokerCredentials | None
     tls: Callable[[], ssl.SSLContext] | None
@@ -106,11 +106,11 @@ class ReverseProxy:
         self._rules = rules
         self._services = services
         self._pace = LinePace()
-        self._brokers = WebServers(targets.brokers, services.clock)
-        self._workers = WebServers(targets.function_workers, services.clock) if targets.function_workers else None
-        self._extra = {route: WebServers((route.proxy_to,), services.clock) for route in targets.extra}
+        self._brokers = Upstreams(targets.brokers, services.clock)
+        self._workers = Upstreams(targets.function_workers, services.clock) if targets.function_workers else None
+        self._extra = {route: Upstreams((route.proxy_to,), services.clock) for route in targets.extra}
 
-    def servers(self, destination: Destination) -> tuple[WebServers, str]:
+    def servers(self, destination: Destination) -> tuple[Upstreams, str]:
         """Give the servers of a destination and the key that names them; raises HttpRefused if there are none."""
         group = destination.servers
         if isinstance(group, ExtraRoute):

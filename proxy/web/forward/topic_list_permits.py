@@ -18,8 +18,8 @@ from proxy.auth.fairness_key import Charging
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.telemetry.counters import WebCounters
 from proxy.telemetry.events.direct_records import DirectRecord
-from proxy.telemetry.events.recorder import Asker, Recorder
-from proxy.telemetry.heavy_hitters import UsageBook
+from proxy.telemetry.events.recorder import Recorder, RequestOrigin
+from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 from proxy.web.http.clients import WebClient
 from proxy.web.http.errors import HttpRefused, retry_after
@@ -36,7 +36,7 @@ class ListUnderWay:
     outcome: str = "ok"
 
 
-class TopicListDoor:
+class TopicListPermits:
     """Let lists in that have memory."""
 
     def __init__(
@@ -44,7 +44,7 @@ class TopicListDoor:
         direct: AsyncSemaphore,
         charging: Charging,
         refusals: RefusalLog,
-        usage: UsageBook,
+        usage: UsageTracker,
         counters: WebCounters,
         clock: Clock,
         recorder: Recorder | None = None,
@@ -92,7 +92,7 @@ class TopicListDoor:
     def _record(self, client: WebClient, namespace: str, window_bytes: int) -> DirectRecord | None:
         if self._recorder is None:
             return None
-        record = DirectRecord(self._recorder, Asker(client.principal, client.name, None), namespace)
+        record = DirectRecord(self._recorder, RequestOrigin(client.principal, client.name, None), namespace)
         record.asks(window_bytes)
         return record
 

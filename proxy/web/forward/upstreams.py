@@ -14,17 +14,17 @@ LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class _Server:
+class _Upstream:
     url: str
     failures: int = 0
     paused_until: float = 0.0
 
 
-class WebServers:
+class Upstreams:
     """The servers of one destination, as base URLs without a final slash."""
 
     def __init__(self, urls: tuple[str, ...], clock: Clock) -> None:
-        self._servers = [_Server(url.rstrip("/")) for url in urls]
+        self._servers = [_Upstream(url.rstrip("/")) for url in urls]
         self._clock = clock
         self._next = 0
 
@@ -64,5 +64,5 @@ class WebServers:
         if server is not None:
             server.failures, server.paused_until = 0, 0.0
 
-    def _find(self, url: str) -> _Server | None:
+    def _find(self, url: str) -> _Upstream | None:
         return next((server for server in self._servers if server.url == url), None)

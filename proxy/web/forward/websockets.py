@@ -47,7 +47,7 @@ class _FromClient:
         self._reader.feed_eof()
 
 
-class Tunnels:
+class WebSocketTunnels:
     """Open tunnels to the servers of a reverse proxy's routes."""
 
     def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices") -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.config import Config, ConfigError, ReverseProxy
+from proxy.config.config import Config, ConfigError, ReverseProxyRoute
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
 from proxy.config.keys.key import Key, choice, snake_case, text, whole
 
@@ -251,7 +251,7 @@ class TestFaults:
         path = tmp_path / "proxy.conf"
         path.write_text("brokerServiceURL=pulsar://b\nhttpReverseProxy.web.path=/web\n")
         config = Config.load(path, {"PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x"})
-        assert config.http_reverse_proxies == (ReverseProxy("web", "/web", "http://w:80/x"),)
+        assert config.http_reverse_proxies == (ReverseProxyRoute("web", "/web", "http://w:80/x"),)
         assert config.adopt(Config.load(overrides=BROKER)).http_reverse_proxies == config.http_reverse_proxies
 
     @pytest.mark.parametrize(

@@ -321,6 +321,6 @@ def test_the_reference_page_is_that_of_the_table() -> None:
 
 
 def test_importing_the_table_does_not_load_prometheus() -> None:
-    program = "import sys, proxy.telemetry.prometheus; print('prometheus_client' in sys.modules)"
+    program = "import sys, proxy.telemetry.metrics.prometheus; print('prometheus_client' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "False\n"

@@ -219,6 +219,8 @@ def test_quantiles_of_nothing_are_told_to_prometheus_only() -> None:
 
 
 def test_the_library_is_not_imported_by_a_proxy_that_does_not_export() -> None:
-    program = "import sys, proxy.app, proxy.serve; print([n for n in sys.modules if n.startswith('opentelemetry')])"
+    program = (
+        "import sys, proxy.app.proxy, proxy.cli.serve; print([n for n in sys.modules if n.startswith('opentelemetry')])"
+    )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "[]\n"

@@ -22,7 +22,7 @@ from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, Turns
+from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
@@ -114,7 +114,7 @@ class Desk:
         self.now = 100.0
         self.lists, self.registry, self.counters = Lists(), Registry(), Counters()
         self.refusals = RefusalLog(open_log("error"), loop)
-        self.turns = Turns(loop, lambda: self.now)
+        self.turns = LoopBudget(loop, lambda: self.now)
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
         brokers = OneBroker(BROKER)

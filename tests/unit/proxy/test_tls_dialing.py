@@ -12,7 +12,7 @@ import pytest
 from proxy.brokers.dialer import Dialer, SocketOptions
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
-from proxy.core.loop_budget import Turns
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.shared import TlsShared
@@ -51,7 +51,7 @@ class Calls:
     def __init__(self, timeout_seconds: float = 5.0, with_tls: bool = True) -> None:
         loop = asyncio.get_running_loop()
         self.counters = Counters()
-        shared = TlsShared(Turns(loop, perf_counter))
+        shared = TlsShared(LoopBudget(loop, perf_counter))
         context = client_context()
         tls = BrokerTls(loop, shared, lambda: context, self.counters) if with_tls else None
         self.dialer = Dialer(loop, OPTIONS, timeout_seconds, tls)
