@@ -36,7 +36,7 @@ def test_a_test_that_is_named_exists(file: str, name: str) -> None:
     assert name in functions(ROOT / file)
 
 
-@pytest.mark.parametrize("row", ROW.findall(TABLES), ids=lambda row: str(row).split("**")[0].strip()[:60])
+@pytest.mark.parametrize("row", ROW.findall(TABLES), ids=lambda row: " ".join(str(row).split("**")[0].split())[:60])
 def test_each_threat_has_a_test(row: str) -> None:
     found = THREAT.fullmatch(row.replace("Shown by\n", "Shown by "))
     assert found is not None
