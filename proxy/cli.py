@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from proxy.admin.arguments import add_admin, add_level, add_where
 from proxy.config import Config, ConfigError
+from proxy.demo.arguments import add_demo
 from proxy.secrets import masked
 from proxy.version import VERSION
 
@@ -26,17 +27,15 @@ COMPLETION_HELP = "print the completion script of a shell: eval it, or put it wh
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
+    options = whole_parser().parse_args(given)
     code: int = options.run(options)
     return code
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Give the parser of all commands with all options, for what is generated from it."""
-    return _parser(with_demo=True)
-
-
-def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
+    """Return the parser of all commands with all options; needs the standard library alone, as a build of the wheel
+    generates manual pages and completion scripts from it.
+    """
     parser = argparse.ArgumentParser(prog="pulsar-proxy", description="a memory-bounded proxy for Apache Pulsar")
     parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -62,8 +61,7 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     _add_health(commands.add_parser("health", help=HEALTH_HELP, description=HEALTH_HELP))
     _add_completion(commands.add_parser("completion", help=COMPLETION_HELP, description=COMPLETION_HELP))
     demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
-    if with_demo:
-        _add_demo_arguments(demo)
+    add_demo(demo)
     demo.set_defaults(run=_demo)
     return parser
 
@@ -251,17 +249,16 @@ def _health(options: argparse.Namespace) -> int:
 
 
 def _completion(options: argparse.Namespace) -> int:
-    from proxy.completions import path_of
+    from proxy.completions import script_for
 
-    print(path_of(options.shell).read_text(encoding="utf-8"), end="")
+    try:
+        print(script_for(options.shell), end="")
+    except ModuleNotFoundError as error:
+        print(
+            f"error: no {error.name} here, which a checkout needs for this: pip install {error.name}", file=sys.stderr
+        )
+        return FAILED
     return 0
-
-
-def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
-    # Imported for this command only: `serve` must not pay for it at its start.
-    from proxy.demo.run import add_arguments
-
-    add_arguments(parser)
 
 
 def _demo(options: argparse.Namespace) -> int:
