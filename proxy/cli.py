@@ -73,7 +73,7 @@ def _add_admin(parser: argparse.ArgumentParser) -> None:
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
-    parser.add_argument("--plain", action="store_true", help="a screen of text, even if the extra `top` is there")
+    parser.add_argument("--plain", action="store_true", help="a screen of text that takes no keys")
     parser.add_argument("--once", action="store_true", help="show once and end")
     parser.add_argument("--json", action="store_true", help="one JSON document a line instead of a screen")
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default 1)")
