@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from eventlog.retention import AdminError, Keeping, TopicAdmin, TopicName
+from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, TopicName
 from proxy.counters import EventLogCounters
 from proxy.errors import CredentialsUnavailable
 from proxy.log import Logger
