@@ -61,7 +61,7 @@ pulsar: brokers ## Tests against a real Pulsar broker
 	$(BIN)/python -m pytest -q tests/pulsar tests/conformance
 
 bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
-	$(BIN)/python -m benchmarks.bench_semaphore
+	@set -e; for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
 	$(BIN)/python -m benchmarks.real_broker
 

@@ -4,13 +4,10 @@ Every figure is the best of some rounds in one process: the machine is shared, a
 code costs. Run: `python -m benchmarks.bench_framing [--quick]`.
 """
 
-import argparse
-import json
-import platform
-import sys
 import time
 from collections.abc import Callable
 
+from benchmarks.micro import options, print_figures
 from protocol.frames import Frame, answer_prefix
 from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
 from protocol.slabs import SlabBody, SlabPool
@@ -96,10 +93,7 @@ def measure_all(quick: bool) -> dict[str, object]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
-    figures = measure_all(arguments.parse_args().quick)
-    print(json.dumps({"python": sys.version.split()[0], "machine": platform.machine()} | figures, indent=2))
+    print_figures(measure_all(options(__doc__).parse_args().quick))
 
 
 if __name__ == "__main__":

@@ -4,23 +4,20 @@ Every figure is the best of some rounds in one process: the machine is shared, a
 code costs. Run: `python -m benchmarks.bench_semaphore [--loop uvloop|asyncio] [--quick]`.
 """
 
-import argparse
 import asyncio
 import gc
-import json
-import platform
-import sys
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from benchmarks.micro import options, print_figures
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 
-WAITERS = 10_000
-MANY_WAITERS = 100_000
+WAITERS = (10_000, 100_000)
+QUICK_WAITERS = (1_000,)
 
 
 def semaphore(limit: int) -> AsyncSemaphore:
@@ -129,31 +126,25 @@ async def best(measure: Callable[[int], Awaitable[float]], count: int, rounds: i
 
 
 async def measure_all(quick: bool) -> dict[str, object]:
-    rounds = 2 if quick else 5
+    rounds, waiters = (2, QUICK_WAITERS) if quick else (5, WAITERS)
     micro = 1e6
     return {
         "uncontended_cycles_per_second": round(await best(cycles_a_second, 20_000 if quick else 200_000, rounds)),
-        "grant_at_once_us": {
-            n: round(await best(grant_seconds_at_once, n, rounds) * micro, 3) for n in (WAITERS, MANY_WAITERS)
-        },
-        "grant_one_by_one_us": {
-            n: round(await best(grant_seconds_one_by_one, n, rounds) * micro, 3) for n in (WAITERS, MANY_WAITERS)
-        },
-        "cancel_us": {n: round(await best(cancel_seconds, n, rounds) * micro, 3) for n in (WAITERS, MANY_WAITERS)},
-        "bytes_a_waiter": await waiter_bytes(WAITERS),
+        "grant_at_once_us": {n: round(await best(grant_seconds_at_once, n, rounds) * micro, 3) for n in waiters},
+        "grant_one_by_one_us": {n: round(await best(grant_seconds_one_by_one, n, rounds) * micro, 3) for n in waiters},
+        "cancel_us": {n: round(await best(cancel_seconds, n, rounds) * micro, 3) for n in waiters},
+        "bytes_a_waiter": await waiter_bytes(waiters[0]),
     }
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments = options(__doc__)
     arguments.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
-    arguments.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
     chosen = arguments.parse_args()
     factory = uvloop.new_event_loop if chosen.loop == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         figures = runner.run(measure_all(chosen.quick))
-    machine = {"python": sys.version.split()[0], "machine": platform.machine(), "loop": chosen.loop}
-    print(json.dumps(machine | figures, indent=2))
+    print_figures(figures, loop=chosen.loop)
 
 
 if __name__ == "__main__":

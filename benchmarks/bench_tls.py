@@ -1,7 +1,7 @@
 """What TLS costs: this proxy's transport beside uvloop's own, in the same run, by processor time of the server.
 
 A server process for each of the two takes turns with the other; the client process is the same for both. Ratios above 1
-say that this proxy's is faster. Run: python -m benchmarks.bench_tls [seconds]
+say that this proxy's is faster. Run: `python -m benchmarks.bench_tls [--seconds S] [--quick]`.
 """
 
 import asyncio
@@ -15,22 +15,33 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import trustme
 import uvloop
 
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import TlsShared
-from proxy.tls.transport import TlsTransport
-from proxy.turns import Turns
+from benchmarks.micro import options, print_figures
+from proxy.core.loop_budget import LoopBudget
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
 
 KINDS: Final = ("ours", "uvloop")
 ECHO_CONNECTIONS, ECHO_BYTES = 50, 1024
 SINK_CONNECTIONS, SINK_BYTES = 4, 128 * 1024
-IDLE_CONNECTIONS: Final = 1000
-ROUNDS: Final = 7
 _PLACE: Final = memoryview(bytearray(256 * 1024))
+
+
+class Size(NamedTuple):
+    """How much is measured: seconds of a round, rounds, connections at rest, and what each echoes before it rests."""
+
+    seconds: float = 2.0
+    rounds: int = 7
+    idle_connections: int = 1000
+    talks_bytes: tuple[int, ...] = (0, 64 * 1024)
+
+
+QUICK: Final = Size(0.05, 1, 20, (64 * 1024,))
 
 
 class Echo(asyncio.BufferedProtocol):
@@ -58,7 +69,7 @@ async def serve(kind: str, directory: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "server.pem")
     context.num_tickets = 1
-    shared = TlsShared(Turns(loop, time.perf_counter), 256 * 1024)
+    shared = TlsShared(LoopBudget(loop, time.perf_counter), 256 * 1024)
 
     def failed(failure: TlsFailed) -> None:
         print(failure, file=sys.stderr)
@@ -156,10 +167,10 @@ async def sink(port: int, trust: ssl.SSLContext, seconds: float) -> float:
     return float(count)
 
 
-async def idle(port: int, trust: ssl.SSLContext, talk_bytes: int) -> list[Any]:
+async def idle(port: int, trust: ssl.SSLContext, count: int, talk_bytes: int) -> list[Any]:
     """Open connections that do nothing more after an echo of so many bytes."""
     kept = []
-    for _ in range(IDLE_CONNECTIONS):
+    for _ in range(count):
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", port, ssl=trust, server_hostname="localhost", limit=2**20
         )
@@ -170,7 +181,7 @@ async def idle(port: int, trust: ssl.SSLContext, talk_bytes: int) -> list[Any]:
     return kept
 
 
-def measure(directory: Path, seconds: float) -> dict[str, Any]:
+def measure(directory: Path, size: Size) -> dict[str, Any]:
     """Run everything and give the numbers."""
     trust = ssl.create_default_context(cafile=str(directory / "ca.pem"))
     results: dict[str, Any] = {}
@@ -178,10 +189,10 @@ def measure(directory: Path, seconds: float) -> dict[str, Any]:
     try:
         for name, drive in (("echo 1 KiB x 50", echo), ("sink 128 KiB x 4", sink)):
             per_second: dict[str, list[float]] = {kind: [] for kind in KINDS}
-            for number in range(ROUNDS):
+            for number in range(size.rounds):
                 for kind in KINDS[:: 1 if number % 2 else -1]:
                     before = servers[kind].reading()["cpu"]
-                    count = uvloop.run(drive(servers[kind].port, trust, seconds))
+                    count = uvloop.run(drive(servers[kind].port, trust, size.seconds))
                     per_second[kind].append(count / (servers[kind].reading()["cpu"] - before))
             ratios = [ours / other for ours, other in zip(per_second["ours"], per_second["uvloop"], strict=True)]
             results[name] = {
@@ -191,20 +202,21 @@ def measure(directory: Path, seconds: float) -> dict[str, Any]:
     finally:
         for server in servers.values():
             server.end()
-    for talk_bytes in (0, 64 * 1024):
+    for talk_bytes in size.talks_bytes:
         results[f"idle, after an echo of {talk_bytes} bytes"] = {
-            f"{kind}_bytes_each": _idle_price(kind, directory, trust, talk_bytes) for kind in KINDS
+            f"{kind}_bytes_each": _idle_price(kind, directory, trust, size.idle_connections, talk_bytes)
+            for kind in KINDS
         }
     return results
 
 
-def _idle_price(kind: str, directory: Path, trust: ssl.SSLContext, talk_bytes: int) -> int:
+def _idle_price(kind: str, directory: Path, trust: ssl.SSLContext, count: int, talk_bytes: int) -> int:
     server = Server(kind, directory)
 
     async def grow() -> int:
-        first = await idle(server.port, trust, talk_bytes)
+        first = await idle(server.port, trust, count, talk_bytes)
         before = server.reading()["rss"]
-        second = await idle(server.port, trust, talk_bytes)
+        second = await idle(server.port, trust, count, talk_bytes)
         each = (server.reading()["rss"] - before) / len(second)
         for writer in first + second:
             writer.transport.abort()
@@ -222,14 +234,17 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         uvloop.run(serve(sys.argv[2], Path(sys.argv[3])))
         return
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
+    arguments = options(__doc__)
+    arguments.add_argument("--seconds", type=float, default=Size().seconds, help="of each round")
+    chosen = arguments.parse_args()
+    size = QUICK if chosen.quick else Size(chosen.seconds)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         authority = trustme.CA()
         certificate = authority.issue_cert("localhost", key_type=trustme.KeyType.RSA)
         certificate.private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
         authority.cert_pem.write_to_path(str(directory / "ca.pem"))
-        print(json.dumps(measure(directory, seconds), indent=2))
+        print_figures(measure(directory, size))
 
 
 if __name__ == "__main__":

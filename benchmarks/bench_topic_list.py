@@ -6,13 +6,10 @@ one process: the machine is shared, and only the best says what the code costs. 
 `python -m benchmarks.bench_topic_list [--quick]`.
 """
 
-import argparse
-import json
-import platform
-import sys
 import time
 from collections.abc import Callable
 
+from benchmarks.micro import options, print_figures
 from protocol.frames import HEAD_BYTES, HEADER_BYTES, read_head
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
@@ -87,9 +84,7 @@ def measure(frame: bytes, rounds: int, repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
-    rounds, repeats = (2, 3) if arguments.parse_args().quick else (7, 30)
+    rounds, repeats = (2, 3) if options(__doc__).parse_args().quick else (7, 30)
     figures = {
         "10 bytes": measure(answer_frame(10), rounds, repeats),
         "100 bytes": measure(answer_frame(100), rounds, repeats),
@@ -97,7 +92,7 @@ def main() -> None:
         "100 bytes, not ASCII": measure(answer_frame(100, "é"), rounds, repeats),
         "100 bytes, full of topic tags": measure(answer_frame(100, "\x12"), rounds, repeats),
     }
-    print(json.dumps({"python": sys.version.split()[0], "machine": platform.machine()} | figures, indent=2))
+    print_figures(figures)
 
 
 if __name__ == "__main__":

@@ -5,37 +5,34 @@ with a socket that takes everything at no cost. Every figure is the best of some
 being shared. Run: `python -m benchmarks.bench_walker [--quick]`.
 """
 
-import argparse
 import asyncio
-import json
-import platform
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, cast
 
+from benchmarks.micro import options, print_figures
 from limiter.semaphore import AsyncSemaphore
 from protocol.walker import FrameWalker
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.relay import Relay
-from proxy.transport import SharedReadBuffer
-from proxy.watch_limits import WatchLimits
-from proxy.watch_relay import WatchedRelay
+from proxy.core.errors import DisconnectCause
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
+from proxy.relay.relay import Relay
+from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_relay import WatchedRelay
+from proxy.telemetry.counters import Counters
 
 KIB = 1024
 MESSAGE = b"\x08\x09"
 # What arrives: (bytes of a frame, bytes of a read).
 SHAPES = ((KIB, KIB), (64 * KIB + 30, 64 * KIB), (KIB, 64 * KIB), (40, 64 * KIB), (5 * KIB * KIB, 64 * KIB))
-STREAM_BYTES = 32 * KIB * KIB
+STREAM_BYTES, QUICK_BYTES = 32 * KIB * KIB, 2 * KIB * KIB
 
 
 class Sink(asyncio.Transport):
     """Take everything, at once."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self
+        return {"socket": self, "peername": ("127.0.0.1", 6650)}.get(name, default)
 
     def fileno(self) -> int:
         return -1
@@ -58,8 +55,8 @@ def frame(frame_bytes: int) -> bytes:
     return (frame_bytes - 4).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + bytes(frame_bytes - 22)
 
 
-def reads(frame_bytes: int, read_bytes: int) -> list[memoryview]:
-    data = memoryview(frame(frame_bytes) * max(1, STREAM_BYTES // frame_bytes))
+def reads(frame_bytes: int, read_bytes: int, stream_bytes: int) -> list[memoryview]:
+    data = memoryview(frame(frame_bytes) * max(1, stream_bytes // frame_bytes))
     return [data[start : start + read_bytes] for start in range(0, len(data), read_bytes)]
 
 
@@ -111,8 +108,7 @@ async def measure_all(quick: bool) -> dict[str, dict[str, int]]:
     rounds, figures = (2 if quick else 9), {}
     raw, walked = relays()
     for frame_bytes, read_bytes in SHAPES:
-        pieces = reads(frame_bytes, read_bytes)
-        pieces = pieces[:1000] if quick else pieces
+        pieces = reads(frame_bytes, read_bytes, QUICK_BYTES if quick else STREAM_BYTES)
         alone = min(walk_ns(pieces) for _ in range(rounds))
         unwalked = min(relay_ns(pieces, raw) for _ in range(rounds))
         added = min(relay_ns(pieces, walked) for _ in range(rounds)) - unwalked
@@ -125,10 +121,8 @@ async def measure_all(quick: bool) -> dict[str, dict[str, int]]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
-    figures = asyncio.run(measure_all(arguments.parse_args().quick))
-    print(json.dumps({"python": sys.version.split()[0], "machine": platform.machine()} | figures, indent=2))
+    figures = asyncio.run(measure_all(options(__doc__).parse_args().quick))
+    print_figures(figures)
 
 
 if __name__ == "__main__":

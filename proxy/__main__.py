@@ -2,7 +2,7 @@
 
 import sys
 
-from proxy.cli import main
+from proxy.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

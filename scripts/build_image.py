@@ -23,7 +23,7 @@ from typing import Any, Final
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.version import VERSION  # noqa: E402
+from proxy.core.version import VERSION  # noqa: E402
 
 DOCKERFILE: Final = ROOT / "deploy" / "image" / "Dockerfile"
 SUITE: Final = "bookworm"

@@ -9,11 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.admin.access import LEAST_TOKEN  # noqa: E402
-from proxy.admin.door import ANSWER_SECONDS, MOST_CONNECTIONS, REQUEST_SECONDS  # noqa: E402
-from proxy.admin.paging import SLICE_ROWS  # noqa: E402
-from proxy.admin.routes import ROUTES, Parameter, Route  # noqa: E402
-from proxy.admin.views import SLICE_LIMITERS  # noqa: E402
+from proxy.web.admin.access import LEAST_TOKEN  # noqa: E402
+from proxy.web.admin.listener import ANSWER_SECONDS, MOST_CONNECTIONS, REQUEST_SECONDS  # noqa: E402
+from proxy.web.admin.paging import SLICE_ROWS  # noqa: E402
+from proxy.web.admin.routes import ROUTES, Parameter, Route  # noqa: E402
+from proxy.web.admin.views import SLICE_LIMITERS  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs/reference/admin.md"

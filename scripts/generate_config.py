@@ -11,7 +11,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.config_key import Key  # noqa: E402
+from proxy.config.keys.key import Key  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 from scripts.packaging.key_facts import ORIGINS, facts, sections  # noqa: E402
 

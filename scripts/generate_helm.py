@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.version import VERSION  # noqa: E402
+from proxy.core.version import VERSION  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 from scripts.helm import keys, readme, schema  # noqa: E402
 
@@ -22,7 +22,7 @@ GATEWAY = ROOT / "helm/pulsar-proxy-sidecar"
 
 def table_template() -> str:
     return f"""\
-{{{{- /* Written by scripts/generate_helm.py from the table of keys and from proxy/budget.py; do not edit here. */ -}}}}
+{{{{- /* Written by scripts/generate_helm.py from the table of keys and the budget of memory; do not edit here. */ -}}}}
 {{{{- define "pulsar-proxy-lib.table" -}}}}
 {keys.table()}
 {{{{- end -}}}}

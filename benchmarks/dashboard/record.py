@@ -24,7 +24,7 @@ import trustme
 import uvloop
 
 from benchmarks.dashboard.scene import CERTIFICATE_DAYS, KEYS, TENANTS, Scene, TenantTopics
-from proxy.demo.broker import LOOPBACK, EmbeddedBroker, raise_file_limit
+from proxy.cli.demo.broker import LOOPBACK, EmbeddedBroker, raise_file_limit
 from scripts.dashboard_table import ROWS, Panel
 from scripts.generate_alerts import RULES
 from tests.support.promql import substituted

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.demo.broker import LOOPBACK
-from proxy.demo.names import GeneratedNames, ListedNames, Names, NameTemplate
-from proxy.demo.storm import Storm, StormPlan
+from proxy.cli.demo.broker import LOOPBACK
+from proxy.cli.demo.names import GeneratedNames, ListedNames, NameTemplate, TopicNames
+from proxy.cli.demo.storm import Storm, StormPlan
 from tests.support.async_client import AsyncClient, Closed, connect_frame, lookup_frame
 
 TOPICS: Final = 5_000
@@ -42,11 +42,11 @@ CERTIFICATE_DAYS: Final = 40
 
 
 class TenantTopics:
-    """Namespaces `tenant/app-0...` with as many topics each (`proxy.demo.topics.TopicStore`)."""
+    """Namespaces `tenant/app-0...` with as many topics each (`proxy.cli.demo.topics.TopicStore`)."""
 
     def __init__(self, tenants: Mapping[str, int]) -> None:
         names = [f"{tenant}/app-{number:02}" for tenant, count in tenants.items() for number in range(count)]
-        self._names: dict[str, Names] = {
+        self._names: dict[str, TopicNames] = {
             name: GeneratedNames(NameTemplate(TOPICS, NAME_BYTES, len(name)), name) for name in names
         }
 
@@ -58,7 +58,7 @@ class TenantTopics:
         """Tell whether a namespace exists."""
         return namespace in self._names
 
-    def names(self, namespace: str) -> Names:
+    def names(self, namespace: str) -> TopicNames:
         """Give a namespace's topics."""
         return self._names.get(namespace, ListedNames(()))
 

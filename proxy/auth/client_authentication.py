@@ -1,8 +1,8 @@
 """Check the credentials of clients: with an end to every wait, long work so many at once, in the order they came.
 
 Places are for work of this proxy's own. Who needs none, a token whose key is known or a password that was proven
-before, never stands behind those that do; and who waits for an issuer holds none (`proxy.auth.issuer_keys` bounds
-them): strangers and a silent issuer together keep nobody else out.
+before, never stands behind those that do; and who waits for an issuer holds none (`proxy.auth.providers.issuer_keys`
+bounds them): strangers and a silent issuer together keep nobody else out.
 
 Owns the places of the checks under way and the log lines of those that failed; both know a client by its address, and
 neither ever sees more of its credentials than the provider's verdict.
@@ -20,7 +20,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
-from proxy.log import LinePace, Logger
+from proxy.core.log import LinePace, Logger
 
 # What each connection may keep for as long as it lives (docs/memory.md); web servers bound tokens alike.
 MAX_FORWARDED_BYTES: Final = 8 * 1024
@@ -39,7 +39,7 @@ class CheckSettings:
 
 
 class RoleFinder(Protocol):
-    """Who knows all ways to prove a role (`proxy.auth.providers.Authenticator` does)."""
+    """Who knows all ways to prove a role (`proxy.auth.providers.registry.Authenticator` does)."""
 
     def needs_turn(self, method: str, data: bytes) -> bool:
         """Tell whether the check is long work of this proxy's own, without doing any of it."""

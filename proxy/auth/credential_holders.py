@@ -8,11 +8,11 @@ import asyncio
 from typing import Protocol
 
 from proxy.auth.identity import AuthenticationFailed, Principal
-from proxy.errors import ConnectionClosed
+from proxy.core.errors import ConnectionClosed
 
 
 class Holder(Protocol):
-    """A client that presented the credentials (`proxy.client_refresh.ClientRefresh` is one)."""
+    """A client that presented the credentials (`proxy.clients.credential_refresh.ClientRefresh` is one)."""
 
     def renew(self) -> asyncio.Future[Principal] | None:
         """Ask the client for newer credentials; the future is the principal with them, or fails with ConnectionClosed.

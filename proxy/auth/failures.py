@@ -7,7 +7,7 @@ the error codes of upstream's providers, so that alerts on `pulsar_authenticatio
 from enum import StrEnum
 
 from proxy.auth.identity import AuthenticationFailed
-from proxy.errors import ProxyError
+from proxy.core.errors import ProxyError
 
 
 class Reason(StrEnum):

@@ -6,7 +6,7 @@ Nothing here shows credentials: neither a log line nor a traceback may carry the
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proxy.errors import ProxyError
+from proxy.core.errors import ProxyError
 
 
 @dataclass(frozen=True, slots=True)

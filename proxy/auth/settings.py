@@ -5,7 +5,7 @@ Here and not beside the providers, because these import libraries that a proxy w
 
 from dataclasses import dataclass, field
 
-from proxy.config import Config
+from proxy.config.config import Config
 
 
 @dataclass(frozen=True, slots=True)

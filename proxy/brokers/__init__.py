@@ -1,1 +1,5 @@
-"""The brokers behind this proxy: which there are, which of them can be reached, and whose turn it is."""
+"""Connections to brokers that carry requests: targets, names, discovery, the pool, handshakes, admission of answers.
+
+May import: `core`, `config`, `auth`, `telemetry`, `net`. Start with `pool.py`, then `connection.py`;
+`admitted_request.py` holds the rule that an answer is admitted before its body is read.
+"""

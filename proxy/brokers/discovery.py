@@ -12,14 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from proxy.brokers.members import Member, Members, State
-from proxy.brokers.names import Names
-from proxy.counters import Counters
-from proxy.dialer import Dialer
-from proxy.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
-from proxy.log import LinePace, Logger
-from proxy.target import BrokerAddress
-from proxy.tasks import TaskScope
+from proxy.brokers.dialer import Dialer
+from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
+from proxy.brokers.resolver import CachingResolver
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
+from proxy.core.log import LinePace, Logger
+from proxy.core.tasks import TaskScope
+from proxy.telemetry.counters import Counters
 
 # A look that takes longer has failed; a request waits no longer for looks than this.
 LOOK_SECONDS: Final = 1.0
@@ -59,7 +59,7 @@ class Brokers:
         self,
         loop: asyncio.AbstractEventLoop,
         settings: BrokerSettings,
-        names: Names,
+        names: CachingResolver,
         dialer: Dialer,
         counters: Counters,
         log: Logger,
@@ -75,7 +75,7 @@ class Brokers:
         # Until its name is resolved each host is one broker, whose addresses are found when it is connected to.
         self._found: dict[tuple[str, int], tuple[BrokerAddress, ...]]
         self._found = {host: (_whole(*host, settings.tls),) for host in settings.hosts}
-        self._members = Members(_flat(self._found), settings.longest_pause_seconds, random.random)
+        self._members = BrokerMembers(_flat(self._found), settings.longest_pause_seconds, random.random)
         self._timer: asyncio.TimerHandle | None = None
         self._news: set[asyncio.Future[None]] = set()
         self._none_up = asyncio.Event()
@@ -169,7 +169,7 @@ class Brokers:
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
         """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
         was = self._members.failed(broker, self._loop.time(), error, answers_tcp=answers_tcp)
-        if was is State.UP:
+        if was is MemberState.UP:
             self._log.warning("broker is down", broker=str(broker), detail=error)
         if was is not None:
             self._plan()
@@ -178,7 +178,7 @@ class Brokers:
 
     def states(self) -> dict[str, int]:
         """Count the brokers by state."""
-        found = dict.fromkeys(map(str, State), 0)
+        found = dict.fromkeys(map(str, MemberState), 0)
         for member in self._members.all():
             found[member.state] += 1
         return found
@@ -194,8 +194,8 @@ class Brokers:
             {
                 "broker": str(member.address),
                 "state": str(member.state),
-                "seconds": 0.0 if member.state is State.UP else now - member.since,
-                "error": "" if member.state is State.UP else member.error,
+                "seconds": 0.0 if member.state is MemberState.UP else now - member.since,
+                "error": "" if member.state is MemberState.UP else member.error,
             }
             for member in self._members.all()
         ]
@@ -216,7 +216,7 @@ class Brokers:
             self._timer.cancel()
         due = self._members.next_look()
         self._timer = None if due is None else self._loop.call_at(due, self._begin_looks)
-        if any(member.state is not State.DOWN for member in self._members.all()):
+        if any(member.state is not MemberState.DOWN for member in self._members.all()):
             self._none_up.clear()
         else:
             self._none_up.set()
@@ -239,7 +239,7 @@ class Brokers:
         except (BrokerUnavailable, TargetRefused) as failure:
             error = str(failure)
         self._counters.broker_looks["reached" if error is None else "failed"] += 1
-        if self._members.looked(broker, began, self._loop.time(), error) is State.UP:
+        if self._members.looked(broker, began, self._loop.time(), error) is MemberState.UP:
             self._log.info("broker can be reached again", broker=str(broker))
         self._plan()
         self._tell()
@@ -308,6 +308,6 @@ def _is_address(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
 
 
-def _complaint(member: Member, now: float) -> str:
+def _complaint(member: BrokerMember, now: float) -> str:
     seconds = now - member.since
     return f"{member.error}, for {seconds:.0f} s now" if seconds >= 1 else member.error

@@ -12,7 +12,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 # The part of a pause that chance may take off, so that many proxies do not look at one broker in step.
@@ -23,7 +23,7 @@ TRIAL_SECONDS: Final = 1.0
 MOST_HOMES: Final = 1024
 
 
-class State(StrEnum):
+class MemberState(StrEnum):
     """What is known of a member."""
 
     UP = "up"
@@ -32,11 +32,11 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Member:
+class BrokerMember:
     """One broker. `since` is when it was last up; `looked_at` when the last look or trial of it ended."""
 
     address: BrokerAddress
-    state: State = State.UP
+    state: MemberState = MemberState.UP
     error: str = ""
     since: float = 0.0
     looked_at: float = float("-inf")
@@ -47,13 +47,13 @@ class Member:
     trial_until: float = 0.0
 
 
-class Members:
+class BrokerMembers:
     """The books of all members. `jitter` gives numbers from 0 to 1."""
 
     def __init__(
         self, addresses: Iterable[BrokerAddress], longest_pause_seconds: float, jitter: Callable[[], float]
     ) -> None:
-        self._members = {address: Member(address) for address in addresses}
+        self._members = {address: BrokerMember(address) for address in addresses}
         self.longest_pause_seconds = longest_pause_seconds
         self._jitter = jitter
         self._turn = 0
@@ -65,14 +65,14 @@ class Members:
     def __contains__(self, address: BrokerAddress) -> bool:
         return address in self._members
 
-    def all(self) -> tuple[Member, ...]:
+    def all(self) -> tuple[BrokerMember, ...]:
         """Give all members; they are to be looked at, not to be changed."""
         return tuple(self._members.values())
 
     def replace(self, addresses: Iterable[BrokerAddress]) -> bool:
         """Take over another set of members: who stays keeps what is known of it. Tells whether anything changed."""
         old = self._members
-        self._members = {address: old.get(address) or Member(address) for address in addresses}
+        self._members = {address: old.get(address) or BrokerMember(address) for address in addresses}
         self._homes.clear()
         return list(old) != list(self._members)
 
@@ -89,7 +89,7 @@ class Members:
         usable = [member for member in self._members.values() if self._usable(member, now)]
         if not usable:
             # Better a second request on trial than none at all.
-            usable = [member for member in self._members.values() if member.state is State.TRIAL]
+            usable = [member for member in self._members.values() if member.state is MemberState.TRIAL]
         usable = [member for member in usable if member.address != avoid] or usable
         if not usable:
             return None
@@ -99,13 +99,13 @@ class Members:
         else:
             chosen = _nearest(usable, key)
             self._remember(key, chosen, avoid)
-        if chosen.state is State.TRIAL:
+        if chosen.state is MemberState.TRIAL:
             chosen.trial_until = now + TRIAL_SECONDS
         return chosen.address
 
-    def _remember(self, key: str, chosen: Member, avoid: BrokerAddress | None) -> None:
+    def _remember(self, key: str, chosen: BrokerMember, avoid: BrokerAddress | None) -> None:
         """Keep where a key belongs until anything changes; a trial is a change by itself."""
-        if avoid is None and not any(member.state is State.TRIAL for member in self._members.values()):
+        if avoid is None and not any(member.state is MemberState.TRIAL for member in self._members.values()):
             if len(self._homes) >= MOST_HOMES:
                 self._homes.clear()
             self._homes[key] = chosen.address
@@ -117,24 +117,24 @@ class Members:
     def usable(self, address: BrokerAddress) -> bool:
         """Tell whether a member is one that requests may be sent to."""
         member = self._members.get(address)
-        return member is not None and member.state is not State.DOWN
+        return member is not None and member.state is not MemberState.DOWN
 
-    def _usable(self, member: Member, now: float) -> bool:
-        return member.state is State.UP or (member.state is State.TRIAL and member.trial_until <= now)
+    def _usable(self, member: BrokerMember, now: float) -> bool:
+        return member.state is MemberState.UP or (member.state is MemberState.TRIAL and member.trial_until <= now)
 
     # --- what is heard of them --------------------------------------------------------------------
 
-    def failed(self, address: BrokerAddress, now: float, error: str, *, answers_tcp: bool) -> State | None:
+    def failed(self, address: BrokerAddress, now: float, error: str, *, answers_tcp: bool) -> MemberState | None:
         """Hear that a member could not be used, and whether it had answered TCP. Gives what it was until now, or None
         if this says nothing new: those who were on their way when it went down fail, too.
         """
         member = self._members.get(address)
-        if member is None or member.state is State.DOWN:
+        if member is None or member.state is MemberState.DOWN:
             return None
         was = member.state
-        if was is State.UP:
+        if was is MemberState.UP:
             member.since = now
-        member.state, member.error, member.answers_tcp = State.DOWN, error, answers_tcp
+        member.state, member.error, member.answers_tcp = MemberState.DOWN, error, answers_tcp
         self._homes.clear()
         self._pause(member, now, now)
         return was
@@ -144,10 +144,10 @@ class Members:
         member = self._members.get(address)
         if member is None:
             return False
-        was, member.state, member.failures = member.state, State.UP, 0
-        if was is not State.UP:
+        was, member.state, member.failures = member.state, MemberState.UP, 0
+        if was is not MemberState.UP:
             self._homes.clear()
-        return was is not State.UP
+        return was is not MemberState.UP
 
     # --- looks ------------------------------------------------------------------------------------
 
@@ -163,23 +163,23 @@ class Members:
             member.looking = True
         return [member.address for member in due]
 
-    def looked(self, address: BrokerAddress, began: float, now: float, error: str | None) -> State | None:
+    def looked(self, address: BrokerAddress, began: float, now: float, error: str | None) -> MemberState | None:
         """Hear how a look ended: TCP was answered, or `error`. Gives what the member has become by this."""
         member = self._members.get(address)
         if member is None or not member.looking:
             return None
         member.looking = False
-        if member.state is not State.DOWN:
+        if member.state is not MemberState.DOWN:
             return None
         if error is None:
-            member.state, member.trial_until = State.TRIAL if member.answers_tcp else State.UP, now
+            member.state, member.trial_until = MemberState.TRIAL if member.answers_tcp else MemberState.UP, now
             self._homes.clear()
             return member.state
         member.error, member.answers_tcp = error, False
         self._pause(member, began, now)
         return None
 
-    def _pause(self, member: Member, began: float, now: float) -> None:
+    def _pause(self, member: BrokerMember, began: float, now: float) -> None:
         """Set the next look: so long after this one *began*, for one that gets no answer takes time of its own."""
         member.looked_at = now
         pause = min(self.longest_pause_seconds, FIRST_PAUSE_SECONDS * 2 ** min(member.failures, 32))
@@ -187,11 +187,11 @@ class Members:
         member.look_at = max(now, began + pause * (1 - JITTER * self._jitter()))
 
 
-def _waits_for_a_look(member: Member) -> bool:
-    return member.state is State.DOWN and not member.looking
+def _waits_for_a_look(member: BrokerMember) -> bool:
+    return member.state is MemberState.DOWN and not member.looking
 
 
-def _nearest(members: list[Member], key: str) -> Member:
+def _nearest(members: list[BrokerMember], key: str) -> BrokerMember:
     return members[0] if len(members) == 1 else max(members, key=lambda member: _weight(key, member.address))
 
 

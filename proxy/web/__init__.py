@@ -1,5 +1,5 @@
-"""The web ports: what this proxy tells about itself, and the admin interface of brokers passed on.
+"""HTTP: the web ports, their own pages, the way to the brokers' admin API, and the admin API of the proxy itself.
 
-The rule of every file here: what passes is never stored whole, each buffer has a bound and each wait an end. aiohttp
-is imported by functions, not by modules: the proxy starts before it is there.
+`http/` is what all of it needs, `forward/` sends requests to brokers, `admin/` serves the control socket.
+May import: `core` to `clients`. Start with `port.py`, then `forward/reverse_proxy.py`.
 """

@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
-from proxy.accepting import AcceptLoop
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.proxy_headers import read_proxy_header
-from proxy.tasks import TaskScope
-from proxy.tls.streams import TlsStreams
-from proxy.web.settings import WebLimits
+from proxy.core.errors import DisconnectCause
+from proxy.core.tasks import TaskScope
+from proxy.net.accept_loop import AcceptLoop
+from proxy.net.proxy_headers import read_proxy_header
+from proxy.net.tls.streams import TlsStreams
+from proxy.telemetry.counters import Counters
+from proxy.web.forward.settings import WebLimits
 
 if TYPE_CHECKING:
     from proxy.web.server import _Server

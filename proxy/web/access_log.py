@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from limiter.clock import Clock
-from proxy.charging import KeyNames
-from proxy.log import Logger
-from proxy.web.clients import WebClient
+from proxy.auth.fairness_key import KeyNames
+from proxy.core.log import Logger
+from proxy.web.http.clients import WebClient
 
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest, StreamResponse
@@ -20,7 +20,7 @@ EVENT: Final = "http request"
 
 
 @dataclass(slots=True)
-class Told:
+class AccessEntry:
     """What is known of one request so far; `routine`: a probe or a scrape, `reason`: why it was refused."""
 
     client: WebClient
@@ -38,11 +38,11 @@ class AccessLog:
         self._names = names
         self._paces = {True: _Pace(), False: _Pace()}
 
-    def begin(self, client: WebClient) -> Told:
+    def begin(self, client: WebClient) -> AccessEntry:
         """Begin the account of a request."""
-        return Told(client, self._clock.time())
+        return AccessEntry(client, self._clock.time())
 
-    def end(self, told: Told, request: "BaseRequest", response: "StreamResponse | None") -> None:
+    def end(self, told: AccessEntry, request: "BaseRequest", response: "StreamResponse | None") -> None:
         """Write its line, if one is due; no response: its client has gone before it was answered."""
         now = self._clock.time()
         pace = self._paces[told.routine]

@@ -11,10 +11,10 @@ from typing import Final
 
 import orjson
 
-from proxy.web.clients import WebClient
-from proxy.web.documents import Document, GuardSettings, refusal
-from proxy.web.paths import values_in
-from proxy.web.refused import JSON, TEXT
+from proxy.web.http.clients import WebClient
+from proxy.web.http.documents import Document, GuardSettings, refusal
+from proxy.web.http.errors import JSON, TEXT
+from proxy.web.http.paths import values_in
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -13,39 +13,39 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.broker_credentials import BrokerCredentials
-from proxy.charging import Charging, KeyNames
-from proxy.config import Config
-from proxy.counters import Counters
-from proxy.events.recorder import Recorder
-from proxy.hangup import HangupWatcher
-from proxy.log import Logger
-from proxy.refusals import RefusalLog
-from proxy.target import TargetValidator
-from proxy.tls.streams import TlsStreams
-from proxy.usage import UsageBook
+from proxy.auth.fairness_key import Charging, KeyNames
+from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.brokers.target import TargetValidator
+from proxy.config.config import Config
+from proxy.core.log import Logger
+from proxy.net.hangup import HangupWatcher
+from proxy.net.tls.streams import TlsStreams
+from proxy.net.write_watch import WriteWatch
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.refusals import RefusalLog
 from proxy.web.access_log import AccessLog
-from proxy.web.broker_ports import BrokerPorts
-from proxy.web.clients import Guard
-from proxy.web.gate import Gate
+from proxy.web.forward.broker_ports import BrokerPorts
+from proxy.web.forward.routes import RouteTable
+from proxy.web.forward.settings import WebLimits, response_headers, web_limits, web_targets
+from proxy.web.forward.topic_list_permits import TopicListPermits
+from proxy.web.forward.uploads import Uploads
+from proxy.web.http.clients import Guard
+from proxy.web.http.gate import Gate
 from proxy.web.pages import PageTable
-from proxy.web.routes import RouteTable
-from proxy.web.settings import WebLimits, response_headers, web_limits, web_targets
-from proxy.web.topic_list_door import TopicListDoor
-from proxy.web.uploads import Uploads
-from proxy.write_watch import WriteWatch
 
 if TYPE_CHECKING:
     import aiohttp
 
     from proxy.web.accept import HttpListener
-    from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.forward.websockets import WebSocketTunnels
     from proxy.web.server import Site, _Server
-    from proxy.web.tunnels import Tunnels
 
 _SLOW_IMPORTS: Final = (
-    "aiohttp.web", "prometheus_client", "proxy.web.server", "proxy.web.reverse_proxy", "proxy.web.broker_client",
-    "proxy.web.tunnels", "proxy.web.accept",
+    "aiohttp.web", "prometheus_client", "proxy.web.server", "proxy.web.forward.reverse_proxy",
+    "proxy.web.forward.broker_client", "proxy.web.forward.websockets", "proxy.web.accept",
 )  # fmt: skip
 SHUTDOWN_SECONDS: Final = 1.0
 CurrentContext = Callable[[], ssl.SSLContext]
@@ -60,7 +60,7 @@ class WebParts:
     direct: AsyncSemaphore
     charging: Charging
     refusals: RefusalLog
-    usage: UsageBook
+    usage: UsageTracker
     writes: WriteWatch
     validator: TargetValidator
     hangup: HangupWatcher
@@ -132,11 +132,11 @@ class WebPort:
         self._listeners.append(listener)
         return listener.port
 
-    def _passing_on(self) -> "tuple[ReverseProxy | None, Tunnels | None]":
-        from proxy.web.broker_client import hosts_of, open_client
-        from proxy.web.redirects import RedirectRules
-        from proxy.web.reverse_proxy import ProxyServices, ReverseProxy
-        from proxy.web.tunnels import Tunnels
+    def _passing_on(self) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
+        from proxy.web.forward.broker_client import hosts_of, open_client
+        from proxy.web.forward.redirects import RedirectRules
+        from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
+        from proxy.web.forward.websockets import WebSocketTunnels
 
         parts, targets = self._parts, web_targets(self._parts.config)
         if not targets.any:
@@ -144,7 +144,7 @@ class WebPort:
         hosts = hosts_of(targets.urls)
         uploads = Uploads(lambda: parts.writes.limits)
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
-        door = TopicListDoor(
+        door = TopicListPermits(
             parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop,
             parts.recorder,
         )  # fmt: skip
@@ -156,7 +156,7 @@ class WebPort:
         known = (*targets.brokers, *targets.function_workers)
         rules = RedirectRules(known, parts.validator, targets.third_parties)
         proxy = ReverseProxy(self._client, targets, rules, self._services)
-        return proxy, Tunnels(proxy, self._services)
+        return proxy, WebSocketTunnels(proxy, self._services)
 
     def apply(self, limits: WebLimits) -> None:
         """Take over changed limits; requests under way keep theirs."""

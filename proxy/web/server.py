@@ -14,21 +14,21 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
 
-from proxy.errors import ProxyError
-from proxy.hangup import HangupWatcher
-from proxy.web.access_log import AccessLog, Told
-from proxy.web.clients import Guard, certificate_of, client_of
-from proxy.web.gate import Gate
-from proxy.web.headers import Headers, size_of
+from proxy.core.errors import ProxyError
+from proxy.net.hangup import HangupWatcher
+from proxy.web.access_log import AccessEntry, AccessLog
+from proxy.web.forward.headers import Headers, size_of
+from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
+from proxy.web.forward.settings import WebLimits
+from proxy.web.http.clients import Guard, certificate_of, client_of
+from proxy.web.http.errors import JSON, HttpRefused
+from proxy.web.http.gate import Gate
 from proxy.web.pages import Access, Page, PageRequest, PageTable
-from proxy.web.refused import JSON, HttpRefused
-from proxy.web.routes import BadPath, Destination, RouteTable, checked_segments
-from proxy.web.settings import WebLimits
 
 if TYPE_CHECKING:
-    from proxy.counters import Counters
-    from proxy.web.reverse_proxy import ReverseProxy
-    from proxy.web.tunnels import Tunnels
+    from proxy.telemetry.counters import Counters
+    from proxy.web.forward.reverse_proxy import ReverseProxy
+    from proxy.web.forward.websockets import WebSocketTunnels
 
 IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
 MOST_HEADERS: Final = 100
@@ -139,7 +139,7 @@ class Site:
         trust_forwarded_for: bool,
         extra_headers: Headers,
         reverse_proxy: "ReverseProxy | None",
-        tunnels: "Tunnels | None",
+        tunnels: "WebSocketTunnels | None",
     ) -> None:
         self.limits = limits
         self.pages = pages
@@ -195,7 +195,7 @@ class Site:
         finally:
             self._access.end(told, request, response)
 
-    async def _answer_or_refusal(self, request: web.BaseRequest, told: Told) -> web.StreamResponse:
+    async def _answer_or_refusal(self, request: web.BaseRequest, told: AccessEntry) -> web.StreamResponse:
         try:
             return await self._answer(request, told)
         except HttpRefused as refused:
@@ -209,7 +209,7 @@ class Site:
             reason = "internal error of the proxy, see its log"
             return self._refusal(request, told, HttpRefused(500, reason, "internal"))
 
-    async def _answer(self, request: web.BaseRequest, told: Told) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, told: AccessEntry) -> web.StreamResponse:
         segments = self._checked(request)
         page, found = self.pages.find(request.method, segments)
         if page is not None:
@@ -254,7 +254,7 @@ class Site:
             raise HttpRefused(400, str(error), "bad_request") from error
 
     async def _show(
-        self, request: web.BaseRequest, told: Told, page: Page, values: dict[str, str]
+        self, request: web.BaseRequest, told: AccessEntry, page: Page, values: dict[str, str]
     ) -> web.StreamResponse:
         told.routine = page.access in (Access.ANYBODY, Access.METRICS)
         open_to_all = page.access is Access.ANYBODY or (page.access is Access.METRICS and not self._guard_metrics)
@@ -269,7 +269,7 @@ class Site:
         body = answer.body if answer.status != 204 else None
         return self._finished(web.Response(status=answer.status, body=body, headers=CIMultiDict(headers)))
 
-    async def _judge(self, request: web.BaseRequest, told: Told) -> None:
+    async def _judge(self, request: web.BaseRequest, told: AccessEntry) -> None:
         """Find the client's role, if clients have roles; raises HttpRefused."""
         if self._guard is None:
             return
@@ -281,7 +281,7 @@ class Site:
         told.client = replace(told.client, role=role)
 
     async def _pass_on(
-        self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, told: Told, destination: Destination
+        self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, told: AccessEntry, destination: Destination
     ) -> web.StreamResponse:
         try:
             with _Watched(self._hangup, request):
@@ -296,7 +296,7 @@ class Site:
         finally:
             self._counters.web.in_work = self._gate.in_work
 
-    def _refusal(self, request: web.BaseRequest, told: Told, refused: HttpRefused) -> web.StreamResponse:
+    def _refusal(self, request: web.BaseRequest, told: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
         self._counters.web.request_refused(refused.kind)
         self._counters.web.answered(refused.status)
         told.reason = refused.reason

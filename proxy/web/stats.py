@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from proxy.log import LEVELS
-from proxy.relay import Relay
-from proxy.relay_log import LEVELS as PROXY_LOG_LEVELS
-from proxy.relay_log import TOPICS, RelayLog
-from proxy.web.documents import Answer, Document
+from proxy.core.log import LEVELS
+from proxy.relay.relay import Relay
+from proxy.relay.relay_log import LEVELS as PROXY_LOG_LEVELS
+from proxy.relay.relay_log import TOPICS, RelayLog
+from proxy.web.http.documents import Answer, Document
 
 CONNECTIONS: Final = "/proxy-stats/connections"
 TOPIC_RATES: Final = "/proxy-stats/topics"

@@ -34,7 +34,7 @@ class PackagedFiles(BuildHookInterface[Any]):
         if version == "editable":
             build_data["dependencies"].append(SHTAB)
             return
-        from proxy.completions import FOLDER, SCRIPTS, generated
+        from proxy.cli.completions import FOLDER, SCRIPTS, generated
 
         for shell, name in SCRIPTS.items():
             made = self._made(name, generated(shell))

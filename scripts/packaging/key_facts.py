@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, Final
 
-from proxy.config import Config
-from proxy.config_key import Key
+from proxy.config.config import Config
+from proxy.config.keys.key import Key
 
 ORIGINS: Final = {
     "pulsar": "the Java proxy has it too",

@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
-from proxy.cli import whole_parser
-from proxy.config_key import Key
-from proxy.version import VERSION
+from proxy.cli.main import whole_parser
+from proxy.config.keys.key import Key
+from proxy.core.version import VERSION
 from scripts.packaging.key_facts import ORIGINS, facts, sections
 
 # Of the last change to what is written by hand below; mdoc demands one.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import ListedTopics
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import ListedTopics
 
 NAMESPACE = "public/conformance"
 BASE = f"persistent://{NAMESPACE}"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy import completions
-from proxy.cli import main, whole_parser
-from proxy.completions import SCRIPTS, complete_files, generated
+from proxy.cli import completions
+from proxy.cli.completions import SCRIPTS, complete_files, generated
+from proxy.cli.main import main, whole_parser
 from scripts.packaging.man import subcommands
 
 # What bash does at the key: the function that `complete` registered is called with the words of the line.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.budget import worst_case_bytes
-from proxy.config import Config
-from proxy.version import VERSION
+from proxy.app.budget import worst_case_bytes
+from proxy.config.config import Config
+from proxy.core.version import VERSION
 from tests.pulsar.standalone import PULSAR_VERSION
 from tests.support.tools import tool
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import whole_parser
-from proxy.config import Config
+from proxy.cli.main import whole_parser
+from proxy.config.config import Config
 from tests.support.walkthrough import not_run
 
 ROOT = Path(__file__).resolve().parents[2]

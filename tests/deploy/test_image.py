@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
-from proxy.version import VERSION
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.core.version import VERSION
 from scripts.build_image import ROOT, Images, Tools
 from tests.support.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.tools import tools, unusable

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import whole_parser
-from proxy.config import Config
+from proxy.cli.main import whole_parser
+from proxy.config.config import Config
 from scripts.packaging.man import commands, escaped, pages, prose, sentence, subcommands
 from tests.support.tools import tool
 

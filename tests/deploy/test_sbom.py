@@ -8,7 +8,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from proxy.version import VERSION
+from proxy.core.version import VERSION
 from scripts import write_sbom
 from scripts.write_sbom import LOCK, NotLocked, locked, only_locked
 

@@ -6,7 +6,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from proxy.completions import SCRIPTS, generated
+from proxy.cli.completions import SCRIPTS, generated
 from scripts.packaging.man import pages
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import jsonschema
 from kubernetes_validate.utils import SchemaNotFoundError, schema_contents
 from referencing import Registry, Resource
 
-from proxy.config import Config
+from proxy.config.config import Config
 from scripts.helm.render import EXAMPLE, GATEWAY, Document, LoadedChart, Render, read_values
 
 BROKERS: Final = {"brokerServiceURL": "pulsar://pulsar-broker:6650"}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from proxy.budget import worst_case_bytes
-from proxy.config import Config
-from proxy.config_key import BadValue, Key
+from proxy.app.budget import worst_case_bytes
+from proxy.config.config import Config
+from proxy.config.keys.key import BadValue, Key
 from scripts.helm.render import GATEWAY, read_values
 from tests.helm.charts import BROKERS, conf_of, config_of, gateway, proxy_container
 

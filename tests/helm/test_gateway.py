@@ -10,7 +10,7 @@ import pytest
 import yaml
 from helm_python import HelmError, dependency_list, lint, package
 
-from proxy.version import VERSION
+from proxy.core.version import VERSION
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, LoadedChart, Render, read_values
 from tests.helm.charts import BROKERS, chart, config_of, gateway, proxy_container
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.cli import whole_parser
-from proxy.config import Config
+from proxy.cli.main import whole_parser
+from proxy.config.config import Config
 from scripts.helm.render import GATEWAY, LIBRARY, ROOT, Render, read_values
 from tests.helm.charts import chart, example, gateway, proxy_container
 from tests.support.tools import tool

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from proxy import app
+from proxy.app import proxy as app
 
 TICK_SECONDS = 0.02
 # Below the timeout of pytest, which ends the worker and all that it could tell.

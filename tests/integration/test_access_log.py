@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from proxy.auth.anonymizer import ANONYMIZERS
-from proxy.charging import KeyNames
-from proxy.hangup import HangupWatcher
-from proxy.log import open_log
-from proxy.web.clients import Guard
+from proxy.auth.fairness_key import KeyNames
+from proxy.core.log import open_log
+from proxy.net.hangup import HangupWatcher
+from proxy.web.http.clients import Guard
 from proxy.web.pages import Readiness
 from proxy.web.port import start_web
 from tests.integration.test_http_authentication import Roles

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.admin import door
-from proxy.admin.ask import AdminClient, NoAnswer, Refused
-from proxy.admin.connections import LONGEST_NAME
-from proxy.admin.door import MOST_CONNECTIONS
-from proxy.admin.paging import SLICE_ROWS, Row, Rows
-from proxy.log import open_log
-from proxy.watch_relay import WatchedRelay
+from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
+from proxy.core.log import open_log
+from proxy.relay.watch_relay import WatchedRelay
+from proxy.web.admin import listener as door
+from proxy.web.admin.connections import LONGEST_NAME
+from proxy.web.admin.listener import MOST_CONNECTIONS
+from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
 from tests.support import proxy_under_test
 from tests.support.admin_api import Answered, ask, connect, raw
 from tests.support.async_client import eventually

@@ -1,7 +1,7 @@
 """How brokers are asked on behalf of many, and how an answer's memory goes as the answer leaves."""
 
 from protocol.command_type import CommandType
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.async_client import schema_frame
 from tests.support.proxy_under_test import SLOW_READER_RCVBUF, TOPIC, namespace, staged
 

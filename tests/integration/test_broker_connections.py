@@ -9,9 +9,9 @@ from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.script import Redirect
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.script import Redirect
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.async_client import PING, AsyncClient, lookup_frame
 from tests.support.proxy_under_test import (
     TIGHT,

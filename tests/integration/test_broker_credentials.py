@@ -13,7 +13,7 @@ from protocol.commands import error, lookup_connect, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthData, Principal
-from proxy.tasks import TaskScope
+from proxy.core.tasks import TaskScope
 from tests.support.async_client import AsyncClient, connect_frame, eventually
 from tests.support.credentials import NOON, Court, challenge, challenged, court, presenting, refused, response
 from tests.support.proxy_under_test import TOPIC, Stage, staged

@@ -6,7 +6,7 @@ from protocol.command_type import CommandType
 from protocol.commands import frame, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.demo.script import Failure
+from proxy.cli.demo.script import Failure
 from tests.support.async_client import AsyncClient, lookup_frame, schema_frame, topics_frame
 from tests.support.ports import free_port
 from tests.support.proxy_under_test import (

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proxy.broker_connection import BrokerConnection
+from proxy.brokers.connection import BrokerConnection
 from tests.support.async_client import PING, AsyncClient
 from tests.support.proxy_under_test import namespace, staged
 from tests.support.raw_broker import empty_list, handshake, raw_broker, request

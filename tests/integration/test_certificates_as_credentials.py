@@ -6,8 +6,8 @@ from typing import Any
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Principal
-from proxy.config import Config
-from proxy.tls.contexts import context_settings
+from proxy.config.config import Config
+from proxy.net.tls.contexts import context_settings
 from tests.support.async_client import connect_frame
 from tests.support.credentials import refused
 from tests.support.proxy_under_test import Stage, staged

@@ -11,7 +11,7 @@ from protocol.commands import frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthData, Principal
-from proxy.broker_pool import PoolKey
+from proxy.brokers.pool import PoolKey
 from tests.support.async_client import PING, AsyncClient, connect_frame, topics_frame
 from tests.support.credentials import (
     NOON,

@@ -7,8 +7,8 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.client_requests import LISTS_AT_ONCE
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.clients.requests import LISTS_AT_ONCE
 from tests.support.async_client import (
     PING,
     AsyncClient,

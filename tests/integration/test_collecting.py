@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
-from proxy.app import COLLECT_AT_LAST_SECONDS, COLLECT_SECONDS, FEW_LISTS, MANY_LEFT
-from proxy.errors import DisconnectCause
+from proxy.app.proxy import COLLECT_AT_LAST_SECONDS, COLLECT_SECONDS, FEW_LISTS, MANY_LEFT
+from proxy.core.errors import DisconnectCause
 from tests.support.proxy_under_test import staged
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.sessions import AGE_GRACE_SECONDS, AGE_JITTER
+from proxy.clients.sessions import AGE_GRACE_SECONDS, AGE_JITTER
 from tests.support.async_client import PING
 from tests.support.proxy_under_test import TOPICS, Stage, namespace, staged
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.budget import EVENT_NAMES_BYTES
-from proxy.demo.run import event_log_bytes
-from proxy.demo.storm import StormPlan, Tally
-from proxy.demo.table import MIB, Outcome, broken_promises, progress, render
+from proxy.app.budget import EVENT_NAMES_BYTES
+from proxy.cli.demo.run import event_log_bytes
+from proxy.cli.demo.storm import StormPlan, StormTally
+from proxy.cli.demo.table import MIB, Outcome, broken_promises, progress, render
 from tests.support.wire import WireClient
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +141,7 @@ def test_a_demo_by_hand_ends_when_a_child_does(by_hand: "subprocess.Popen[str]")
     os.kill(broker, signal.SIGKILL)
     _, errors = by_hand.communicate(timeout=30)
     assert by_hand.returncode == 1
-    assert "proxy.demo.broker ended" in errors
+    assert "proxy.cli.demo.broker ended" in errors
     with pytest.raises(ProcessLookupError):
         os.kill(proxy, 0)
 
@@ -149,7 +149,7 @@ def test_a_demo_by_hand_ends_when_a_child_does(by_hand: "subprocess.Popen[str]")
 # ---- The promise ----
 
 
-def outcome(tally: Tally, peak_mib: float = 60) -> Outcome:
+def outcome(tally: StormTally, peak_mib: float = 60) -> Outcome:
     return Outcome(
         plan=StormPlan(connections=128, requests=4, topics=10, slow_share=0.25, late_seconds=3),
         tally=tally,
@@ -164,12 +164,12 @@ def outcome(tally: Tally, peak_mib: float = 60) -> Outcome:
 
 
 def test_the_allowance_is_the_formula() -> None:
-    allowed = outcome(Tally(512, answered=512, largest_answer_bytes=MIB)).allowed_bytes
+    allowed = outcome(StormTally(512, answered=512, largest_answer_bytes=MIB)).allowed_bytes
     assert allowed == 23 * MIB + 128 * 8192 + 2 * MIB
 
 
 def test_an_event_log_is_allowed_its_budget_and_no_more() -> None:
-    logged = replace(outcome(Tally(512, answered=512, largest_answer_bytes=MIB), 70), event_log_bytes=4 * MIB)
+    logged = replace(outcome(StormTally(512, answered=512, largest_answer_bytes=MIB), 70), event_log_bytes=4 * MIB)
     assert broken_promises(logged) == []
     assert "2 x largest answer + event log 4.0 MiB" in render(logged)
     assert "BROKEN: the proxy grew by 30.0 MiB, expected at most 29.0 MiB" in render(
@@ -191,13 +191,13 @@ def test_the_budget_of_the_event_log_follows_the_keys_of_the_proxy(tmp_path: Pat
 
 @pytest.mark.parametrize(("peak_mib", "kept"), [(66, True), (66.1, False)])
 def test_memory_above_the_allowance_breaks_the_promise(peak_mib: float, kept: bool) -> None:
-    found = outcome(Tally(512, answered=512, largest_answer_bytes=MIB), peak_mib)
+    found = outcome(StormTally(512, answered=512, largest_answer_bytes=MIB), peak_mib)
     assert (broken_promises(found) == []) is kept
     assert ("BROKEN: the proxy grew by 26.1 MiB, expected at most 26.0 MiB" in render(found)) is not kept
 
 
 def test_each_request_that_was_not_answered_breaks_the_promise() -> None:
-    tally = Tally(512, answered=506, wrong=1, lost=2, largest_answer_bytes=MIB)
+    tally = StormTally(512, answered=506, wrong=1, lost=2, largest_answer_bytes=MIB)
     tally.refusals["TooManyRequests: heap"] = 3
     found = outcome(tally)
     assert broken_promises(found) == [
@@ -209,7 +209,7 @@ def test_each_request_that_was_not_answered_breaks_the_promise() -> None:
 
 
 def test_progress_names_what_became_of_the_requests() -> None:
-    line = progress(Tally(512, answered=5, lost=1, received_bytes=2 * MIB), 1.25, 50 * MIB)
+    line = progress(StormTally(512, answered=5, lost=1, received_bytes=2 * MIB), 1.25, 50 * MIB)
     assert line == "  1.2 s  5 of 512 answered, 0 refused, 1 lost, 2.0 MiB received, proxy at 50.0 MiB"
 
 

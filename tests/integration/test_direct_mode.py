@@ -12,7 +12,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.relay import Relay, RelayEnd
+from proxy.relay.relay import Relay, RelayEndpoint
 from tests.support.async_client import AsyncClient, Closed, connect_frame
 from tests.support.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
 from tests.support.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
@@ -45,7 +45,7 @@ class Pair:
         assert isinstance(relay, Relay)
         return relay
 
-    def ends(self, side: Side) -> tuple[AsyncClient, AsyncClient, RelayEnd]:
+    def ends(self, side: Side) -> tuple[AsyncClient, AsyncClient, RelayEndpoint]:
         """Give `side`, the other one, and the proxy's end towards `side`."""
         if side == "client":
             return self.client, self.broker, self.relay.client
@@ -107,7 +107,7 @@ async def stop_the_relay(pair: Pair, side: Side) -> bytes:
     return bytes(sent)
 
 
-def tcp_state(end: RelayEnd) -> int:
+def tcp_state(end: RelayEndpoint) -> int:
     assert end.transport is not None
     info: bytes = end.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
     return info[0]

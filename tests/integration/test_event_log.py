@@ -14,11 +14,11 @@ from protocol.commands import frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Authenticated
-from proxy.client_requests import LISTS_AT_ONCE
-from proxy.demo.script import Failure
-from proxy.errors import DisconnectCause
-from proxy.large_frames import UNBOOKED_FRAME_BYTES
-from proxy.request_checks import MAX_PROPERTIES
+from proxy.cli.demo.script import Failure
+from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES
+from proxy.clients.requests import LISTS_AT_ONCE
+from proxy.core.errors import DisconnectCause
+from proxy.requests.validation import MAX_PROPERTIES
 from tests.integration.test_client_cuts import cuts
 from tests.support.async_client import AsyncClient, connect_frame, topics_frame
 from tests.support.events import CheckedSink, Event

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from eventlog.reader import Problem, read_events
-from proxy.app import Proxy
-from proxy.telemetry.prometheus import ProxyMetrics
+from proxy.app.proxy import Proxy
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from tests.support.async_client import AsyncClient
 from tests.support.proxy_under_test import staged
 from tests.support.raw_broker import raw_broker, silence
@@ -24,12 +24,12 @@ EVENT = {"kind": "get_topics", "tenant": "public", "namespace": "public/default"
 LONE_LOG = """
 import asyncio, sys
 from pathlib import Path
-from proxy.auth.broker_credentials import Plain
-from proxy.config import Config
-from proxy.counters import Counters
-from proxy.events.log import THREAD_NAME, EventLog
-from proxy.log import open_log
-from proxy.threads import leave
+from proxy.auth.own.broker_credentials import Plain
+from proxy.config.config import Config
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.log import THREAD_NAME, EventLog
+from proxy.core.log import open_log
+from proxy.core.threads import leave
 
 async def main() -> None:
     loop = asyncio.get_running_loop()

@@ -12,9 +12,9 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.names import Names
-from proxy.demo.script import Failure, Redirect
-from proxy.demo.topics import GeneratedTopics
+from proxy.brokers.resolver import CachingResolver
+from proxy.cli.demo.script import Failure, Redirect
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
 from tests.support.fault_proxy import FaultProxy, fault_proxies, service_url
 from tests.support.ports import free_port
@@ -262,7 +262,7 @@ class Resolver:
         self.addresses = list(addresses)
         self.error: OSError | None = None
         self.asked: list[str] = []
-        monkeypatch.setattr(Names, "_ask_system", lambda _, name: self._ask(name))
+        monkeypatch.setattr(CachingResolver, "_ask_system", lambda _, name: self._ask(name))
 
     async def _ask(self, name: str) -> list[str]:
         self.asked.append(name)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.ask import AdminClient
-from proxy.config import Config
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
-from proxy.health import obstacle_of
+from proxy.cli.admin.client import AdminClient
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.cli.health import obstacle_of
+from proxy.config.config import Config
 from tests.support.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.raw_broker import raw_broker
 from tests.support.running_proxy import Running, child_proxy

@@ -4,9 +4,9 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.client_requests import LISTS_AT_ONCE
-from proxy.refusals import Stage as Refusal
-from proxy.request_checks import MAX_PROPERTIES
+from proxy.clients.requests import LISTS_AT_ONCE
+from proxy.requests.validation import MAX_PROPERTIES
+from proxy.telemetry.refusals import Stage as Refusal
 from tests.support.async_client import lookup_frame, topics_frame
 from tests.support.proxy_under_test import TOPIC, namespace, staged
 

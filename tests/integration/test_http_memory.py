@@ -7,9 +7,9 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
-from proxy.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 from tests.support.async_client import AsyncClient, eventually
 from tests.support.fake_web_broker import fake_web_broker
 from tests.support.running_proxy import Running, child_proxy

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from aiohttp import web
 
-from proxy.errors import DIRECT_REFUSAL
+from proxy.core.errors import DIRECT_REFUSAL
 from tests.support.async_client import AsyncClient
 from tests.support.web_stage import WebStage, web_staged
 

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth import issuer_keys
+from proxy.auth.providers import issuer_keys
 from tests.support.async_client import AsyncClient, connect_frame
 from tests.support.credentials import presenting, refused
 from tests.support.issuer import AUDIENCE, Issuer, running_issuer

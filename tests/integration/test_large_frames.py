@@ -6,8 +6,8 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DIRECT_REFUSAL
-from proxy.large_frames import LARGE_FRAME_COPIES
+from proxy.clients.large_frames import LARGE_FRAME_COPIES
+from proxy.core.errors import DIRECT_REFUSAL
 from tests.support.async_client import AsyncClient, connect_frame, new_schema_frame
 from tests.support.proxy_under_test import MIB, TIGHT, TOPIC, direct_taken, staged
 

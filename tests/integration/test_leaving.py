@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.running_proxy import Running, child_proxy
 

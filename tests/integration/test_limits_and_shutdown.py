@@ -16,10 +16,10 @@ from protocol.command_type import CommandType
 from protocol.commands import REQUEST_ID_NONE
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.accepting import ACCEPT_PAUSE_SECONDS
-from proxy.demo.broker import EmbeddedBroker, raise_file_limit
-from proxy.demo.topics import GeneratedTopics
-from proxy.large_frames import LARGE_FRAME_COPIES
+from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.clients.large_frames import LARGE_FRAME_COPIES
+from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.running_proxy import child_proxy

@@ -11,10 +11,10 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.budget import worst_case_parts
-from proxy.config import Config
-from proxy.log import open_log
-from proxy.reload import APPLIED_BY, apply
+from proxy.app.budget import worst_case_parts
+from proxy.app.reload import APPLIED_BY, apply
+from proxy.config.config import Config
+from proxy.core.log import open_log
 from tests.support.async_client import lookup_frame
 from tests.support.proxy_under_test import (
     LIST_BYTES,

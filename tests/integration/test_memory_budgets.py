@@ -15,14 +15,14 @@ from typing import Any, Final
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.budget import REQUEST_BYTES
-from proxy.demo.broker import EmbeddedBroker, raise_file_limit
-from proxy.demo.children import Child
-from proxy.demo.script import AfterHandshake
-from proxy.demo.storm import Storm, StormPlan
-from proxy.demo.topics import GeneratedTopics
-from proxy.output import OVERSHOOT_BYTES
-from proxy.tasks import TaskScope
+from proxy.app.budget import REQUEST_BYTES
+from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
+from proxy.cli.demo.children import Child
+from proxy.cli.demo.script import AfterHandshake
+from proxy.cli.demo.storm import Storm, StormPlan
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.core.tasks import TaskScope
+from proxy.net.output import OVERSHOOT_BYTES
 from tests.support.async_client import (
     LOOPBACK,
     PATIENCE_SECONDS,

@@ -6,9 +6,9 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
-from proxy.client_requests import LISTS_AT_ONCE
-from proxy.demo.topics import GeneratedTopics
-from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.clients.requests import LISTS_AT_ONCE
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from tests.support.async_client import AsyncClient, new_schema_frame, schema_frame
 from tests.support.proxy_under_test import (
     LIST_BYTES,

@@ -13,9 +13,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from proxy.auth import issuer_keys
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
-from proxy.auth.issuer_client import LARGEST_ANSWER_BYTES, IssuerClient
+from proxy.auth.providers import issuer_keys
+from proxy.auth.providers.issuer_client import LARGEST_ANSWER_BYTES, IssuerClient
 from proxy.auth.settings import AuthenticationSettings, CacheRules, IssuerAccess, OpenIdSettings
 from tests.support.authentication import Doorman, at_once
 from tests.support.clock import ManualClock

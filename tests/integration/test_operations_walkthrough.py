@@ -16,9 +16,9 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli import whole_parser
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.cli.main import whole_parser
 from tests.support.async_client import LOOPBACK, PING, AsyncClient, command_of, connect_frame, eventually
 from tests.support.running_proxy import Running, child_proxy
 from tests.support.tls import PemFiles, certificate, client_context

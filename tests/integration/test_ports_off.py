@@ -4,13 +4,13 @@ import asyncio
 import re
 from pathlib import Path
 
-from proxy.admin.ask import ask_top
-from proxy.app import Proxy
-from proxy.config import Config
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.children import Child
-from proxy.demo.topics import GeneratedTopics
-from proxy.log import open_log
+from proxy.app.proxy import Proxy
+from proxy.cli.admin.client import ask_top
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.children import Child
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.config.config import Config
+from proxy.core.log import open_log
 from tests.support.tls import PemFiles
 
 

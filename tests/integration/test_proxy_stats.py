@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.config import Config
-from proxy.relay import Relay
-from proxy.web.clients import WebClient
-from proxy.web.documents import Answer, Document, GuardSettings, refusal
+from proxy.config.config import Config
+from proxy.relay.relay import Relay
+from proxy.web.http.clients import WebClient
+from proxy.web.http.documents import Answer, Document, GuardSettings, refusal
 from proxy.web.pages import PageRequest, document_page
 from tests.support.proxy_under_test import Stage, staged
 from tests.support.web_pages import Page, get

@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from protocol.command_type import CommandType
-from proxy import reload
-from proxy.config import Config
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
-from proxy.log import open_log
-from proxy.reload import APPLIED_BY, ConfigUnreadable, Reloader, apply
-from proxy.shutdown import Phase
+from proxy.app import reload
+from proxy.app.lifecycle import Phase
+from proxy.app.reload import APPLIED_BY, ConfigUnreadable, Reloader, apply
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.config.config import Config
+from proxy.core.log import open_log
 from tests.support.async_client import Closed, eventually
 from tests.support.proxy_under_test import Stage, config_for, namespace, staged
 from tests.support.running_proxy import Running, child_proxy

@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from proxy.web.reverse_proxy import ReverseProxy
+from proxy.web.forward.bodies import RequestBody
+from proxy.web.forward.reverse_proxy import ReverseProxy
 from tests.support.fake_web_broker import fake_web_broker, fine
 from tests.support.proxy_under_test import staged
 from tests.support.web_stage import ADMIN, WebStage, web_staged
@@ -369,6 +370,38 @@ async def test_a_client_that_leaves_ends_what_the_broker_does_for_it() -> None:
                 writer.close()
                 await writer.wait_closed()
                 await cancelled.wait()
+
+
+async def test_an_upload_that_is_cut_while_its_body_is_stopped_gives_its_memory_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arrived, cut = asyncio.Event(), asyncio.Event()
+
+    async def stop(body: RequestBody) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None
+        handler.cancel()
+        cut.set()
+        await asyncio.sleep(0)
+
+    async def reading(request: web.BaseRequest) -> web.StreamResponse:
+        await request.content.read(1)
+        arrived.set()
+        await request.read()
+        raise AssertionError
+
+    monkeypatch.setattr(RequestBody, "stop", stop)
+    async with web_staged() as at:
+        at.broker.answer = reading
+        _, writer = await asyncio.open_connection("127.0.0.1", at.stage.proxy.web_port)
+        writer.write(f"POST {ADMIN} HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
+        async with asyncio.timeout(60):
+            await arrived.wait()
+            assert at.stage.direct.held > 0
+            writer.close()
+            await writer.wait_closed()
+            await cut.wait()
+        assert at.stage.direct.held == 0
 
 
 # --- limits ---------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import main
-from proxy.config import Config
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.cli.main import main
+from proxy.config.config import Config
 from tests.support.async_client import eventually
 from tests.support.running_proxy import Running, child_proxy
 

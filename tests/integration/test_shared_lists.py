@@ -11,9 +11,9 @@ from protocol.commands import PONG_FRAME, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
-from proxy.demo.script import Failure
-from proxy.demo.topics import GeneratedTopics, ListedTopics
-from proxy.errors import HEAP_REFUSAL
+from proxy.cli.demo.script import Failure
+from proxy.cli.demo.topics import GeneratedTopics, ListedTopics
+from proxy.core.errors import HEAP_REFUSAL
 from tests.support.async_client import PING, AsyncClient, command_of, topics_frame
 from tests.support.proxy_under_test import (
     LIST_BYTES,

@@ -13,13 +13,13 @@ from typing import Any, Final
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy import app
-from proxy.client_connection import ClientConnection
-from proxy.demo.script import AfterHandshake
-from proxy.demo.topics import GeneratedTopics
-from proxy.relay import Relay
-from proxy.send_buffers import TCP_WMEM
-from proxy.write_watch import WriteLimits
+from proxy.app import proxy as app
+from proxy.cli.demo.script import AfterHandshake
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.clients.connection import ClientConnection
+from proxy.net.send_buffers import TCP_WMEM
+from proxy.net.write_watch import WriteLimits
+from proxy.relay.relay import Relay
 from tests.support.async_client import PING, AsyncClient, Closed, eventually, schema_frame
 from tests.support.proxy_under_test import (
     LIST_BYTES,

@@ -9,9 +9,9 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import Frame
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.broker_handshake import BrokerHandshake
-from proxy.demo.script import Failure
-from proxy.errors import DisconnectCause
+from proxy.brokers.handshake import BrokerHandshake
+from proxy.cli.demo.script import Failure
+from proxy.core.errors import DisconnectCause
 from tests.support.async_client import AsyncClient, connect_frame
 from tests.support.ports import free_port
 from tests.support.proxy_under_test import Stage, staged

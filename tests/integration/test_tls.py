@@ -12,10 +12,10 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.client_connection import ClientConnection
-from proxy.relay import Relay
-from proxy.tls import arrivals
-from proxy.tls.transport import TlsTransport
+from proxy.clients.connection import ClientConnection
+from proxy.net.tls import arrivals
+from proxy.net.tls.transport import TlsTransport
+from proxy.relay.relay import Relay
 from tests.support.async_client import AsyncClient, Closed, connect_frame, schema_frame
 from tests.support.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
 from tests.support.raw_broker import handshake, raw_broker

@@ -4,8 +4,8 @@ import asyncio
 import ssl
 from pathlib import Path
 
-from proxy.budget import TLS_CONNECTION_BYTES
-from proxy.demo.topics import GeneratedTopics
+from proxy.app.budget import TLS_CONNECTION_BYTES
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.integration.test_memory_budgets import (
     LIMIT_KEY,
     Weighed,

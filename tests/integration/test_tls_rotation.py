@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.relay import Relay
-from proxy.tls import files as tls_files
+from proxy.net.tls import files as tls_files
+from proxy.relay.relay import Relay
 from tests.support.async_client import AsyncClient, Closed
 from tests.support.proxy_under_test import Stage, staged
 from tests.support.raw_broker import handshake

@@ -15,9 +15,9 @@ from typing import Any, Final
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.cli import main
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.cli.main import main
 from tests.support.async_client import LOOPBACK, eventually
 from tests.support.running_proxy import Running, child_proxy
 

@@ -9,9 +9,9 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.demo.topics import GeneratedTopics
-from proxy.errors import HEAP_REFUSAL
-from proxy.transport import SMALL_READ_BYTES
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.core.errors import HEAP_REFUSAL
+from proxy.net.transport import SMALL_READ_BYTES
 from tests.support.async_client import AsyncClient
 from tests.support.proxy_under_test import (
     LIST_BYTES,

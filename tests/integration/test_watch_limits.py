@@ -13,14 +13,14 @@ from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.counters import WatchCounters, WatchOvershoot
-from proxy.demo.session import message_frame
-from proxy.demo.topics import ListedTopics
-from proxy.errors import DisconnectCause
-from proxy.process_memory import resident_bytes
-from proxy.relay import Relay
-from proxy.telemetry.prometheus import ProxyMetrics
-from proxy.watch_relay import WatchedRelay
+from proxy.cli.demo.session import message_frame
+from proxy.cli.demo.topics import ListedTopics
+from proxy.core.errors import DisconnectCause
+from proxy.core.process_memory import resident_bytes
+from proxy.relay.relay import Relay
+from proxy.relay.watch_relay import WatchedRelay
+from proxy.telemetry.counters import WatchCounters, WatchOvershoot
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from tests.support.async_client import PING, AsyncClient
 from tests.support.frames import watch_success, watch_update
 from tests.support.proxy_under_test import MIB, Stage, namespace, staged

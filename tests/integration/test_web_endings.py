@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from proxy.web import broker_client
+from proxy.web.forward import broker_client
 from tests.support.async_client import AsyncClient
 from tests.support.proxy_under_test import Stage, staged
 from tests.support.web_stage import ADMIN, WebStage, web_staged
@@ -97,7 +97,7 @@ async def test_who_gets_no_connection_to_the_broker_is_told_which_limit_it_is(mo
 
 async def test_an_upload_that_drips_gives_its_connection_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 1)
-    monkeypatch.setattr("proxy.web.uploads.RATE_WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("proxy.web.forward.uploads.RATE_WINDOW_SECONDS", 0.0)
     async with web_staged() as at:
         client = await uploading(at)
         async with at.client.get(at.url + ADMIN) as answer:

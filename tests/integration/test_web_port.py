@@ -6,12 +6,12 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app import Proxy
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics
-from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from proxy.log import open_log
-from proxy.tasks import TaskScope
+from proxy.app.proxy import Proxy
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.core.log import open_log
+from proxy.core.tasks import TaskScope
 from tests.support.async_client import AsyncClient, eventually
 from tests.support.proxy_under_test import (
     LIST_BYTES,

@@ -16,7 +16,7 @@ from protocol.commands import request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
-from proxy.list_groups import GroupKey
+from proxy.requests.topic_lists.groups import GroupKey
 from tests.support.list_clients import ListClient, commands_in
 from tests.support.list_stage import BROKER, KIB, Asked, BrokerEnd, ListStage, Sizes
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proxy.brokers.members import FIRST_PAUSE_SECONDS, JITTER, Members, State
-from proxy.target import BrokerAddress
+from proxy.brokers.members import FIRST_PAUSE_SECONDS, JITTER, BrokerMembers, MemberState
+from proxy.brokers.target import BrokerAddress
 
 LONGEST = 0.5
 HOSTS = [BrokerAddress(f"broker-{number}", 6650) for number in range(5)]
@@ -22,7 +22,7 @@ class MembersMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.jitter = 0.0
-        self.members = Members(HOSTS[:3], LONGEST, lambda: self.jitter)
+        self.members = BrokerMembers(HOSTS[:3], LONGEST, lambda: self.jitter)
         self.looks: dict[BrokerAddress, float] = {}
         self.ended: dict[BrokerAddress, float] = {}
 
@@ -70,13 +70,13 @@ class MembersMachine(RuleBasedStateMachine):
         self.looks = {address: at for address, at in self.looks.items() if address in addresses}
         self.ended.clear()
         after = {member.address: member.state for member in self.members.all()}
-        assert after == {address: before.get(address, State.UP) for address in addresses}
+        assert after == {address: before.get(address, MemberState.UP) for address in addresses}
 
     @rule(key=st.none() | st.sampled_from("abc"), avoid=st.none() | a_host)
     def one_is_chosen(self, key: str | None, avoid: BrokerAddress | None) -> None:
-        usable = {member.address for member in self.members.all() if member.state is not State.DOWN}
-        up = {member.address for member in self.members.all() if member.state is State.UP}
-        anew = Members([], LONGEST, lambda: 0.0)
+        usable = {member.address for member in self.members.all() if member.state is not MemberState.DOWN}
+        up = {member.address for member in self.members.all() if member.state is MemberState.UP}
+        anew = BrokerMembers([], LONGEST, lambda: 0.0)
         anew._members = self.members._members
         if key is not None:
             # What is remembered is what would be found.
@@ -97,13 +97,13 @@ class MembersMachine(RuleBasedStateMachine):
     def who_is_down_will_be_looked_at_soon(self) -> None:
         next_look = self.members.next_look()
         for member in self.members.all():
-            if member.state is State.DOWN and not member.looking:
+            if member.state is MemberState.DOWN and not member.looking:
                 assert next_look is not None
                 assert next_look <= self.now + LONGEST
 
     @invariant()
     def who_is_not_down_is_not_looked_at(self) -> None:
-        waiting = [m for m in self.members.all() if m.state is State.DOWN and not m.looking]
+        waiting = [m for m in self.members.all() if m.state is MemberState.DOWN and not m.looking]
         assert bool(waiting) == (self.members.next_look() is not None)
 
 
@@ -112,7 +112,7 @@ TestMembersMachine = MembersMachine.TestCase
 
 @given(some_hosts, st.integers(1, 10), st.text())
 def test_turns_are_even_and_a_key_has_one_home(hosts: list[BrokerAddress], rounds: int, key: str) -> None:
-    members = Members(hosts, LONGEST, lambda: 0.0)
+    members = BrokerMembers(hosts, LONGEST, lambda: 0.0)
     taken = Counter(members.choose(0.0) for _ in range(rounds * len(hosts)))
     assert taken == dict.fromkeys(hosts, rounds)
     assert {members.choose(0.0, key) for _ in range(5)} == {members.home(key)}
@@ -120,7 +120,7 @@ def test_turns_are_even_and_a_key_has_one_home(hosts: list[BrokerAddress], round
 
 @given(st.lists(st.text(), min_size=1, unique=True))
 def test_only_the_keys_of_a_broker_that_leaves_move(keys: list[str]) -> None:
-    members = Members(HOSTS, LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS, LONGEST, lambda: 0.0)
     before = {key: members.choose(0.0, key) for key in keys}
     members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
     for key, home in before.items():
@@ -129,7 +129,7 @@ def test_only_the_keys_of_a_broker_that_leaves_move(keys: list[str]) -> None:
 
 def test_pauses_double_up_to_the_longest_and_jitter_only_shortens_them() -> None:
     for jitter in (0.0, 1.0):
-        members = Members(HOSTS[:1], LONGEST, lambda jitter=jitter: jitter)  # type: ignore[misc]
+        members = BrokerMembers(HOSTS[:1], LONGEST, lambda jitter=jitter: jitter)  # type: ignore[misc]
         members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
         now, pauses = 0.0, []
         for _ in range(6):
@@ -143,7 +143,7 @@ def test_pauses_double_up_to_the_longest_and_jitter_only_shortens_them() -> None
 
 
 def test_a_look_that_took_long_is_followed_by_the_next_at_once() -> None:
-    members = Members(HOSTS[:1], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
     members.begin_looks(0.05)
     members.looked(HOSTS[0], 0.05, 1.05, "no answer")
@@ -151,16 +151,16 @@ def test_a_look_that_took_long_is_followed_by_the_next_at_once() -> None:
 
 
 def test_one_that_did_not_answer_tcp_is_up_when_it_does() -> None:
-    members = Members(HOSTS[:1], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "refused", answers_tcp=False)
     assert members.choose(0.0) is None
     members.begin_looks(0.05)
     assert members.looked(HOSTS[0], 0.05, 0.05, None)
-    assert [member.state for member in members.all()] == [State.UP]
+    assert [member.state for member in members.all()] == [MemberState.UP]
 
 
 def test_one_that_answered_tcp_alone_gets_one_request_at_a_time_until_one_gets_through() -> None:
-    members = Members(HOSTS[:2], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:2], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "silent", answers_tcp=True)
     members.begin_looks(0.05)
     members.looked(HOSTS[0], 0.05, 0.05, None)
@@ -171,7 +171,7 @@ def test_one_that_answered_tcp_alone_gets_one_request_at_a_time_until_one_gets_t
 
 
 def test_one_on_trial_that_fails_is_down_for_longer() -> None:
-    members = Members(HOSTS[:1], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
     now = 0.0
     for pause in (0.05, 0.1, 0.2):
         members.failed(HOSTS[0], now, "silent", answers_tcp=True)
@@ -184,7 +184,7 @@ def test_one_on_trial_that_fails_is_down_for_longer() -> None:
 
 
 def test_failures_of_those_on_their_way_are_one_failure() -> None:
-    members = Members(HOSTS[:1], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
     due = members.next_look()
     assert not members.failed(HOSTS[0], 0.01, "gone, too", answers_tcp=False)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pulsar
 
-from proxy.auth.own_credentials import own_credentials
-from proxy.config import Config
-from proxy.counters import Counters, SinkNumbers
-from proxy.events.log import EventLog
-from proxy.log import open_log
-from proxy.tls.files import TlsFiles
+from proxy.auth.own.plugins import own_credentials
+from proxy.config.config import Config
+from proxy.core.log import open_log
+from proxy.net.tls.files import TlsFiles
+from proxy.telemetry.counters import Counters, SinkNumbers
+from proxy.telemetry.events.log import EventLog
 from tests.support.async_client import eventually
 
 # A topic may move, a broker may come back: only a broken sink needs as long.

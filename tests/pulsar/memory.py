@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from proxy.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
+from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 
 MIB: Final = 1 << 20
 _PER_CONNECTION: Final = 8192

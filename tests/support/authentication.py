@@ -10,10 +10,10 @@ import pytest
 from limiter.clock import Clock
 from proxy.auth.failures import CredentialsRefused
 from proxy.auth.identity import Authenticated
-from proxy.auth.providers import Authenticator, Surroundings, build_authenticator
+from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
-from proxy.counters import AuthenticationCounters
-from proxy.log import open_log
+from proxy.core.log import open_log
+from proxy.telemetry.counters import AuthenticationCounters
 from tests.support.clock import ManualClock
 from tests.support.tokens import NOW
 
@@ -28,7 +28,7 @@ class Doorman:
         self._lines = io.BytesIO()
         self.authenticator: Authenticator = build_authenticator(
             settings,
-            Surroundings(
+            AuthContext(
                 clock=clock or ManualClock(),
                 now=lambda: self.now,
                 observer=self.counters,

@@ -14,7 +14,7 @@ from protocol.commands import REFRESH_DATA, frame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.identity import Authenticated, AuthenticationFailed
-from proxy.sessions import Session, _Wheel
+from proxy.clients.sessions import Session, _Wheel
 from tests.support.async_client import AsyncClient, connect_frame
 from tests.support.proxy_under_test import Stage, staged
 

@@ -6,9 +6,9 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from proxy.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.transport import Endpoint, SharedReadBuffer
+from proxy.core.errors import DisconnectCause
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import Endpoint, SharedReadBuffer
 from tests.support.loops import eventually
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from eventlog.schema import FIELDS, Field
 from eventlog.sink import STAMPED
-from proxy.counters import Counters
-from proxy.events.story import PARTS
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.timeline import PARTS
 
 EXPECTED: Final = {field.name: field for field in FIELDS if field.name not in STAMPED}
 COSTS: Final = ("heap_held_us", "direct_held_us", "heap_byte_us", "direct_byte_us")

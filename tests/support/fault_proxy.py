@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from protocol.host_port import host_port
-from proxy.tasks import TaskScope
+from proxy.core.tasks import TaskScope
 from tests.support.async_client import LOOPBACK, AsyncClient, eventually
 
 _PIECE_BYTES = 64 * 1024

@@ -10,21 +10,21 @@ from typing import Any
 from limiter.semaphore import AsyncSemaphore
 from protocol.commands import decode_command
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.log import open_log
-from proxy.output import Output
-from proxy.tasks import TaskScope
-from proxy.transport import Endpoint, SharedReadBuffer
-from proxy.write_watch import WriteLimits, WriteWatch
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.tasks import TaskScope
+from proxy.net.hangup import HangupWatcher
+from proxy.net.output import Output
+from proxy.net.transport import Endpoint, SharedReadBuffer
+from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.telemetry.counters import Counters
 from tests.support.memory_transport import MemoryTransport
 
 EVERYTHING = 1 << 40
 
 
 class ListClient(Endpoint):
-    """A requester (`proxy.requester`) over a transport in memory, which takes `room` bytes before it stalls."""
+    """A requester (`proxy.requests.client`) over a transport in memory, which takes `room` bytes before it stalls."""
 
     def __init__(
         self,

@@ -15,28 +15,28 @@ from limiter.dual import AsyncDualMemoryLimiter
 from protocol import commands
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from proxy.auth.broker_credentials import Plain
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.broker_connection import BrokerClocks, BrokerConnection
-from proxy.broker_pool import BrokerPool, PoolLimits
-from proxy.charging import Charging
-from proxy.counters import Counters, LimiterMetrics
-from proxy.errors import DisconnectCause
-from proxy.events.identities import Identities
-from proxy.events.recorder import Recorder
-from proxy.hangup import HangupWatcher
-from proxy.introductions import Introductions, Versions
-from proxy.list_groups import GroupKey, ListGroup
-from proxy.list_questions import ListQuestions, TopicListLimits
-from proxy.list_sizes import ListSizes
-from proxy.log import open_log
-from proxy.pump import Pump
-from proxy.refusals import RefusalLog
-from proxy.target import BrokerAddress
-from proxy.topic_lists import OUTCOMES, TopicListService
-from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
-from proxy.usage import UsageBook
+from proxy.auth.fairness_key import Charging
+from proxy.auth.own.broker_credentials import Plain
+from proxy.brokers.connect_frames import ConnectFrames, Versions
+from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.pool import BrokerPool, PoolLimits
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.pump import Pump
+from proxy.net.transport import SharedReadBuffer
+from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.requests.topic_lists.questions import ListQuestions, TopicListLimits
+from proxy.requests.topic_lists.service import OUTCOMES, TopicListService
+from proxy.requests.topic_lists.sizes import ListSizes
+from proxy.telemetry.counters import Counters, LimiterMetrics
+from proxy.telemetry.events.identities import EventIdentities
+from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.refusals import RefusalLog
 from tests.support.events import CheckedSink
 from tests.support.list_clients import ListClient, commands_in, turns
 from tests.support.memory_transport import MemoryTransport
@@ -145,7 +145,7 @@ class BrokerEnd:
 
 
 class MemoryDialer:
-    """Open connections to brokers in memory (`proxy.dialer.Dialer` as the pool sees it)."""
+    """Open connections to brokers in memory (`proxy.brokers.dialer.Dialer` as the pool sees it)."""
 
     timeout_seconds = 5.0
 
@@ -237,12 +237,12 @@ class ListStage:
             clock=loop,
         )
         self.limiter.set_sharing(sizes.share_by_key, 100)
-        self.pump, self.turns, self.usage = Pump(loop, loop.time), Turns(loop, loop.time), UsageBook(loop)
+        self.pump, self.turns, self.usage = Pump(loop, loop.time), LoopBudget(loop, loop.time), UsageTracker(loop)
         log = open_log("error", "json")
         self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
-        introductions = Introductions(
+        introductions = ConnectFrames(
             loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
         )
         self.pool = BrokerPool(
@@ -284,7 +284,7 @@ class ListStage:
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(
             self.events,
-            Identities(b"salt"),
+            EventIdentities(b"salt"),
             self.limiter,
             self.questions,
             Charging("connection"),

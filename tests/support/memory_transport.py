@@ -4,8 +4,9 @@ Behaves as asyncio's and uvloop's do with a high mark of 0 (tests/unit/proxy/tes
 same contract): a write that the peer takes whole never pauses its protocol, anything left does, and `resume_writing`
 comes when the last byte has left. What is unsent at `abort` is lost.
 
-Lists are written past the transport, to its descriptor (`proxy.list_bodies`): those calls are answered here, as a
-socket answers them that has exactly `room` (tests/unit/support/test_memory_transport.py holds both to one contract).
+Lists are written past the transport, to its descriptor (`proxy.requests.topic_lists.bodies`): those calls are answered
+here, as a socket answers them that has exactly `room` (tests/unit/support/test_memory_transport.py holds both to one
+contract).
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
-from proxy import list_bodies
+from proxy.requests.topic_lists import bodies as list_bodies
 
 
 class _SocketCalls:

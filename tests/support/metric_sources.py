@@ -4,11 +4,11 @@ import itertools
 from pathlib import Path
 
 from limiter.observer import LimiterStatistics
-from proxy.counters import Counters, LimiterMetrics, SinkNumbers
-from proxy.process_memory import SYSTEM_PATHS, MemoryPaths
+from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
+from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.instrument import MetricSources
-from proxy.telemetry.tenants import TenantBook
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.tenants import TenantTracker
 
 CREATED = 1_700_000_000.25
 WAITS_SECONDS = (0.0, 0.0004, 0.003, 0.2, 0.2, 7.0, 25.001, 90.0)
@@ -72,7 +72,7 @@ def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
         heap_waits.granted(seconds)
         direct_waits.timed_out(seconds * 2)
         lag.add(seconds * 10)
-    tenants = TenantBook()
+    tenants = TenantTracker()
     tenants.asked("public/default")
     tenants.sent("public/default", 1234)
     tenants.refused("public/default")

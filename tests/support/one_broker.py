@@ -1,6 +1,6 @@
 """Stand in for the list of brokers where a test has one that is always up."""
 
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
 
 
 class OneBroker:

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
-from proxy import app
-from proxy.app import Proxy
-from proxy.client_connection import ClientConnection
-from proxy.config import Config
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.topics import GeneratedTopics, TopicStore
-from proxy.log import open_log
+from proxy.app import proxy as app
+from proxy.app.proxy import Proxy
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics, TopicStore
+from proxy.clients.connection import ClientConnection
+from proxy.config.config import Config
+from proxy.core.log import open_log
 from tests.support.async_client import AsyncClient, eventually
 from tests.support.events import CheckedSink
 

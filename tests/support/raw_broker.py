@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from protocol.commands import frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.tasks import TaskScope
+from proxy.core.tasks import TaskScope
 from tests.support.async_client import LOOPBACK, AsyncClient, Closed
 
 CONNECTED = frame(

@@ -20,11 +20,11 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.list_groups import ListGroup, ListGroups, Member, SharedAnswer, await_a_reader
-from proxy.output import ListLane
-from proxy.refusals import Stage
-from proxy.requester import Requester
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
+from proxy.net.output import WriteLock
+from proxy.requests.client import ClientView
+from proxy.requests.topic_lists.groups import GroupMember, ListGroup, ListGroups, SharedAnswer, await_a_reader
+from proxy.telemetry.refusals import Stage
 
 TICKS = 1 << 40  # of the limiter's clock to a microsecond: no two waits of it begin in the same tick
 LATER = 2.0**-24  # of a microsecond, by which the clock of the next request ends later: their order at one moment
@@ -125,7 +125,7 @@ def _semaphore(limits: Limits, limit: int, queue: int, timeout: float, clock: Li
 
 class _Output:
     def __init__(self) -> None:
-        self.list_lane = ListLane()
+        self.list_lane = WriteLock()
         self.under_way = 0
         self.behind: dict[int, None] = {}
 
@@ -251,7 +251,7 @@ class RealLimiter:
             del output.behind[following]
             self._start(self._askers[following])
 
-    async def _take(self, asker: _Asker, member: Member, clock: asyncio.Timeout) -> Outcome:
+    async def _take(self, asker: _Asker, member: GroupMember, clock: asyncio.Timeout) -> Outcome:
         answer = await member.outcome
         if isinstance(answer, Exception):
             return cast(Outcome, answer.args[0])
@@ -277,12 +277,12 @@ class RealLimiter:
 
     # --- groups -----------------------------------------------------------------------------------
 
-    def _join(self, asker: _Asker) -> tuple[ListGroup, Member]:
+    def _join(self, asker: _Asker) -> tuple[ListGroup, GroupMember]:
         request = pb.CommandGetTopicsOfNamespace(
             request_id=asker.index, namespace=f"t/{self._need['question'][asker.index]}"
         )
         broker = BrokerAddress("broker", self._need["broker"][asker.index])
-        client = cast(Requester, asker)
+        client = cast(ClientView, asker)
         group, member, new = self.groups.join(client, broker, request, share=self._limits.coalescing)
         if new:
             self._spans[group] = {}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.children import Child
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.children import Child
 from tests.support.async_client import LOOPBACK, AsyncClient, eventually
 
 

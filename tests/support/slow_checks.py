@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from proxy.auth.htpasswd import PasswordHash
+from proxy.auth.providers.htpasswd import PasswordHash
 
 
 class SlowChecks:

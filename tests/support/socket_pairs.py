@@ -1,9 +1,9 @@
-"""Own an endpoint that is nothing but a descriptor: what `proxy.pump` needs to know of one."""
+"""Own an endpoint that is nothing but a descriptor: what `proxy.net.pump` needs to know of one."""
 
 import socket
 from typing import Final
 
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 
 READ_BYTES: Final = 1024 * 1024
 

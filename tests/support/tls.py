@@ -17,13 +17,13 @@ from typing import Any, Self
 import pytest
 import trustme
 
-from proxy.errors import DisconnectCause
-from proxy.tasks import TaskScope
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import TlsShared
-from proxy.tls.transport import TlsTransport
-from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
+from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.tasks import TaskScope
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
+from proxy.net.transport import SharedReadBuffer
 from tests.support import proxy_under_test
 from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
@@ -219,7 +219,7 @@ async def tls_link(
     async with hangup_watcher() as watcher:
         endpoint = kind(loop, SharedReadBuffer(), watcher)
         failures: list[TlsFailed] = []
-        shared = TlsShared(Turns(loop, perf_counter)) if shared is None else shared
+        shared = TlsShared(LoopBudget(loop, perf_counter)) if shared is None else shared
         transport = TlsTransport(shared, server_context(), lambda: endpoint, failures.append, server_side=True)
         await loop.create_connection(lambda: transport, sock=served)
         peer = TlsPeer(client, client_context() if context is None else context)

@@ -7,11 +7,11 @@ from typing import Any
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.transport import SharedReadBuffer
-from proxy.watch_limits import WatchLimits
-from proxy.watch_relay import WatchedRelay
+from proxy.core.errors import DisconnectCause
+from proxy.net.transport import SharedReadBuffer
+from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_relay import WatchedRelay
+from proxy.telemetry.counters import Counters
 from tests.support.endpoints import hangup_watcher
 from tests.support.frames import send, watch_success, watch_update
 from tests.support.loops import run_virtual

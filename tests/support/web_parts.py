@@ -6,20 +6,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.charging import Charging
-from proxy.config import Config
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.limits import write_limits
-from proxy.log import open_log
-from proxy.refusals import RefusalLog
-from proxy.target import TargetValidator
-from proxy.usage import UsageBook
-from proxy.web.broker_ports import BrokerPorts
+from proxy.app.settings import write_limits
+from proxy.auth.fairness_key import Charging
+from proxy.brokers.target import TargetValidator
+from proxy.config.config import Config
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.net.hangup import HangupWatcher
+from proxy.net.write_watch import WriteWatch
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.refusals import RefusalLog
+from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import Readiness, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
-from proxy.write_watch import WriteWatch
 
 
 @dataclass
@@ -67,7 +67,7 @@ def web_parts(
         direct=direct,
         charging=Charging("fifo"),
         refusals=RefusalLog(log, loop),
-        usage=UsageBook(loop),
+        usage=UsageTracker(loop),
         writes=WriteWatch(direct, direct, lambda: 0, counters, write_limits(settings), log),
         validator=TargetValidator(("*",), ("*",), ("8080",)),
         hangup=hangup,

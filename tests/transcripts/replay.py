@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from proxy.app import Proxy
-from proxy.log import open_log
-from proxy.version import VERSION
+from proxy.app.proxy import Proxy
+from proxy.core.log import open_log
+from proxy.core.version import VERSION
 from tests.support.proxy_under_test import config_for
 from tests.transcripts.compare import Found, differences
 from tests.transcripts.model import Transcript, read_recorded

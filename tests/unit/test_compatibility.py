@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from proxy.config import Config, ConfigError
-from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
+from proxy.config.config import Config, ConfigError
+from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
 from proxy.web.pages import Readiness, own_pages
 from proxy.web.stats import StatsSources, stats_documents
 
@@ -176,3 +176,11 @@ def test_each_page_of_the_java_proxy_that_is_served_here_is_on_the_list() -> Non
     }
     documents = stats_documents(cast(StatsSources, None))
     assert {f"{document.method} {document.path}" for document in documents} <= set(FOUND)
+
+
+def test_what_migration_calls_changed_is_not_called_the_same() -> None:
+    guide = (ROOT / "docs" / "migrate.md").read_text(encoding="utf-8")
+    table = guide.partition("\nWhat changes:\n\n")[2].partition("\n\n")[0]
+    changed = set(re.findall(r"`([\w*]+)`", " ".join(row.split("|")[1] for row in table.splitlines())))
+    assert "pulsar_proxy_binary_bytes_total" in changed
+    assert [name for name in changed if FOUND.get(name, ("", ""))[0] == "same"] == []

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config
-from proxy.java_keys import JAVA_ONLY_KEYS
-from proxy.telemetry.table import INSTRUMENTS
+from proxy.config.config import Config
+from proxy.config.java_keys import JAVA_ONLY_KEYS
+from proxy.telemetry.metrics.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
@@ -137,3 +137,12 @@ def test_a_metric_that_does_not_exist_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", ["maxTopicLists", "...PermitsQueueSize", "topicLists*", "clientSendBufferBytes=0"])
 def test_a_key_that_does_not_exist_is_found(name: str) -> None:
     assert unknown_keys(f"`{name}`")
+
+
+def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path) -> None:
+    conf = tmp_path / "proxy.conf"
+    conf.write_text("brokerServiceURL=pulsar://b\nqwertz=1\n")
+    (warning,) = Config.load(str(conf), {}).warnings
+    upgrade = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("\n## Upgrade\n")[2]
+    prose = upgrade.partition("```")[0]
+    assert f"`warning:` line\n(`{warning.text}`)" in prose

@@ -5,8 +5,8 @@ import pytest
 from benchmarks.ladder import report, run
 from benchmarks.ladder.rows import CONNECTION_BYTES, ROWS, TLS_CONNECTION_BYTES, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
-from proxy import budget
-from proxy.config_keys import ConfigKeys
+from proxy.app import budget
+from proxy.config.keys_table import ConfigKeys
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
 

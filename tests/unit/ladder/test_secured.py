@@ -12,7 +12,7 @@ from benchmarks.ladder.measure import Stage
 from benchmarks.ladder.processes import Child
 from benchmarks.ladder.secured import Secured
 from benchmarks.ladder.servers import Place, Running, _haproxy_lines, _proxy_conf
-from proxy.config_keys import ConfigKeys
+from proxy.config.keys_table import ConfigKeys
 
 
 @pytest.fixture

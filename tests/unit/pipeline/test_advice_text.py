@@ -6,7 +6,7 @@ from pipeline.advice_text import Advice, fragment
 from pipeline.calibration import Judged
 from pipeline.choice import Point, Target
 from pipeline.replay.model import MIB, Limits
-from proxy.cli import main
+from proxy.cli.main import main
 
 FINAL = Limits(
     heap_bytes=38 * MIB, direct_bytes=9 * MIB, coalescing=False, fairness="tenant", heap_timeout_us=1_500_000

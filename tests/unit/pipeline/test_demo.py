@@ -8,7 +8,7 @@ import pytest
 from pipeline.demo import record, show
 from pipeline.demo.acts import ACTS, KEYS
 from pipeline.errors import ExitCode, PipelineError
-from proxy.config import Config
+from proxy.config.config import Config
 
 
 def test_an_act_is_the_proxys_own_demo_with_an_event_log(tmp_path: Path) -> None:

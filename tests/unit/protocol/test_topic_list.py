@@ -21,7 +21,7 @@ from protocol.topic_list import (
     TopicListScanner,
     heap_size,
 )
-from proxy.admitted_answers import TopicListQuestion
+from proxy.brokers.admitted_request import TopicListRequest
 from tests.support.clock import ManualClock
 from tests.support.frames import framed, list_answer, list_frame
 
@@ -227,7 +227,7 @@ def traced_overhead(loop: asyncio.AbstractEventLoop, answers: int) -> float:
         for _ in range(answers):
             permit = semaphore.try_acquire(1024)
             assert permit is not None
-            question = TopicListQuestion(loop, SlabPool(), 1 << 30, lambda: None, permit)
+            question = TopicListRequest(loop, SlabPool(), 1 << 30, lambda: None, permit)
             assert permit.try_update(heap_size(len(frame)))
             held.append((permit, question, receive(frame)))
         after, _ = tracemalloc.get_traced_memory()

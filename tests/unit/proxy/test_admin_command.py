@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from proxy.admin import routes
-from proxy.admin.access import read_token
-from proxy.admin.ask import AdminClient, NoAnswer, Refused
-from proxy.admin.tables import CONNECTIONS, plain, seconds, size, table
 from proxy.auth.failures import SettingFault
-from proxy.cli import main
+from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
+from proxy.cli.admin.tables import CONNECTIONS, plain, seconds, size, table
+from proxy.cli.main import main
+from proxy.web.admin import routes
+from proxy.web.admin.access import read_token
 
 ROW: dict[str, Any] = {
     "id": 17, "client": "192.0.2.1:5000", "principal": None, "mode": "lookup", "broker": None, "age_seconds": 61.2,
@@ -223,8 +223,8 @@ def test_durations_have_two_units(value: float | None, text: str) -> None:
 
 
 def test_each_route_has_a_path_of_its_own_and_somebody_who_answers_it() -> None:
-    from proxy.admin.changes import Changes
-    from proxy.admin.views import Views
+    from proxy.web.admin.actions import Changes
+    from proxy.web.admin.views import Views
 
     assert len({(route.method, route.path) for route in routes.ROUTES}) == len(routes.ROUTES)
     for route in routes.ROUTES:

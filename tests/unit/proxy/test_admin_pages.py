@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.admin import connections, exchange
-from proxy.admin.connections import WINDOW_ROWS, Page
-from proxy.admin.paging import SLICE_ROWS, Rows, steps
-from proxy.admin.views import SLICE_LIMITERS, Views
-from proxy.roll import Entry, Roll
+from proxy.core.registry import Entry, Registry
+from proxy.web.admin import connections
+from proxy.web.admin import server as exchange
+from proxy.web.admin.connections import WINDOW_ROWS, ConnectionsPage
+from proxy.web.admin.paging import SLICE_ROWS, Rows, steps
+from proxy.web.admin.views import SLICE_LIMITERS, Views
 from tests.support.clock import ManualClock
 
 
-class Clients(Roll[Any]):
+class Clients(Registry[Any]):
     """Many clients, which notes how many of them each step looks at."""
 
     def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,8 +39,8 @@ class Clients(Roll[Any]):
         return super().find(number)
 
 
-def page(clients: Clients, limit: int, **wanted: object) -> Page:
-    return Page(clients, lambda: 0.0, str, wanted, limit)
+def page(clients: Clients, limit: int, **wanted: object) -> ConnectionsPage:
+    return ConnectionsPage(clients, lambda: 0.0, str, wanted, limit)
 
 
 def test_ten_thousand_clients_are_shown_in_steps_of_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_a_walk_ends_however_many_come_meanwhile(monkeypatch: pytest.MonkeyPatch
 
 
 def test_members_that_are_gone_have_no_rows() -> None:
-    roll: Roll[str] = Roll()
+    roll: Registry[str] = Registry()
     roll.add("a", since=1.0)
     assert list(steps(roll, [1, 2], lambda entry: {"name": entry.member})) == [[{"name": "a"}]]
 

@@ -17,10 +17,10 @@ from cryptography.x509.oid import NameOID
 
 from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.failures import Reason, SettingFault
-from proxy.auth.http_header import credentials_of_header
 from proxy.auth.identity import AuthData, Authenticated
+from proxy.auth.providers.http_header import credentials_of_header
 from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings, authentication_settings
-from proxy.config import Config
+from proxy.config.config import Config
 from tests.support.authentication import Doorman
 from tests.support.loops import run_virtual
 from tests.support.tokens import NOW, SECRET, signed
@@ -232,7 +232,9 @@ def test_settings_are_read_from_the_keys() -> None:
 
 def test_libraries_of_providers_that_are_off_are_not_waited_for() -> None:
     slow = "{'aiohttp', 'bcrypt', 'cryptography', 'joserfc', 'passlib'}"
-    code = f"import sys, proxy.auth.providers, proxy.auth.http_header; print({slow} & set(sys.modules))"
+    code = (
+        f"import sys, proxy.auth.providers.registry, proxy.auth.providers.http_header; print({slow} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "set()\n"
 

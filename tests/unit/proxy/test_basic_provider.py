@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.auth import basic
 from proxy.auth.failures import Reason, SettingFault
-from proxy.auth.htpasswd import read_htpasswd
 from proxy.auth.identity import Authenticated
+from proxy.auth.providers import basic
+from proxy.auth.providers.htpasswd import read_htpasswd
 from proxy.auth.settings import AuthenticationSettings
 from tests.support.authentication import Doorman, at_once
 from tests.support.clock import ManualClock

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.auth.broker_credentials import (
+from proxy.auth.identity import AuthData
+from proxy.auth.own.broker_credentials import (
     MAX_FILE_BYTES,
     PARAMETERS,
     PLUGIN,
@@ -15,11 +16,10 @@ from proxy.auth.broker_credentials import (
     Plain,
     broker_credentials,
 )
-from proxy.auth.identity import AuthData
-from proxy.auth.oauth2 import oauth2_settings, read_key
-from proxy.auth.own_credentials import check_credentials
-from proxy.config import Config, ConfigError
-from proxy.errors import CredentialsUnavailable
+from proxy.auth.own.oauth2 import oauth2_settings, read_key
+from proxy.auth.own.plugins import check_credentials
+from proxy.config.config import Config, ConfigError
+from proxy.core.errors import CredentialsUnavailable
 
 JAVA = "org.apache.pulsar.client.impl.auth."
 KEY = {"type": "client_credentials", "client_id": "me", "client_secret": "s3cret"}

@@ -3,8 +3,8 @@
 import pytest
 
 from limiter.errors import PermitAcquireTimeout
-from proxy.list_questions import MANY_LANES
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
+from proxy.requests.topic_lists.questions import MANY_LANES
 from tests.support.list_stage import BROKER, ListStage
 
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
-from proxy.brokers.names import Names
-from proxy.counters import Counters
-from proxy.errors import BrokerUnavailable, BrokerUnreachable
-from proxy.log import open_log
-from proxy.target import BrokerAddress
+from proxy.brokers.resolver import CachingResolver
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
+from proxy.core.log import open_log
+from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
@@ -29,7 +29,7 @@ class Street:
         self.looks: list[tuple[float, str]] = []
         self.counters = Counters()
         self.resolved: dict[str, list[str]] = {}
-        names = Names(self.loop, 30.0, 1, self._crashed, self._ask)
+        names = CachingResolver(self.loop, 30.0, 1, self._crashed, self._ask)
         settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, LONGEST)
         self.brokers = Brokers(self.loop, settings, names, cast(Any, self), self.counters, open_log("error"))
 

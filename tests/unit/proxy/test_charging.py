@@ -6,7 +6,7 @@ from collections.abc import Hashable
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.charging import Charging
+from proxy.auth.fairness_key import Charging
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher
 from tests.support.list_clients import ListClient, turns

@@ -1,14 +1,35 @@
+import argparse
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from proxy.cli import BAD_CONFIG, main
-from proxy.config import Config
-from proxy.version import VERSION
+from proxy.cli.main import BAD_CONFIG, main, whole_parser
+from proxy.config.config import Config
+from proxy.core.version import VERSION
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"
+ROOT = Path(__file__).resolve().parents[3]
 SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"
+
+
+# A help text names its noun: it stands alone in a manual page.
+NO_NOUN = re.compile(r"(as|how|its?|only|that|them|they|those|what|where|whose?|without)\b")
+
+
+def helps(parser: argparse.ArgumentParser, command: str) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a command, its arguments and the commands below."""
+    yield command, parser.description or ""
+    for action in parser._actions:
+        yield f"{command} {'/'.join(action.option_strings) or action.dest}", action.help or ""
+        if isinstance(action, argparse._SubParsersAction):
+            yield from ((f"{command} {each.dest}", each.help or "") for each in action._choices_actions)
+            for name, below in action.choices.items():
+                yield from helps(below, f"{command} {name}")
 
 
 @pytest.fixture(autouse=True)
@@ -218,3 +239,44 @@ class TestArguments:
     ) -> None:
         assert main(["serve", "--config", str(conf), "--set", "servicePort=x"]) == BAD_CONFIG
         assert "servicePort" in capsys.readouterr().err
+
+
+def test_each_help_text_names_its_noun() -> None:
+    texts = dict(helps(whole_parser(), "pulsar-proxy"))
+    assert texts["pulsar-proxy serve --set"].startswith("override")
+    assert {place: text for place, text in texts.items() if NO_NOUN.match(text)} == {}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+class TestReaderGone:
+    def ended(self, unbuffered: str, *arguments: str, errors_too: bool = False) -> tuple[int, bytes]:
+        """Run a command whose output goes to a pipe that nobody reads any more."""
+        read, write = os.pipe()
+        os.close(read)
+        errors = write if errors_too else subprocess.PIPE
+        command = [sys.executable, "-m", "proxy", *arguments]
+        environ = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environ, stdout=write, stderr=errors, timeout=100, check=False
+            )  # fmt: skip
+        finally:
+            os.close(write)
+        return done.returncode, done.stderr
+
+    @pytest.mark.parametrize(
+        "arguments", [["print-config"], ["completion", "bash"], ["--version"], ["serve", "--help"]]
+    )
+    def test_a_command_ends_quietly(self, arguments: list[str], conf: Path, unbuffered: str) -> None:
+        of_a_file = ["--config", str(conf)] if arguments == ["print-config"] else []
+        assert self.ended(unbuffered, *arguments, *of_a_file) == (0, b"")
+
+    @pytest.mark.parametrize("command", ["check-config", "print-config", "health"])
+    def test_errors_that_nobody_has_read_are_no_success(self, command: str, conf: Path, unbuffered: str) -> None:
+        conf.write_text("webServicePort=x\n")
+        code, _ = self.ended(unbuffered, command, "--config", str(conf), errors_too=True)
+        assert code != 0
+
+    def test_a_proxy_that_is_not_ready_stays_so(self, conf: Path, unbuffered: str) -> None:
+        conf.write_text(f"{GOOD}webServicePort=1\n")
+        assert self.ended(unbuffered, "health", "--config", str(conf)) == (1, b"")

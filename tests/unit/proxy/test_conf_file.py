@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conf_file import ConfEntry, ConfSyntaxFault, parse_conf
+from proxy.config.properties import ConfEntry, ConfSyntaxFault, parse_conf
 
 
 def pairs(text: str) -> list[tuple[str, str]]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigError, ReverseProxy
-from proxy.config_key import Key, choice, snake_case, text, whole
-from proxy.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
+from proxy.config.config import Config, ConfigError, ReverseProxyRoute
+from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
+from proxy.config.keys.key import Key, choice, snake_case, text, whole
 
 ROOT = Path(__file__).resolve().parents[3]
 BROKER = {"brokerServiceURL": "pulsar://broker:6650"}
@@ -131,6 +131,29 @@ class TestFaults:
         )
         Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
 
+    def test_secret_credentials_for_any_host_are_warned_about(self) -> None:
+        own = BROKER | {
+            "brokerClientAuthenticationPlugin": "token",
+            "brokerClientAuthenticationParameters": "token:own",
+        }
+        (warning,) = Config.load(overrides=own).warnings
+        assert str(warning).endswith(
+            "brokerClientAuthenticationPlugin: every host that a client names is shown these credentials: narrow "
+            "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, now *"
+        )
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"brokerProxyAllowedHostNames": "*.brokers.example"},
+            {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"},
+            {"checkActiveBrokers": "true"},
+        ],
+    )
+    def test_secret_credentials_for_chosen_hosts_are_not_warned_about(self, keys: dict[str, str]) -> None:
+        own = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+        assert Config.load(overrides=BROKER | own | keys).warnings == ()
+
     def test_an_admin_address_needs_a_token(self) -> None:
         (fault,) = faults(adminApiAddress="127.0.0.1:7070")
         assert fault.startswith(
@@ -228,7 +251,7 @@ class TestFaults:
         path = tmp_path / "proxy.conf"
         path.write_text("brokerServiceURL=pulsar://b\nhttpReverseProxy.web.path=/web\n")
         config = Config.load(path, {"PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x"})
-        assert config.http_reverse_proxies == (ReverseProxy("web", "/web", "http://w:80/x"),)
+        assert config.http_reverse_proxies == (ReverseProxyRoute("web", "/web", "http://w:80/x"),)
         assert config.adopt(Config.load(overrides=BROKER)).http_reverse_proxies == config.http_reverse_proxies
 
     @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from proxy import control
-from proxy.control import ControlSocket, control_paths, open_control
-from proxy.log import open_log
+from proxy.core.log import open_log
+from proxy.web.admin import control_socket as control
+from proxy.web.admin.control_socket import ControlSocket, control_paths, open_control
 
 PORT = 7001
 

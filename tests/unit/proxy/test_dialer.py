@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, interleaved
-from proxy.errors import BrokerUnavailable
-from proxy.target import BrokerAddress
+from proxy.brokers.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, interleaved
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable
 from tests.support.loops import LoopFactory, both_loops, run_on, run_virtual
 from tests.support.tools import ipv6_loopback
 

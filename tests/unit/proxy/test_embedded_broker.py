@@ -15,11 +15,11 @@ from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topics_hash import topics_hash
-from proxy.demo.broker import EmbeddedBroker
-from proxy.demo.names import PIECE_BYTES, ListedNames
-from proxy.demo.script import AfterHandshake, Failure, Redirect
-from proxy.demo.topics import BadRequest, GeneratedTopics, ListedTopics, topic_list
-from proxy.demo.watchers import MOST_WATCHERS, Watchers
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.names import PIECE_BYTES, ListedNames
+from proxy.cli.demo.script import AfterHandshake, Failure, Redirect
+from proxy.cli.demo.topics import BadRequest, GeneratedTopics, ListedTopics, topic_list
+from proxy.cli.demo.watchers import MOST_WATCHERS, Watchers
 
 TOPIC = "persistent://public/default/t1"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.config import Config, ConfigError
-from proxy.environment import Variable, settings_of
+from proxy.config.config import Config, ConfigError
+from proxy.config.environment import Variable, settings_of
 
 KEYS = {"clusterName", "brokerServiceURL", "statusFilePath"}
 

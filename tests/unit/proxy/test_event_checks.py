@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigError
-from proxy.events import requirements
-from proxy.start_checks import start_faults
+from proxy.app.start_checks import start_faults
+from proxy.config.config import Config, ConfigError
+from proxy.telemetry.events import requirements
 
 TOPIC = "persistent://public/log/events"
 

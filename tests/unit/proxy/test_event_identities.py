@@ -5,10 +5,17 @@ import itertools
 import pytest
 
 from proxy.auth.identity import AuthData, Principal
-from proxy.events.identities import LONGEST_IDENTITY, LONGEST_REMEMBERED, REMEMBERED, Identities, bounded, key_of
+from proxy.telemetry.events.identities import (
+    LONGEST_IDENTITY,
+    LONGEST_REMEMBERED,
+    REMEMBERED,
+    EventIdentities,
+    bounded,
+    key_of,
+)
 
 KEY = key_of("salt")
-HASHED = Identities(KEY)
+HASHED = EventIdentities(KEY)
 
 
 @pytest.mark.parametrize("text", ["alice", "", "é\ud800", "x" * 100_000])
@@ -24,12 +31,16 @@ def test_names_are_sixteen_hex_digits_of_the_text_and_its_kind(text: str) -> Non
         assert name is not None
         assert len(name) == 16
         assert int(name, 16) >= 0
-    assert names[:3] == [Identities(KEY).principal(text), Identities(KEY).client(text), Identities(KEY).pattern(text)]
+    assert names[:3] == [
+        EventIdentities(KEY).principal(text),
+        EventIdentities(KEY).client(text),
+        EventIdentities(KEY).pattern(text),
+    ]
 
 
 def test_proxies_with_one_salt_agree_and_others_do_not() -> None:
     keys = [key_of("salt"), key_of("salt"), key_of("pepper"), key_of("s" * 500), key_of(""), key_of("")]
-    names = [Identities(key).principal("alice") for key in keys]
+    names = [EventIdentities(key).principal("alice") for key in keys]
     assert names[0] == names[1]
     assert len(set(names)) == 5
 
@@ -53,15 +64,15 @@ def test_questions_that_differ_have_different_names(
     one: tuple[str | None, bytes], other: tuple[str | None, bytes]
 ) -> None:
     assert HASHED.question(*one) != HASHED.question(*other)
-    assert HASHED.question(*one) == Identities(KEY).question(*one)
+    assert HASHED.question(*one) == EventIdentities(KEY).question(*one)
 
 
 def test_plain_role_that_is_no_utf_8_does_not_cost_the_event() -> None:
-    assert Identities(KEY, plain=True).principal("half \ud800 of a pair") == "half ? of a pair"
+    assert EventIdentities(KEY, plain=True).principal("half \ud800 of a pair") == "half ? of a pair"
 
 
 def test_plain_names_are_roles_and_addresses_but_never_patterns() -> None:
-    plain = Identities(KEY, plain=True)
+    plain = EventIdentities(KEY, plain=True)
     assert plain.principal(Principal("alice")) == "alice"
     assert plain.client("192.0.2.1:5000") == "192.0.2.1:5000"
     assert plain.pattern("persistent://t/n/.*") == HASHED.pattern("persistent://t/n/.*")
@@ -70,7 +81,7 @@ def test_plain_names_are_roles_and_addresses_but_never_patterns() -> None:
 
 
 def test_what_is_remembered_is_bounded_in_number_and_length() -> None:
-    identities = Identities(KEY)
+    identities = EventIdentities(KEY)
     for number, kind in itertools.product(range(REMEMBERED + 10), (identities.client, identities.pattern)):
         kind(f"192.0.2.1:{number}")
     long = "x" * (LONGEST_REMEMBERED + 1)
@@ -84,7 +95,7 @@ def test_what_is_remembered_is_bounded_in_number_and_length() -> None:
 
 
 def test_questions_are_remembered_up_to_a_bound_and_never_with_credentials_in_them() -> None:
-    identities = Identities(KEY)
+    identities = EventIdentities(KEY)
     secret = Principal("alice", AuthData("token", b"s3cret"))
     for number in range(REMEMBERED + 10):
         identities.question(None, b"%d" % number)

@@ -18,10 +18,10 @@ from eventlog.buffer import EventBuffer, Stamp, Tee
 from eventlog.members import HEADER, Stretch, stretches
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
-from proxy.auth.broker_credentials import Plain
-from proxy.config import Config
-from proxy.counters import Counters
-from proxy.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
+from proxy.auth.own.broker_credentials import Plain
+from proxy.config.config import Config
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
 
 
 class Lines:

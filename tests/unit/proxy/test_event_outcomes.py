@@ -3,8 +3,8 @@
 import pytest
 
 from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
-from proxy.errors import BrokerUnavailable, DisconnectCause
-from proxy.events.outcomes import close_cause_of, outcome_of
+from proxy.core.errors import BrokerUnavailable, DisconnectCause
+from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 
 NAMED = {
     DisconnectCause.CLIENT_CLOSED: "client_closed",

@@ -15,10 +15,10 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
-from proxy.budget import LARGEST_REQUEST_BYTES
-from proxy.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
-from proxy.events.story import PARTS, Part
-from proxy.list_groups import GroupKey, ListGroup
+from proxy.app.budget import LARGEST_REQUEST_BYTES
+from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.telemetry.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
+from proxy.telemetry.events.timeline import PARTS, Part
 from tests.support.list_clients import ListClient
 from tests.support.list_stage import BROKER, KIB, ListStage, Sizes
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.events.story import GroupStory, Meter, Part, parts_between
+from proxy.telemetry.events.timeline import Meter, Part, RequestTimeline, parts_between
 
 US = 1000
 
@@ -20,7 +20,7 @@ class Clock:
 class Member:
     """Makes its event as soon as it hears that it may, as a record does a little later."""
 
-    def __init__(self, story: GroupStory, events: list[dict[str, object]]) -> None:
+    def __init__(self, story: RequestTimeline, events: list[dict[str, object]]) -> None:
         self._story = story
         self._events = events
 
@@ -31,8 +31,8 @@ class Member:
         self._events.append(event)
 
 
-def story_of(clock: Clock) -> tuple[GroupStory, list[dict[str, object]]]:
-    return GroupStory(clock, 1, "broker:6650", b"question"), []
+def story_of(clock: Clock) -> tuple[RequestTimeline, list[dict[str, object]]]:
+    return RequestTimeline(clock, 1, "broker:6650", b"question"), []
 
 
 def test_a_meter_sums_sizes_times_the_time_they_were_booked() -> None:

@@ -10,16 +10,16 @@ import pytest
 
 from eventlog.drain import StoreError
 from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, topic_name
-from proxy.auth.broker_credentials import Plain
 from proxy.auth.identity import AuthData
-from proxy.config import Config
-from proxy.counters import EventLogCounters
-from proxy.errors import CredentialsUnavailable
-from proxy.events import topic_sink
-from proxy.events.topic import TopicParts, service_url
-from proxy.events.topic_credentials import TopicCredentials, topic_tls
-from proxy.events.topic_sink import TopicSettings, TopicStore
-from proxy.events.topic_watch import TopicWatch
+from proxy.auth.own.broker_credentials import Plain
+from proxy.config.config import Config
+from proxy.core.errors import CredentialsUnavailable
+from proxy.telemetry.counters import EventLogCounters
+from proxy.telemetry.events import topic_sink
+from proxy.telemetry.events.topic import TopicParts, service_url
+from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
+from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings
+from proxy.telemetry.events.topic_watch import TopicWatch
 
 TOPIC = "persistent://public/log/events"
 
@@ -73,8 +73,8 @@ class Producer:
         self._cluster.kept += [(self._topic, content) for content in pending]
 
 
-def store() -> TopicStore:
-    return TopicStore(TopicSettings(TOPIC, "pulsar://broker:6650"), lambda: None)
+def store() -> TopicEventStore:
+    return TopicEventStore(TopicSettings(TOPIC, "pulsar://broker:6650"), lambda: None)
 
 
 def test_messages_are_lines_without_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_credentials_that_cannot_be_had_are_a_failure_like_others(monkeypatch: p
     def refuse() -> Any:
         raise CredentialsUnavailable("no token")
 
-    topic = TopicStore(TopicSettings(TOPIC, "pulsar://broker:6650"), refuse)
+    topic = TopicEventStore(TopicSettings(TOPIC, "pulsar://broker:6650"), refuse)
     with pytest.raises(StoreError, match="no token"):
         topic.write([b"a\n"], 0.0)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from proxy.log import open_log
-from proxy.telemetry import export
-from proxy.telemetry.export import OtlpExport, export_wanted, make_export
-from proxy.telemetry.instrument import Reading, take
-from proxy.telemetry.otel_settings import OtelSettings
-from proxy.threads import in_thread
+from proxy.core.log import open_log
+from proxy.core.threads import in_thread
+from proxy.telemetry.metrics import export
+from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.telemetry.metrics.instrument import Reading, take
+from proxy.telemetry.metrics.otel_settings import OtelSettings
 from tests.support.loops import both_loops, eventually, run_on
 from tests.support.metric_sources import full_sources
 

@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
-from proxy.client_connection import ClientConnection
-from proxy.counters import Counters
-from proxy.dialer import SocketOptions
-from proxy.errors import DisconnectCause
-from proxy.log import open_log
-from proxy.server import Listener
-from proxy.sessions import SessionLimits, Sessions
-from proxy.tls.arrivals import Arrivals
+from proxy.brokers.dialer import SocketOptions
+from proxy.clients.connection import ClientConnection
+from proxy.clients.listener import Listener
+from proxy.clients.sessions import SessionLimits, Sessions
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.net.tls.arrivals import Arrivals
+from proxy.telemetry.counters import Counters
 from tests.support.async_client import LOOPBACK, AsyncClient
 from tests.support.loops import eventually, run_virtual
 

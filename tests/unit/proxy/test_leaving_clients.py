@@ -4,7 +4,7 @@ import asyncio
 import math
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.tasks import TaskScope
+from proxy.core.tasks import TaskScope
 
 CLIENTS = 5000
 REQUESTS_EACH = 2

@@ -13,9 +13,9 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from proxy.list_bodies import PAGED_FROM_BYTES, PagedBody
-from proxy.usage import Usage
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, PagedBody
+from proxy.telemetry.heavy_hitters import Usage
 from tests.support.list_clients import ListClient
 from tests.support.list_stage import BROKER, KIB, ListStage, Sizes
 

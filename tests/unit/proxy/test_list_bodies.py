@@ -15,8 +15,8 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import slabs
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer
-from proxy.list_bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabBody, encode
-from proxy.pump import Body, Pump
+from proxy.net.pump import Body, Pump
+from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabListBody, encode
 from tests.support.answers import answer_of
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher, recording_link
@@ -54,8 +54,8 @@ def encoded(size: int, members: int) -> type[Body]:
     [
         (100, 1, LeavingBody),
         (10 * PAGED_FROM_BYTES, 1, LeavingBody),
-        (100, 2, SlabBody),
-        (PAGED_FROM_BYTES - 100, 1000, SlabBody),
+        (100, 2, SlabListBody),
+        (PAGED_FROM_BYTES - 100, 1000, SlabListBody),
         (PAGED_FROM_BYTES + 100, 2, PagedBody),
         (10 * PAGED_FROM_BYTES, 1000, PagedBody),
     ],
@@ -69,7 +69,7 @@ def test_without_a_descriptor_the_slabs_serve(monkeypatch: pytest.MonkeyPatch) -
         raise OSError(errno.EMFILE, "too many open files")
 
     monkeypatch.setattr(os, "memfd_create", none_left)
-    assert encoded(10 * PAGED_FROM_BYTES, 5) is SlabBody
+    assert encoded(10 * PAGED_FROM_BYTES, 5) is SlabListBody
 
 
 def test_pages_that_cannot_be_filled_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

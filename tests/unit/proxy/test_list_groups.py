@@ -9,11 +9,18 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DisconnectCause
-from proxy.list_groups import GroupKey, ListGroup, ListGroups, Member, await_a_reader, too_large_for
-from proxy.output import ListLane, Output
-from proxy.requester import Requester
-from proxy.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import DisconnectCause
+from proxy.net.output import Output, WriteLock
+from proxy.requests.client import ClientView
+from proxy.requests.topic_lists.groups import (
+    GroupKey,
+    GroupMember,
+    ListGroup,
+    ListGroups,
+    await_a_reader,
+    too_large_for,
+)
 from tests.support.list_clients import turns
 from tests.support.loops import run_virtual
 
@@ -39,7 +46,7 @@ class Asker:
     output: Output = field(default_factory=nowhere)
 
     @property
-    def lane(self) -> ListLane:
+    def lane(self) -> WriteLock:
         return self.output.list_lane
 
 
@@ -51,7 +58,7 @@ class Answer:
     def __init__(self) -> None:
         self.closed = 0
 
-    async def write_to(self, client: Requester, request_id: int) -> None:
+    async def write_to(self, client: ClientView, request_id: int) -> None:
         raise AssertionError("nothing is written here")
 
     def close(self) -> None:
@@ -69,7 +76,9 @@ class Books:
         self.groups = ListGroups(asyncio.get_running_loop(), lambda client, namespace: client.name)
         self.cancelled: list[ListGroup] = []
 
-    def join(self, client: Asker, number: int = 1, *, share: bool = True, **fields: Any) -> tuple[ListGroup, Member]:
+    def join(
+        self, client: Asker, number: int = 1, *, share: bool = True, **fields: Any
+    ) -> tuple[ListGroup, GroupMember]:
         group, member, new = self.groups.join(client, BROKER, request(number, **fields), share=share)
         assert new is (len(group.members) == 1)
         if new:

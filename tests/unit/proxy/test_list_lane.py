@@ -2,11 +2,11 @@
 
 import asyncio
 
-from proxy.output import ListLane
+from proxy.net.output import WriteLock
 
 
 async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
-    lane = ListLane()
+    lane = WriteLock()
     free = [lane.free]
     lane.promise()
     free.append(lane.free)
@@ -19,7 +19,7 @@ async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
 
 
 async def test_a_promise_holds_up_nobody_who_has_a_list_to_write() -> None:
-    lane = ListLane()
+    lane = WriteLock()
     lane.promise()
     async with asyncio.timeout(1):
         await lane.acquire()
@@ -27,7 +27,7 @@ async def test_a_promise_holds_up_nobody_who_has_a_list_to_write() -> None:
 
 
 async def test_a_lane_tells_those_who_listen_that_it_may_be_free() -> None:
-    lane, told = ListLane(), list[str]()
+    lane, told = WriteLock(), list[str]()
 
     def tell() -> None:
         told.append("told")

@@ -1,7 +1,7 @@
 import tracemalloc
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.list_sizes import ListSizes
+from proxy.requests.topic_lists.sizes import ListSizes
 
 Mode = pb.CommandGetTopicsOfNamespace.Mode
 

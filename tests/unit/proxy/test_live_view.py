@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.ask import AdminClient, NoAnswer
-from proxy.top import command
-from proxy.top.live_view import LiveView, show
+from proxy.cli.admin.client import AdminClient, NoAnswer
+from proxy.cli.top import command
+from proxy.cli.top.live_view import LiveView, show
 from tests.unit.proxy.test_admin_command import ROW
 from tests.unit.proxy.test_top import document, options
 
@@ -220,7 +220,7 @@ def test_keys_come_at_once_and_the_terminal_is_given_back_as_it_was(
 def test_a_terminal_gets_the_live_view_and_plain_or_piped_keys_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     views: list[float] = []
     monkeypatch.setattr(AdminClient, "top", lambda client: document())
-    monkeypatch.setattr("proxy.top.live_view.show", lambda client, seconds, draw: views.append(seconds))
+    monkeypatch.setattr("proxy.cli.top.live_view.show", lambda client, seconds, draw: views.append(seconds))
     monkeypatch.setattr(command, "_watch", lambda client, show, seconds: None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for plain, keys in ((True, True), (False, False), (False, True)):

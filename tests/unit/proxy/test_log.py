@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.log import FIELDS, LEVELS, Logger, adopt_stdlib_logging, open_log
+from proxy.core.log import FIELDS, LEVELS, Logger, adopt_stdlib_logging, open_log
 
 ROOT = Path(__file__).resolve().parents[3]
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from proxy.log import Logger, open_log
-from proxy.log_level import LONGEST_SECONDS, LogLevel
+from proxy.core.log import Logger, open_log
+from proxy.core.log_level import LONGEST_SECONDS, LogLevel
 from tests.support.clock import ManualClock
 
 

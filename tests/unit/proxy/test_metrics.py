@@ -9,14 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.observer import LimiterObserver, LimiterStatistics
-from proxy.budget import worst_case_parts
-from proxy.config import Config
-from proxy.counters import Counters, LimiterMetrics, SinkNumbers
-from proxy.process_memory import MemoryPaths
-from proxy.telemetry.instrument import MetricSources
-from proxy.telemetry.prometheus import ProxyMetrics
-from proxy.telemetry.table import INSTRUMENTS
-from proxy.version import VERSION
+from proxy.app.budget import worst_case_parts
+from proxy.config.config import Config
+from proxy.core.process_memory import MemoryPaths
+from proxy.core.version import VERSION
+from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
+from proxy.telemetry.metrics.table import INSTRUMENTS
 from tests.support.metric_sources import known_process
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -321,6 +321,6 @@ def test_the_reference_page_is_that_of_the_table() -> None:
 
 
 def test_importing_the_table_does_not_load_prometheus() -> None:
-    program = "import sys, proxy.telemetry.prometheus; print('prometheus_client' in sys.modules)"
+    program = "import sys, proxy.telemetry.metrics.prometheus; print('prometheus_client' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "False\n"

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proxy.brokers.names import MOST_ANSWERS, STALE_SECONDS, Names
-from proxy.errors import TargetRefused
-from proxy.target import RESOLVE_SECONDS
+from proxy.brokers.resolver import MOST_ANSWERS, STALE_SECONDS, CachingResolver
+from proxy.brokers.target import RESOLVE_SECONDS
+from proxy.core.errors import TargetRefused
 from tests.support.loops import run_virtual
 
 TTL = 30.0
@@ -27,7 +27,7 @@ class Resolver:
         self.gate = asyncio.Event()
         self.gate.set()
         self.crashes: list[BaseException] = []
-        self.names = Names(self.loop, TTL, at_once, self.crashes.append, self.ask)
+        self.names = CachingResolver(self.loop, TTL, at_once, self.crashes.append, self.ask)
 
     async def ask(self, name: str) -> list[str]:
         self.asked.append(name)

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from proxy.auth.identity import AuthData
-from proxy.auth.oauth2 import (
+from proxy.auth.own.oauth2 import (
     FETCH_SECONDS,
     MAX_ANSWER_BYTES,
     HttpIssuer,
@@ -15,7 +15,7 @@ from proxy.auth.oauth2 import (
     OAuth2Settings,
     Token,
 )
-from proxy.errors import CredentialsUnavailable
+from proxy.core.errors import CredentialsUnavailable
 from tests.support.loops import run_virtual
 
 

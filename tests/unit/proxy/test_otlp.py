@@ -13,13 +13,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from prometheus_client.metrics_core import Metric as Family
 
-from proxy.counters import LimiterMetrics
+from proxy.telemetry.counters import LimiterMetrics
 from proxy.telemetry.durations import BOUNDS_SECONDS
-from proxy.telemetry.instrument import Instrument, MetricSources, Reading, take
-from proxy.telemetry.otel_settings import Temporality
-from proxy.telemetry.otlp import OtlpSender
-from proxy.telemetry.prometheus import ProxyMetrics
-from proxy.telemetry.table import INSTRUMENTS
+from proxy.telemetry.metrics.instrument import Instrument, MetricSources, Reading, take
+from proxy.telemetry.metrics.otel_settings import Temporality
+from proxy.telemetry.metrics.otlp import OtlpSender
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
+from proxy.telemetry.metrics.table import INSTRUMENTS
 from tests.support.metric_sources import CREATED, full_sources, known_process
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -219,6 +219,8 @@ def test_quantiles_of_nothing_are_told_to_prometheus_only() -> None:
 
 
 def test_the_library_is_not_imported_by_a_proxy_that_does_not_export() -> None:
-    program = "import sys, proxy.app, proxy.serve; print([n for n in sys.modules if n.startswith('opentelemetry')])"
+    program = (
+        "import sys, proxy.app.proxy, proxy.cli.serve; print([n for n in sys.modules if n.startswith('opentelemetry')])"
+    )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "[]\n"

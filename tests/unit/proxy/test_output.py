@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.counters import Counters
-from proxy.errors import ConnectionClosed, DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.log import open_log
-from proxy.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
-from proxy.pump import Body, Pump
-from proxy.transport import Endpoint, SharedReadBuffer
-from proxy.write_watch import WriteLimits, WriteWatch
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.log import open_log
+from proxy.net.hangup import HangupWatcher
+from proxy.net.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
+from proxy.net.pump import Body, Pump
+from proxy.net.transport import Endpoint, SharedReadBuffer
+from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.telemetry.counters import Counters
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher
 from tests.support.loops import run_virtual

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy import process_memory
-from proxy.process_memory import MemoryPaths, container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core import process_memory
+from proxy.core.process_memory import MemoryPaths, container_limit_bytes, peak_resident_bytes, resident_bytes
 
 UNLIMITED_V1 = "9223372036854771712\n"
 

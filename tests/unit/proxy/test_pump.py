@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.errors import ConnectionClosed, DisconnectCause
-from proxy.list_bodies import PagedBody
-from proxy.pump import RETRY_SECONDS, STEP_BYTES, TURN_SECONDS, Body, Pump
-from proxy.transport import Endpoint
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.net.pump import RETRY_SECONDS, STEP_BYTES, TURN_SECONDS, Body, Pump
+from proxy.net.transport import Endpoint
+from proxy.requests.topic_lists.bodies import PagedBody
 from tests.support.endpoints import recording_link
 from tests.support.list_clients import turns
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on, run_virtual

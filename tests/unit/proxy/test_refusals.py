@@ -13,10 +13,10 @@ from limiter.errors import (
 )
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
-from proxy.config import Config
-from proxy.errors import OverLimit
-from proxy.log import open_log
-from proxy.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
+from proxy.config.config import Config
+from proxy.core.errors import OverLimit
+from proxy.core.log import open_log
+from proxy.telemetry.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
 from tests.support.clock import ManualClock
 
 

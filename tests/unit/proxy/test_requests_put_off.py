@@ -15,22 +15,22 @@ from protocol import commands
 from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.charging import Charging
-from proxy.client_connection import ClientConnection
-from proxy.client_requests import RequestServices
-from proxy.client_services import ClientLimits, ClientServices
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.events.recorder import RequestRecord
-from proxy.hangup import HangupWatcher
-from proxy.log import open_log
-from proxy.lookups import LookupService
-from proxy.refusals import RefusalLog
-from proxy.send_buffers import SendBuffers
-from proxy.target import BrokerAddress
-from proxy.transport import SharedReadBuffer
-from proxy.turns import LATER_A_TURN, TURN_SECONDS, Turns
-from proxy.write_watch import WriteLimits, WriteWatch
+from proxy.auth.fairness_key import Charging
+from proxy.brokers.target import BrokerAddress
+from proxy.clients.connection import ClientConnection
+from proxy.clients.requests import RequestServices
+from proxy.clients.services import ClientLimits, ClientServices
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.send_buffers import SendBuffers
+from proxy.net.transport import SharedReadBuffer
+from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.requests.lookups import LookupService
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.refusals import RefusalLog
 from tests.support.async_client import PING, connect_frame, topics_frame
 from tests.support.endpoints import hangup_watcher
 from tests.support.list_clients import commands_in, turns
@@ -49,7 +49,7 @@ BROKER = BrokerAddress("broker", 6650)
 
 
 class Lists:
-    """Answer each list request with an error about its id, and note it (`proxy.topic_lists.TopicListService`)."""
+    """Answer each list request with an error about its id, and note the id; stands in for the TopicListService."""
 
     def __init__(self) -> None:
         self.served: list[int] = []
@@ -67,7 +67,7 @@ class Lists:
 
 
 class Registry:
-    """Note the ends of connections (`proxy.client_services.SessionRegistry`)."""
+    """Note the ends of connections (`proxy.clients.services.SessionRegistry`)."""
 
     def __init__(self) -> None:
         self.ends: list[DisconnectCause] = []
@@ -114,7 +114,7 @@ class Desk:
         self.now = 100.0
         self.lists, self.registry, self.counters = Lists(), Registry(), Counters()
         self.refusals = RefusalLog(open_log("error"), loop)
-        self.turns = Turns(loop, lambda: self.now)
+        self.turns = LoopBudget(loop, lambda: self.now)
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
         brokers = OneBroker(BROKER)

@@ -1,10 +1,10 @@
 """Numbers of clients: given once, kept by a client that becomes something else, gone with it."""
 
-from proxy.roll import Roll
+from proxy.core.registry import Registry
 
 
 def test_a_number_is_given_once_and_found_again() -> None:
-    roll: Roll[str] = Roll()
+    roll: Registry[str] = Registry()
     for number, name in enumerate("abc", 1):
         roll.add(name, since=float(number))
     roll.remove("b")
@@ -17,7 +17,7 @@ def test_a_number_is_given_once_and_found_again() -> None:
 
 
 def test_who_becomes_something_else_keeps_number_and_age() -> None:
-    roll: Roll[str] = Roll()
+    roll: Registry[str] = Registry()
     roll.add("arrival", since=1.0)
     roll.add("other", since=2.0)
     roll.replace("arrival", "client")
@@ -32,7 +32,7 @@ def test_who_becomes_something_else_keeps_number_and_age() -> None:
 
 
 def test_a_page_begins_behind_the_last_number_that_was_seen() -> None:
-    roll: Roll[int] = Roll()
+    roll: Registry[int] = Registry()
     for number in range(1, 6):
         roll.add(number, since=0.0)
     roll.remove(2)

@@ -7,10 +7,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.config import Config, ConfigError
-from proxy.config_key import BadValue
-from proxy.config_page import config_document, pending_values
-from proxy.secrets import masked, shown_of_unknown
+from proxy.config.config import Config, ConfigError
+from proxy.config.keys.key import BadValue
+from proxy.config.page import config_document, pending_values
+from proxy.core.secrets import masked, shown_of_unknown
 
 BROKER = {"brokerServiceURL": "pulsar://b"}
 

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.client_connection import ClientConnection
-from proxy.counters import Counters
-from proxy.errors import DisconnectCause
-from proxy.log import open_log
-from proxy.relay import Relay
-from proxy.sessions import SessionLimits, Sessions
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import SessionLimits, Sessions
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.relay.relay import Relay
+from proxy.telemetry.counters import Counters
 from tests.support.loops import run_virtual
 
 HANDSHAKE_SECONDS = 10.0

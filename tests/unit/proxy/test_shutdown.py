@@ -2,14 +2,14 @@
 
 import pytest
 
-from proxy.shutdown import QUIET_SECONDS, Phase, Role, Shutdown, ShutdownPlan, Told
+from proxy.app.lifecycle import QUIET_SECONDS, DeploymentRole, Phase, Shutdown, ShutdownPlan, StopSignal
 
 NOW = 1000.0
-GATEWAY = ShutdownPlan(Role.GATEWAY, pre_drain_seconds=5.0, drain_seconds=15.0)
-SIDECAR = ShutdownPlan(Role.SIDECAR, pre_drain_seconds=5.0, drain_seconds=15.0)
+GATEWAY = ShutdownPlan(DeploymentRole.GATEWAY, pre_drain_seconds=5.0, drain_seconds=15.0)
+SIDECAR = ShutdownPlan(DeploymentRole.SIDECAR, pre_drain_seconds=5.0, drain_seconds=15.0)
 
 
-def told(plan: ShutdownPlan, what: Told = Told.TERMINATE) -> Shutdown:
+def told(plan: ShutdownPlan, what: StopSignal = StopSignal.TERMINATE) -> Shutdown:
     shutdown = Shutdown()
     assert shutdown.look(7, NOW) is Phase.SERVING
     shutdown.told(what, plan, NOW)
@@ -53,13 +53,13 @@ def test_a_look_that_comes_late_does_not_lengthen_the_drain() -> None:
 
 
 def test_without_a_delay_the_drain_begins_at_once() -> None:
-    shutdown = told(ShutdownPlan(Role.GATEWAY, 0.0, 15.0))
+    shutdown = told(ShutdownPlan(DeploymentRole.GATEWAY, 0.0, 15.0))
     assert shutdown.look(1, NOW) is Phase.DRAINING
 
 
 def test_somebody_at_a_terminal_does_not_wait_for_balancers() -> None:
-    assert told(GATEWAY, Told.INTERRUPT).look(1, NOW) is Phase.DRAINING
-    assert told(SIDECAR, Told.INTERRUPT).look(1, NOW) is Phase.DRAINING
+    assert told(GATEWAY, StopSignal.INTERRUPT).look(1, NOW) is Phase.DRAINING
+    assert told(SIDECAR, StopSignal.INTERRUPT).look(1, NOW) is Phase.DRAINING
 
 
 def test_a_sidecar_goes_on_as_before_while_its_application_is_there() -> None:
@@ -94,8 +94,8 @@ def test_a_sidecar_does_not_wait_beyond_its_time() -> None:
 
 @pytest.mark.parametrize("plan", [GATEWAY, SIDECAR])
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 7.0])
-@pytest.mark.parametrize("second", list(Told))
-def test_a_second_signal_is_the_end(plan: ShutdownPlan, seconds: float, second: Told) -> None:
+@pytest.mark.parametrize("second", list(StopSignal))
+def test_a_second_signal_is_the_end(plan: ShutdownPlan, seconds: float, second: StopSignal) -> None:
     shutdown = told(plan)
     shutdown.look(1, NOW + seconds)
     shutdown.told(second, plan, NOW + seconds)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.systemd import ServiceManager
+from proxy.cli.systemd import ServiceManager
 from tests.support.clock import ManualClock
 from tests.support.tools import tool
 from tests.support.walkthrough import PAGE, not_run

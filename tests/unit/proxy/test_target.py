@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import TargetRefused
-from proxy.target import BrokerAddress, TargetValidator, parse_address, resolve
+from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address, resolve
+from proxy.core.errors import TargetRefused
 from tests.support.loops import LoopFactory, both_loops, run_on
 
 
@@ -158,7 +158,7 @@ class TestAddresses:
         async def two(target: BrokerAddress) -> list[str]:
             return ["10.0.0.1", "192.0.2.1", "10.0.0.2"]
 
-        monkeypatch.setattr("proxy.target.resolve", two)
+        monkeypatch.setattr("proxy.brokers.target.resolve", two)
         assert allowed("broker", addresses=["10.0.0.0/8"]) == ["10.0.0.1", "10.0.0.2"]
 
     def test_a_numeric_disguise_does_not_help(self) -> None:

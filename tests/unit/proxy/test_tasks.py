@@ -1,6 +1,6 @@
 import asyncio
 
-from proxy.tasks import TaskScope
+from proxy.core.tasks import TaskScope
 from tests.support.loops import run_virtual
 
 

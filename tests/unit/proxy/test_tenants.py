@@ -3,21 +3,21 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.telemetry.tenants import MOST_TENANTS, OTHERS, TURN_SECONDS, TenantBook
-from proxy.usage import LONGEST_NAME
+from proxy.telemetry.heavy_hitters import LONGEST_NAME
+from proxy.telemetry.metrics.tenants import MOST_TENANTS, OTHERS, TURN_SECONDS, TenantTracker
 
 
-def lists(book: TenantBook) -> dict[str, int]:
+def lists(book: TenantTracker) -> dict[str, int]:
     return {name: numbers.lists for name, numbers in book.rows()}
 
 
-def ask(book: TenantBook, tenant: str, times: int) -> None:
+def ask(book: TenantTracker, tenant: str, times: int) -> None:
     for _ in range(times):
         book.asked(f"{tenant}/ns")
 
 
 def test_namespaces_of_one_tenant_are_counted_together() -> None:
-    book = TenantBook()
+    book = TenantTracker()
     book.asked("a/one")
     book.asked("a/two")
     book.sent("a/two", 10)
@@ -28,7 +28,7 @@ def test_namespaces_of_one_tenant_are_counted_together() -> None:
 
 
 def test_who_finds_no_place_is_one_of_the_others() -> None:
-    book = TenantBook(most=2)
+    book = TenantTracker(most=2)
     for tenant in ("a", "b", "c", "d"):
         ask(book, tenant, 1)
         book.sent(f"{tenant}/ns", 5)
@@ -38,7 +38,7 @@ def test_who_finds_no_place_is_one_of_the_others() -> None:
 
 
 def test_a_heavy_newcomer_has_the_place_of_the_lightest_and_begins_at_zero() -> None:
-    book = TenantBook(most=2)
+    book = TenantTracker(most=2)
     ask(book, "heavy", 50)
     ask(book, "light", 2)
     ask(book, "new", 20)
@@ -50,7 +50,7 @@ def test_a_heavy_newcomer_has_the_place_of_the_lightest_and_begins_at_zero() -> 
 
 
 def test_tenants_that_do_much_the_same_do_not_take_turns() -> None:
-    book = TenantBook(most=1)
+    book = TenantTracker(most=1)
     for minute in range(1, 10):
         ask(book, "a", 10)
         ask(book, "b", 15)
@@ -59,7 +59,7 @@ def test_tenants_that_do_much_the_same_do_not_take_turns() -> None:
 
 
 def test_places_change_hands_once_in_a_minute_at_most() -> None:
-    book = TenantBook(most=1)
+    book = TenantTracker(most=1)
     ask(book, "a", 1)
     ask(book, "b", 100)
     book.turn(TURN_SECONDS - 1)
@@ -69,7 +69,7 @@ def test_places_change_hands_once_in_a_minute_at_most() -> None:
 
 
 def test_a_tenant_of_the_past_gives_its_place_to_a_modest_one_of_today() -> None:
-    book = TenantBook(most=1)
+    book = TenantTracker(most=1)
     ask(book, "past", 1000)
     for minute in range(1, 20):
         ask(book, "today", 10)
@@ -78,13 +78,13 @@ def test_a_tenant_of_the_past_gives_its_place_to_a_modest_one_of_today() -> None
 
 
 def test_a_tenant_that_calls_itself_others_is_one_of_them() -> None:
-    book = TenantBook()
+    book = TenantTracker()
     ask(book, OTHERS, 3)
     assert lists(book) == {OTHERS: 3}
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
-    book = TenantBook()
+    book = TenantTracker()
     ask(book, "x" * 5000 + "1", 1)
     ask(book, "x" * 5000 + "2", 1)
     names = set(lists(book)) - {OTHERS}
@@ -94,7 +94,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 30)), max_size=200))
 def test_memory_is_bounded_and_no_count_is_lost_while_nobody_moves(calls: Sequence[tuple[int, int]]) -> None:
-    book = TenantBook()
+    book = TenantTracker()
     for tenant, times in calls:
         ask(book, f"t{tenant}", times)
     assert len(lists(book)) <= MOST_TENANTS + 1

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import trustme
 
-from proxy.cli import main
-from proxy.config import Config, ConfigError
-from proxy.counters import Counters
-from proxy.log import open_log
-from proxy.tls.contexts import context_settings, load
-from proxy.tls.expiry import expiry
-from proxy.tls.files import TlsFiles, check
-from proxy.tls.suites import TLS_1_3_SUITES, BadTlsSetting, openssl_name, restrict
+from proxy.cli.main import main
+from proxy.config.config import Config, ConfigError
+from proxy.core.log import open_log
+from proxy.net.tls.contexts import context_settings, load
+from proxy.net.tls.expiry import expiry
+from proxy.net.tls.files import TlsFiles, check
+from proxy.net.tls.suites import TLS_1_3_SUITES, BadTlsSetting, openssl_name, restrict
+from proxy.telemetry.counters import Counters
 from tests.support.tls import PemFiles, authority, certificate
 
 

@@ -9,15 +9,15 @@ from time import perf_counter
 
 import pytest
 
-from proxy.counters import Counters
-from proxy.dialer import Dialer, SocketOptions
-from proxy.errors import BrokerUnavailable, DisconnectCause
-from proxy.target import BrokerAddress
-from proxy.tasks import TaskScope
-from proxy.tls.brokers import BrokerTls
-from proxy.tls.shared import TlsShared
-from proxy.transport import SharedReadBuffer
-from proxy.turns import Turns
+from proxy.brokers.dialer import Dialer, SocketOptions
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable, DisconnectCause
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.tasks import TaskScope
+from proxy.net.tls.brokers import BrokerTls
+from proxy.net.tls.shared import TlsShared
+from proxy.net.transport import SharedReadBuffer
+from proxy.telemetry.counters import Counters
 from tests.support.async_client import LOOPBACK
 from tests.support.endpoints import RecordingEndpoint, hangup_watcher
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on
@@ -51,7 +51,7 @@ class Calls:
     def __init__(self, timeout_seconds: float = 5.0, with_tls: bool = True) -> None:
         loop = asyncio.get_running_loop()
         self.counters = Counters()
-        shared = TlsShared(Turns(loop, perf_counter))
+        shared = TlsShared(LoopBudget(loop, perf_counter))
         context = client_context()
         tls = BrokerTls(loop, shared, lambda: context, self.counters) if with_tls else None
         self.dialer = Dialer(loop, OPTIONS, timeout_seconds, tls)

@@ -5,8 +5,8 @@ import ssl
 
 import pytest
 
-from proxy.tls.failures import TlsFailed
-from proxy.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end
 from tests.support.tls import Sealer, client_context, server_context
 
 CHANGE_CIPHER_SPEC = b"\x14\x03\x03\x00\x01\x01"

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from proxy.errors import DisconnectCause
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import RECORD_BYTES
-from proxy.tls.transport import BARREN_BYTES, OWN_ANSWERS_BYTES, TlsTransport
-from proxy.transport import SMALL_READ_BYTES
+from proxy.core.errors import DisconnectCause
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import RECORD_BYTES
+from proxy.net.tls.transport import BARREN_BYTES, OWN_ANSWERS_BYTES, TlsTransport
+from proxy.net.transport import SMALL_READ_BYTES
 from tests.support.endpoints import Peer, RecordingEndpoint
 from tests.support.key_updates import HandSealer, logging_context
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on

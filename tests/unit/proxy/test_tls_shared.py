@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.tls.shared import RECORD_BYTES, TlsShared, direct_calls
-from proxy.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
-from proxy.turns import Turns
+from proxy.core.loop_budget import LoopBudget
+from proxy.net.tls.shared import RECORD_BYTES, TlsShared, direct_calls
+from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
 from tests.support.tls import HOST, client_context, server_context
 
 
@@ -57,7 +57,7 @@ class TestDirectCalls:
 class TestWindows:
     def test_what_is_read_fits_into_its_place_decrypted(self) -> None:
         loop = asyncio.new_event_loop()
-        shared = TlsShared(Turns(loop, perf_counter), 4 * LARGE_READ_BYTES)
+        shared = TlsShared(LoopBudget(loop, perf_counter), 4 * LARGE_READ_BYTES)
         loop.close()
         for room in (LARGE_READ_BYTES, 4 * LARGE_READ_BYTES, LARGE_READ_BYTES, LARGE_READ_BYTES):
             assert len(shared.window(room)) == room - RECORD_BYTES

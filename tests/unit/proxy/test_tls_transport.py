@@ -12,15 +12,15 @@ import pytest
 
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
-from proxy.errors import ConnectionClosed, DisconnectCause
-from proxy.hangup import HangupWatcher
-from proxy.list_bodies import LeavingBody, PagedBody, SlabBody
-from proxy.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
-from proxy.tls.failures import TlsFailed
-from proxy.tls.shared import RECORD_BYTES, TlsShared
-from proxy.tls.transport import TlsTransport
-from proxy.transport import SMALL_READ_BYTES, SharedReadBuffer
-from proxy.turns import Turns
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.loop_budget import LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import RECORD_BYTES, TlsShared
+from proxy.net.tls.transport import TlsTransport
+from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
+from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody, SlabListBody
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on
 from tests.support.tls import Sealer, client_context, server_context, tls_link
@@ -161,7 +161,7 @@ class TestRecords:
 
     def test_two_connections_share_the_bios_and_nothing_else(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:
-            shared = TlsShared(Turns(asyncio.get_running_loop(), perf_counter))
+            shared = TlsShared(LoopBudget(asyncio.get_running_loop(), perf_counter))
             async with tls_link(shared=shared) as (one, its_peer), tls_link(shared=shared) as (other, peer):
                 first, second = os.urandom(200_000), os.urandom(200_000)
                 await asyncio.gather(its_peer.send(first), peer.send(second))
@@ -292,7 +292,7 @@ class Lone:
             self.made.append(RecordingEndpoint(loop, SharedReadBuffer(), watcher))
             return self.made[-1]
 
-        shared = TlsShared(Turns(loop, perf_counter))
+        shared = TlsShared(LoopBudget(loop, perf_counter))
         transport = TlsTransport(shared, self.context, make, self.failures.append, server_side=True)
         await loop.create_connection(lambda: transport, sock=self.served)
         return transport
@@ -480,7 +480,7 @@ def paged(data: bytes) -> Body:
 
 
 def slabs(data: bytes) -> Body:
-    return SlabBody(cast(TopicListAnswer, Slabs(data)))
+    return SlabListBody(cast(TopicListAnswer, Slabs(data)))
 
 
 def leaving(data: bytes) -> Body:

@@ -11,8 +11,8 @@ from joserfc.jwk import OctKey
 
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
+from proxy.auth.providers.token import TokenProvider
 from proxy.auth.settings import TokenSettings
-from proxy.auth.token import TokenProvider
 from tests.support.authentication import at_once
 from tests.support.tokens import (
     NOW,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.ask import AdminClient, NoAnswer
-from proxy.top import command
-from proxy.top.rates import LOOKS, Rates
-from proxy.top.screen import render
+from proxy.cli.admin.client import AdminClient, NoAnswer
+from proxy.cli.top import command
+from proxy.cli.top.screen import render
+from proxy.web.admin.rates import LOOKS, Rates
 
 MIB = 1024 * 1024
 BOOKS = {

@@ -10,8 +10,8 @@ import pytest
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from proxy.topic_lists import A_BURST
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.requests.topic_lists.service import A_BURST
 from tests.support.list_clients import ListClient
 from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 

@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 import uvloop
 
-from proxy.errors import ConnectionClosed, DisconnectCause
-from proxy.transport import LARGE_READ_BYTES, LINGER_SECONDS, SharedReadBuffer, peer_name
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.net.transport import LARGE_READ_BYTES, LINGER_SECONDS, SharedReadBuffer, peer_name
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, recording_link
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
 from tests.support.memory_transport import MemoryTransport
@@ -300,7 +300,7 @@ class TestClosing:
     def test_an_unread_peer_is_cut_after_the_linger(
         self, loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("proxy.transport.LINGER_SECONDS", 0.02)
+        monkeypatch.setattr("proxy.net.transport.LINGER_SECONDS", 0.02)
 
         async def main() -> None:
             async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, _):

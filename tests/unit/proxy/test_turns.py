@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from proxy.turns import LATER_A_TURN, TURN_SECONDS, Turns
+from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, LoopBudget
 from tests.support.list_clients import turns
 from tests.support.loops import VirtualLoop
 
@@ -17,7 +17,7 @@ class Bench:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.now = 100.0
-        self.turns = Turns(self.loop, lambda: self.now)
+        self.turns = LoopBudget(self.loop, lambda: self.now)
         self.number = 0
         self.called: list[tuple[int, int]] = []
         self.loop.call_soon(self._count)

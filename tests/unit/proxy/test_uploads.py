@@ -1,7 +1,7 @@
 """Which uploads have to go for those who wait for a connection."""
 
-from proxy.web.uploads import Upload, Uploads
-from proxy.write_watch import WriteLimits
+from proxy.net.write_watch import WriteLimits
+from proxy.web.forward.uploads import Upload, Uploads
 
 BROKER, OTHER = ("b", 80), ("c", 80)
 

@@ -1,13 +1,20 @@
 import pytest
 
-from proxy.usage import HALF_LIFE_SECONDS, LONGEST_NAME, NO_PRINCIPAL, HeavyHitters, Usage, UsageBook
+from proxy.telemetry.heavy_hitters import (
+    HALF_LIFE_SECONDS,
+    LONGEST_NAME,
+    NO_PRINCIPAL,
+    HeavyHitters,
+    Usage,
+    UsageTracker,
+)
 from tests.support.clock import ManualClock
 
 ENTRIES = 16
 
 
-def book_at(clock: ManualClock) -> UsageBook:
-    return UsageBook(clock, ENTRIES)
+def book_at(clock: ManualClock) -> UsageTracker:
+    return UsageTracker(clock, ENTRIES)
 
 
 def names(rows: list[Usage]) -> list[str]:

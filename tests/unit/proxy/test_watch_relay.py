@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.counters import WatchOvershoot
+from proxy.telemetry.counters import WatchOvershoot
 from tests.support.frames import ping
 from tests.support.walked_relay import (
     HOLD_SECONDS,

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from proxy.counters import WatchOvershoot
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
+from proxy.telemetry.counters import WatchOvershoot
 from tests.support.frames import ping
 from tests.support.walked_relay import LARGE, MESSAGE, PAUSE_SECONDS, SMALL, Setting, played
 

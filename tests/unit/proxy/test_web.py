@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.web import server as web_server
 from proxy.web.pages import Readiness
 from proxy.web.port import start_web

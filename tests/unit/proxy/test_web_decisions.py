@@ -8,17 +8,17 @@ from contextlib import suppress
 import pytest
 from yarl import URL
 
-from proxy.target import TargetValidator
+from proxy.brokers.target import TargetValidator
 from proxy.web.access_log import LINES_A_SECOND, _Pace
-from proxy.web.broker_ports import is_loopback
-from proxy.web.gate import Gate, GateLimits
-from proxy.web.headers import UnsafeHeader, extra_headers, to_broker, to_client
-from proxy.web.lookup_answers import host_of, rewritten
-from proxy.web.own_credentials import introduction
-from proxy.web.redirects import RedirectRules, follows
-from proxy.web.refused import HttpRefused
-from proxy.web.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
-from proxy.web.web_servers import WebServers
+from proxy.web.forward.broker_ports import is_loopback
+from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
+from proxy.web.forward.lookup_answers import host_of, rewritten
+from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.redirects import RedirectRules, follows
+from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
+from proxy.web.forward.upstreams import Upstreams
+from proxy.web.http.errors import HttpRefused
+from proxy.web.http.gate import Gate, GateLimits
 from tests.support.clock import ManualClock
 
 # --- headers --------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_servers_of_extra_routes_are_third_parties_unless_they_are_brokers_too()
 
 def test_servers_take_turns_and_one_that_failed_is_left_alone_for_a_second_at_most() -> None:
     clock = ManualClock()
-    servers = WebServers(("http://a/", "http://b"), clock)
+    servers = Upstreams(("http://a/", "http://b"), clock)
     assert [servers.in_turn()[0] for _ in range(4)] == ["http://a", "http://b", "http://a", "http://b"]
     asked = 0
     for _ in range(1000):
@@ -234,7 +234,7 @@ def test_servers_take_turns_and_one_that_failed_is_left_alone_for_a_second_at_mo
 
 def test_requests_that_fail_together_are_one_failure() -> None:
     clock = ManualClock()
-    servers = WebServers(("http://a",), clock)
+    servers = Upstreams(("http://a",), clock)
     for _ in range(50):
         servers.failed("http://a")
     assert servers.in_turn() == []

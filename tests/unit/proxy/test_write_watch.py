@@ -8,10 +8,10 @@ import pytest
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.counters import Counters, LimiterMetrics
-from proxy.errors import DisconnectCause
-from proxy.log import open_log
-from proxy.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.net.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
+from proxy.telemetry.counters import Counters, LimiterMetrics
 from tests.support.clock import ManualClock
 from tests.support.loops import run_virtual
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.list_bodies import LeavingBody, PagedBody, SlabBody
-from proxy.pump import Body
+from proxy.net.pump import Body
+from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody, SlabListBody
 from tests.support.answers import answer_of
 from tests.support.memory_transport import MemoryTransport
 
@@ -70,7 +70,7 @@ def leaving() -> Body:
 
 
 def slabs() -> Body:
-    return SlabBody(answer_of(SIZE))
+    return SlabListBody(answer_of(SIZE))
 
 
 def pages() -> PagedBody:

@@ -1,0 +1,109 @@
+"""The side of the proxy that faces brokers: which there are, how they are reached, and the connections to ask them."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from protocol.proxy_header import ProxyHeader, encode
+from proxy.app import settings as limits
+from proxy.app.sockets import Sockets
+from proxy.brokers.connect_frames import ConnectFrames
+from proxy.brokers.dialer import Dialer
+from proxy.brokers.discovery import Brokers
+from proxy.brokers.pool import BrokerPool
+from proxy.brokers.resolver import CachingResolver
+from proxy.brokers.target import BrokerAddress, TargetValidator
+from proxy.config.config import Config
+from proxy.core.log import Logger
+from proxy.net.tls.brokers import BrokerTls
+from proxy.telemetry.counters import Counters
+
+# Questions to the system's resolver at a time: libuv has four threads for all of them.
+CLIENT_NAMES_AT_ONCE: Final = 3
+BROKER_NAMES_AT_ONCE: Final = 1
+
+
+class BrokerSide:
+    """Everything that leads to brokers: one for each proxy."""
+
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        sockets: Sockets,
+        introductions: ConnectFrames,
+        counters: Counters,
+        log: Logger,
+    ) -> None:
+        self._names = _resolver(config, loop, counters, CLIENT_NAMES_AT_ONCE)
+        own_names = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
+        self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
+        self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
+        self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters)
+        self.brokers = Brokers(loop, limits.broker_settings(config), own_names, self.dialer, counters, log)
+        self.pool = BrokerPool(
+            loop,
+            self._request_dialer,
+            self._resolve,
+            sockets.shared,
+            sockets.hangup,
+            sockets.turns,
+            counters,
+            log,
+            limits.pool_limits(config),
+            introductions,
+            self.brokers,
+        )
+        counters.broker_connection_states = self.pool.states
+        counters.broker_member_states = self.brokers.states
+        counters.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
+
+    async def close(self) -> None:
+        """Close every connection, and ask no more names."""
+        await self.pool.close()
+        await self.brokers.close()
+        await self._names.close()
+
+    def apply_pool(self, config: Config) -> None:
+        """Change number and clocks of request connections, and the time of every new connection to a broker."""
+        for dialer in (self.dialer, self._request_dialer):
+            dialer.timeout_seconds = config.broker_proxy_connect_timeout_ms / 1000
+        self.pool.apply(limits.pool_limits(config))
+
+    def apply_targets(self, config: Config) -> None:
+        """Change which addresses clients may reach from now on."""
+        names, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
+        self.validator.apply(names, networks, config.broker_proxy_allowed_target_ports)
+        self.web_validator.apply(names, networks, config.broker_web_service_allowed_target_ports)
+
+    async def _resolve(self, broker: BrokerAddress) -> list[str]:
+        # The operator's own broker needs no permission; a redirect may lead only where clients may go.
+        return await (self.brokers.resolve(broker) if broker in self.brokers else self.validator.resolve(broker))
+
+
+def _resolver(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, at_once: int) -> CachingResolver:
+    def crashed(error: BaseException) -> None:
+        counters.internal_error(error, "names")
+
+    return CachingResolver(loop, config.broker_dns_ttl_seconds, at_once, crashed)
+
+
+def _validator(config: Config, names: CachingResolver, ports: tuple[str, ...]) -> TargetValidator:
+    hosts, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
+    return TargetValidator(hosts, networks, ports, names)
+
+
+def _dialers(
+    config: Config, loop: asyncio.AbstractEventLoop, sockets: Sockets, counters: Counters
+) -> tuple[Dialer, Dialer]:
+    """Make the dialer of relays, and that of connections for requests."""
+    seconds = config.broker_proxy_connect_timeout_ms / 1000
+    tls = None
+    if config.tls_enabled_with_broker:
+        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters)
+    options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
+    version = limits.header_version(config)
+    # Connections that no client owns say so.
+    preamble = encode(ProxyHeader(), version) if version else b""
+    return Dialer(loop, sockets.options, seconds, tls), Dialer(loop, options, seconds, tls, preamble)

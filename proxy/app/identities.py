@@ -1,0 +1,96 @@
+"""Who is who for one proxy, put together: how clients prove it, who the proxy is to brokers, and how both are shown.
+
+The authenticator is made of the configuration at the start; faults of its files and keys stop the start.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from proxy.app.start_checks import missing_secret
+from proxy.auth.anonymizer import ANONYMIZERS
+from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
+from proxy.auth.credential_holders import CredentialHolders
+from proxy.auth.fairness_key import KeyNames
+from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.auth.own.plugins import own_credentials
+from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
+from proxy.auth.settings import authentication_settings
+from proxy.brokers.connect_frames import ConnectFrames, Versions
+from proxy.config.config import Config
+from proxy.core.log import Logger
+from proxy.core.version import NAME
+from proxy.telemetry.counters import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """The parts of authentication; `clients` is None where clients need not prove anything."""
+
+    names: KeyNames
+    own: BrokerCredentials
+    introductions: ConnectFrames
+    clients: ClientAuthentication | None
+    authenticator: Authenticator | None
+
+    def start(self) -> None:
+        """Begin to watch files of keys and passwords."""
+        if self.authenticator is not None:
+            self.authenticator.start()
+
+    async def close(self) -> None:
+        """End everything that runs in the background."""
+        if self.authenticator is not None:
+            await self.authenticator.close()
+        await self.own.close()
+
+
+def make_identities(
+    config: Config,
+    loop: asyncio.AbstractEventLoop,
+    counters: Counters,
+    log: Logger,
+    role_finder: RoleFinder | None = None,
+) -> Identities:
+    """Make them all; raises SettingFault. A `role_finder` is asked instead of the configured providers, if given."""
+    holders = CredentialHolders()
+    own = own_credentials(
+        config.broker_client_authentication_plugin,
+        config.broker_client_authentication_parameters,
+        lambda error: counters.internal_error(error, "broker credentials"),
+    )
+    if (missing := missing_secret(config)) is not None:
+        log.warning("brokers will refuse this proxy: it has no credentials", key=missing.key, detail=missing.problem)
+    versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
+    authenticator, clients = None, None
+    if config.authentication_enabled:
+        if role_finder is None:
+            role_finder = authenticator = _authenticator(config, loop, counters, log)
+        clients = ClientAuthentication(loop, role_finder, _check_settings(config), holders, log, time.time)
+    return Identities(
+        names=KeyNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
+        own=own,
+        introductions=ConnectFrames(loop, own, holders, versions, log, authentication=config.authentication_enabled),
+        clients=clients,
+        authenticator=authenticator,
+    )
+
+
+def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> Authenticator:
+    around = AuthContext(
+        clock=loop,
+        now=time.time,
+        observer=counters.authentication,
+        log=log,
+        crashed=lambda error: counters.internal_error(error, "authentication"),
+    )
+    return build_authenticator(authentication_settings(config), around)
+
+
+def _check_settings(config: Config) -> CheckSettings:
+    return CheckSettings(
+        refresh_seconds=config.authentication_refresh_check_seconds,
+        forward=config.forward_authorization_credentials,
+        at_once=config.max_concurrent_authentications,
+        verify_seconds=config.handshake_timeout_millis / 1000,
+    )

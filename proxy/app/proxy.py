@@ -1,0 +1,394 @@
+"""Put the proxy together and take it down."""
+
+import asyncio
+import gc
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from eventlog.sink import EventSink
+from protocol.proxy_header import ProxyHeader
+from proxy.app import client_services as services
+from proxy.app import settings as limits
+from proxy.app.broker_side import BrokerSide
+from proxy.app.budget import total_bytes, worst_case_parts
+from proxy.app.identities import make_identities
+from proxy.app.lifecycle import Phase
+from proxy.app.list_memory import ListMemory
+from proxy.app.ports import ClientPorts
+from proxy.app.runtime_settings import RuntimeSettings
+from proxy.app.sockets import Sockets
+from proxy.auth.client_authentication import RoleFinder
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import Sessions
+from proxy.config.config import Config
+from proxy.config.keys.key import split_address
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import Logger
+from proxy.core.log_level import LogLevel
+from proxy.core.process_memory import container_limit_bytes
+from proxy.core.tasks import TaskScope
+from proxy.core.version import VERSION
+from proxy.net.tls.streams import TlsStreams
+from proxy.net.write_watch import WriteWatch
+from proxy.relay.relay_log import RelayLog
+from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions
+from proxy.requests.topic_lists.service import OUTCOMES
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.log import EventLog
+from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.lag import LoopLag
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
+from proxy.telemetry.metrics.tenants import TenantTracker
+from proxy.telemetry.refusals import RefusalLog
+from proxy.web.admin.access import AdminAccess, read_token
+from proxy.web.admin.control_socket import open_control
+from proxy.web.admin.listener import AdminListener
+from proxy.web.admin.rates import Rates
+from proxy.web.admin.top_document import TopSources, top_document
+from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
+from proxy.web.http.clients import Guard
+from proxy.web.pages import PageTable, Readiness, document_page, own_pages
+from proxy.web.port import WebParts, WebPort, start_web
+
+if TYPE_CHECKING:
+    from proxy.web.admin.actions import ProcessControl
+
+TICK_SECONDS: Final = 1.0
+COLLECT_SECONDS: Final = 60
+COLLECT_AT_LAST_SECONDS: Final = 600
+# A look at everything takes 5 us a connection and 19 us a list that waits: 240 ms in a storm of 10,000.
+FEW_LISTS: Final = 100
+# Some 2 KB each: 8 MB.
+MANY_LEFT: Final = 4096
+
+
+class Proxy:
+    """One proxy on the running loop: `start`, then `stop`."""
+
+    def __init__(
+        self,
+        config: Config,
+        log: Logger,
+        role_finder: RoleFinder | None = None,
+        event_sink: EventSink | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.config = config
+        self.pending: Mapping[str, str] = {}
+        self.phase = Phase.SERVING
+        self.readiness = Readiness()
+        self.log = log
+        self.loop = loop
+        counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
+        self.identities = make_identities(config, loop, counters, log, role_finder)
+        self.tenants = TenantTracker()
+        self.usage = UsageTracker(loop, names=self.identities.names, tenants=self.tenants)
+        self.refusals = RefusalLog(log, loop, names=self.identities.names)
+        self._rates = Rates()
+        self.log_level = LogLevel(log, loop, config.log_level)
+        self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
+        self.memory = ListMemory(config, loop)
+        self.sockets = Sockets(config, loop, counters, log)
+        self.sessions = Sessions(loop, counters, log, limits.session_limits(config))
+        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.introductions, counters, log)
+        self.event_log = EventLog(
+            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
+        )
+        self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
+        self.questions = self._list_questions()
+        self.recorder = self.watch_limits.recorder = services.recorder(
+            self, self.event_log.sink if event_sink is None else event_sink
+        )
+        self.writes = self._write_watch()
+        self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
+        # Who takes signals for this proxy, if it has a process of its own.
+        self.operator: ProcessControl | None = None
+        self.admin = AdminListener(self, AdminAccess(config.admin_api_token_file_path))
+        self.admin_port = 0
+        self.services = services.client_services(self)
+        self.doors = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
+        self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
+        self.web: WebPort | None = None
+        self._export: OtlpExport | None = None
+        self._lag = LoopLag(loop)
+        self._exporting = export_wanted(os.environ, log)
+        self.add_up(config)
+        counters.config_applied_at = self._created = time.time()
+        self._left_at_collection = 0
+        self._started_at = self._collected_at = self._ticked_at = loop.time()
+        counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
+
+    @property
+    def port(self) -> int:
+        """Give the port for clients; 0 until it is open, or if there is none."""
+        return self.doors.port
+
+    @property
+    def tls_port(self) -> int:
+        """Give the port for clients with TLS; 0 if there is none."""
+        return self.doors.tls_port
+
+    @property
+    def client_port(self) -> int:
+        """Give the port that names this proxy: the plain one, else that with TLS."""
+        return self.port or self.tls_port
+
+    @property
+    def web_port(self) -> int:
+        """Give the web server's port; 0 until it is started, or if there is none."""
+        return 0 if self.web is None else self.web.port or 0
+
+    async def start(self) -> None:
+        """Listen on all ports; raises OSError if one of them cannot be had."""
+        config = self.config
+        self.doors.open()
+        self.sockets.tls_files.start()
+        self._scope.start(self._tick())
+        self._lag.start()
+        self.identities.start()
+        self.event_log.start()
+        self.broker_side.brokers.start()
+        self.readiness.listening = True
+        self._tell_ports()
+        self._open_admin()
+        if config.has_web_port:
+            await self._start_web()
+        self.note_budget()
+        if self._exporting is not None:
+            self._export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
+            self._export.start()
+
+    def _open_admin(self) -> None:
+        config = self.config
+        control = open_control(config.control_socket_path, self.client_port, self.log)
+        if control is not None:
+            self.admin.accept_at(control)
+        if config.admin_api_address:
+            read_token(config.admin_api_token_file_path)
+            host, port, _ = split_address(config.admin_api_address)
+            self.admin_port = self.admin.listen(host, port)
+            self.log.info("listening for admin", host=host, admin_port=self.admin_port)
+
+    def add_up(self, config: Config) -> None:
+        """Note the worst case of all memory under this configuration."""
+        parts = self.counters.budget_parts = worst_case_parts(config, exports=self._exporting is not None)
+        self.counters.budget_bytes = total_bytes(parts)
+
+    def _tell_ports(self) -> None:
+        host = self.config.bind_address
+        if self.port:
+            self.log.info("listening for clients", host=host, port=self.port, version=VERSION)
+        if self.tls_port:
+            self.log.info("listening for clients with tls", host=host, tls_port=self.tls_port, version=VERSION)
+
+    async def _start_web(self) -> None:
+        host = self.config.bind_address
+        metrics = ProxyMetrics(self.config.cluster_name, self.metric_sources)
+        self.web = await start_web(self._web_parts(metrics.render))
+        if self.web.port is not None:
+            self.log.info("listening for http", host=host, web_port=self.web.port)
+        if self.web.tls_port is not None:
+            self.log.info("listening for https", host=host, web_tls_port=self.web.tls_port)
+
+    def enter(self, phase: Phase, *, ready: bool) -> None:
+        """Hear how far the end of the proxy is, and whether readiness probes are still to succeed."""
+        self.phase = phase
+        self.readiness.draining = not ready
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Stop accepting, let requests under way end until the drain is over, and close everything.
+
+        Without `drain_seconds` it takes `shutdownDrainMillis` at most.
+        """
+        if self.phase is not Phase.CLOSING:
+            self.enter(Phase.DRAINING, ready=False)
+        await self.doors.close()
+        seconds = self.config.shutdown_drain_millis / 1000 if drain_seconds is None else drain_seconds
+        ends = self.loop.time() + seconds
+        await self.sessions.drain(seconds)
+        await self.services.requests.topic_lists.close()
+        if self.web is not None:
+            # Lists over HTTP have events, too, so their port ends before the log of events.
+            await self.web.close()
+        if self.recorder is not None:
+            await self.recorder.all_told()
+        await self.event_log.close(ends - self.loop.time())
+        await self.broker_side.close()
+        await self.identities.close()
+        if self._export is not None:
+            # Behind all that is counted.
+            await self._export.close()
+        self.close_control()
+        await self.admin.closed()
+        self._lag.stop()
+        await self.sockets.tls_files.close()
+        await self.doors.end()
+        self._scope.cancel()
+        await self._scope.emptied()
+        self.log_level.end()
+        self.memory.limiter.close()
+        self.sockets.close()
+
+    def close_control(self) -> None:
+        """End the admin API and remove the control socket, also after a start or a drain that was cut short."""
+        self.admin.close()
+
+    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
+        """Keep the configuration in force, and the values that wait for a restart, for human eyes (None: the same)."""
+        self.config = config
+        if pending is not None:
+            self.pending = pending
+        self.counters.config_applied_at = time.time()
+
+    def files_may_have_changed(self) -> None:
+        """Look at the files of certificates soon."""
+        self.sockets.tls_files.look()
+
+    # --- clocks -------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = self.loop.time()
+            self.sessions.tick(now)
+            self.broker_side.pool.tick(now)
+            self.memory.slabs.trim()
+            self._collect_cycles(now)
+            await self.writes.sweep(now)
+            self.refusals.flush()
+            self.relay_log.tick(now)
+            self._rates.tick(now, self.counters.list_outcomes)
+            self.tenants.turn(now)
+            self._ticked_at = now
+
+    def _collect_cycles(self, now: float) -> None:
+        """Have the garbage collector look at everything now and then, if it can be when no list is being sent.
+
+        It is for clients that have left, of which each is a cycle: where many wait and few have left, it can wait.
+        """
+        left = sum(self.counters.disconnects.values())
+        waiting = len(self.services.requests.topic_lists.groups.roll)
+        worth_it = waiting <= FEW_LISTS or left - self._left_at_collection >= MANY_LEFT
+        quiet = self.sockets.quiet and worth_it
+        if now - self._collected_at >= (COLLECT_SECONDS if quiet else COLLECT_AT_LAST_SECONDS):
+            self._collected_at, self._left_at_collection = now, left
+            gc.collect()
+
+    # --- what it shows ------------------------------------------------------------------------------
+
+    @property
+    def metric_sources(self) -> MetricSources:
+        """Give what metrics are read from."""
+        memory = self.memory
+        heap = HeapStatistics(self.questions.heap_statistics)
+        return MetricSources(
+            self.counters,
+            heap,
+            memory.limiter.direct,
+            memory.heap_waits,
+            memory.direct_waits,
+            self._lag.durations,
+            self.tenants,
+            created=self._created,
+        )
+
+    def shown(self) -> Mapping[str, object]:
+        """Give what `pulsar-proxy top` shows."""
+        return top_document(
+            TopSources(
+                config=self.config,
+                restart_needed=tuple(self.pending),
+                metrics=self.metric_sources,
+                sessions=self.sessions,
+                usage=self.usage,
+                refusals=self.refusals,
+                rates=self._rates,
+                state=self.phase,
+                brokers=self.broker_side.brokers.shown(),
+                uptime_seconds=self.loop.time() - self._started_at,
+                port=self.client_port,
+            )
+        )
+
+    def note_budget(self) -> None:
+        """Log the worst case beside what the container has."""
+        budget, container = self.counters.budget_bytes, container_limit_bytes()
+        if container is not None and budget > container:
+            self.log.warning(
+                "the configured limits allow more memory than the container has",
+                budget_bytes=budget,
+                container_limit_bytes=container,
+            )
+        else:
+            self.log.info("memory budget", budget_bytes=budget, container_limit_bytes=container)
+
+    def _report(self, error: BaseException, where: str) -> None:
+        self.log.error("unexpected error", where=where, detail=repr(error), exc_info=error)
+
+    # --- parts --------------------------------------------------------------------------------------
+
+    def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
+        return ClientConnection(self.services, address, header, target)
+
+    def _list_questions(self) -> ListQuestions:
+        memory, side = self.memory, self.broker_side
+        list_limits = limits.list_limits(self.config)
+        return ListQuestions(
+            self.loop,
+            side.pool,
+            side.brokers,
+            memory.limiter,
+            memory.heap_waits,
+            memory.slabs,
+            self.counters,
+            list_limits,
+        )
+
+    def _write_watch(self) -> WriteWatch:
+        memory, write_limits = self.memory, limits.write_limits(self.config)
+        return WriteWatch(
+            memory.limiter.direct, self.questions, memory.waiters_served, self.counters, write_limits, self.log
+        )
+
+    def _pages(self, render_metrics: Callable[[], bytes]) -> PageTable:
+        pages = own_pages(self.config.status_file_path, render_metrics, self.readiness)
+        for document in self.live.documents():
+            pages.add(document_page(document, self.config))
+        return pages
+
+    def _web_parts(self, render_metrics: Callable[[], bytes]) -> WebParts:
+        config, clients, tls_files = self.config, self.identities.clients, self.sockets.tls_files
+        return WebParts(
+            config=config,
+            pages=self._pages(render_metrics),
+            direct=self.memory.limiter.direct,
+            charging=self.memory.charging,
+            refusals=self.refusals,
+            usage=self.usage,
+            writes=self.writes,
+            validator=self.broker_side.web_validator,
+            hangup=self.sockets.hangup,
+            counters=self.counters,
+            log=self.log,
+            lookups=BrokerPorts(
+                config.http_lookup_ports,
+                self.doors.open_for_broker,
+                self.loop.time,
+                self.log,
+                advertised=config.advertised_address,
+                loopback=is_loopback(config.bind_address),
+                tls_to_brokers=config.tls_enabled_with_broker,
+                plain_ports=config.service_port is not None,
+                tls_ports=config.service_port_tls is not None,
+            ),
+            guard=Guard(clients) if clients is not None else None,
+            own=self.identities.own,
+            tls_server=TlsStreams(self.sockets.tls, self.sockets.shared, tls_files.web),
+            tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
+            recorder=self.recorder,
+            names=self.identities.names,
+        )

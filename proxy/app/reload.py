@@ -1,0 +1,276 @@
+"""Read the configuration again while the proxy runs, and put in force what may change (SIGHUP).
+
+Rule: all or nothing. A configuration with one fault changes nothing, and every fault is in the log with file, line and
+key. Each dynamic key is in `APPLIED_BY` with the parts that take it; the whole change is one step of the event loop, so
+no request sees half of it. Keys that need a restart keep the value in force until then.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from proxy.app import reload_steps as live_changes
+from proxy.app.lifecycle import Phase
+from proxy.app.proxy import Proxy
+from proxy.config.config import Config, ConfigError
+from proxy.config.keys.key import Key
+from proxy.config.page import pending_values
+from proxy.core.errors import ProxyError
+from proxy.core.log import Logger
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
+from proxy.web.admin.reload_report import KeyChange, ReloadReport
+
+LoadConfig = Callable[[], Config]
+Part = Callable[[Proxy, Config], None]
+
+READ_SECONDS: Final = 10.0
+REFUSED: Final = "configuration refused, the old one stays in force"
+_LIMITER: Final[tuple[Part, ...]] = (live_changes.apply_limiter,)
+# The largest answer follows the smaller limit, half the heap limit may wait on one broker.
+_MEMORY: Final[tuple[Part, ...]] = (
+    live_changes.apply_limiter,
+    live_changes.apply_topic_lists,
+    live_changes.apply_budget,
+)
+_BROKERS: Final[tuple[Part, ...]] = (live_changes.apply_broker_pool,)
+_TARGETS: Final[tuple[Part, ...]] = (live_changes.apply_targets,)
+_WEB: Final[tuple[Part, ...]] = (live_changes.apply_web,)
+
+# Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
+APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
+    "logLevel": (live_changes.apply_log_level,),
+    "proxyLogLevel": (live_changes.apply_relay_log, live_changes.apply_budget),
+    "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
+    "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+    ),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": _LIMITER,
+    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+        live_changes.apply_budget,
+    ),
+    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (live_changes.apply_limiter, live_changes.apply_budget),
+    "topicListRequestTimeoutMillis": (
+        live_changes.apply_topic_lists,
+        live_changes.apply_requests,
+        live_changes.apply_clients,
+        live_changes.apply_watches,
+    ),
+    "topicListInitialHeapPermitBytes": (live_changes.apply_topic_lists,),
+    "topicListMaxAnswerBytes": (live_changes.apply_topic_lists, live_changes.apply_budget),
+    "topicListMaxOutstandingPerBroker": (live_changes.apply_topic_lists,),
+    "topicListCoalescingEnabled": (live_changes.apply_topic_lists,),
+    "topicListFairness": (
+        live_changes.apply_limiter,
+        live_changes.apply_topic_lists,
+        live_changes.apply_budget,
+    ),
+    "topicListMaxMemoryPercentPerKey": (live_changes.apply_limiter, live_changes.apply_topic_lists),
+    "topicListWriteStallTimeoutMillis": (live_changes.apply_writes,),
+    "topicListWriteMinBytesPerSecond": (live_changes.apply_writes,),
+    "watchTopicListLimitEnabled": (live_changes.apply_watches,),
+    "watchTopicListMaxPauseMillis": (live_changes.apply_watches,),
+    "maxConcurrentLookupRequests": (live_changes.apply_requests, live_changes.apply_budget),
+    "maxConcurrentInboundConnections": (live_changes.apply_clients, live_changes.apply_budget),
+    "maxConcurrentInboundConnectionsPerIp": (live_changes.apply_clients,),
+    "maxOutstandingRequestsPerConnection": (live_changes.apply_clients,),
+    "handshakeTimeoutMillis": (live_changes.apply_clients,),
+    "clientSocketSendBufferBytes": (live_changes.apply_clients, live_changes.apply_budget),
+    "keepAliveIntervalSeconds": (live_changes.apply_clients, live_changes.apply_broker_pool),
+    "brokerProxyReadTimeoutMs": (live_changes.apply_clients,),
+    "brokerProxyConnectTimeoutMs": _BROKERS,
+    "topicListBrokerAnswerTimeoutMillis": _BROKERS,
+    "brokerConnectionsPerKey": _BROKERS,
+    "brokerConnectionsTotal": (live_changes.apply_broker_pool, live_changes.apply_budget),
+    "brokerConnectionIdleMillis": _BROKERS,
+    "brokerProxyAllowedHostNames": _TARGETS,
+    "brokerProxyAllowedIPAddresses": _TARGETS,
+    "brokerProxyAllowedTargetPorts": _TARGETS,
+    "brokerWebServiceAllowedTargetPorts": _TARGETS,
+    "httpProxyTimeout": _WEB,
+    "httpRequestsLimitEnabled": _WEB,
+    "httpRequestsMaxPerSecond": _WEB,
+    "maxConcurrentHttpRequests": (*_WEB, live_changes.apply_budget),
+    # Read when it is needed, from the configuration in force.
+    "shutdownPreDrainMillis": (),
+    "shutdownDrainMillis": (),
+}
+
+
+def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
+    """Put the dynamic keys of `newer` in force, log every difference, and report them.
+
+    Raises ConfigError and changes nothing then. A part that fails is an internal error; the others are applied all the
+    same.
+    """
+    old = proxy.config
+    differing = list(old.differences(newer))
+    config = old.adopt(newer)
+    proxy.take_config(config, pending_values(config, newer))
+    changed = [key for key in differing if key.dynamic]
+    for part in _parts(changed):
+        try:
+            part(proxy, config)
+        except Exception as error:
+            proxy.counters.internal_error(error, "reload")
+    report = ReloadReport(
+        "applied",
+        changed=tuple(KeyChange(key.name, _shown(key, old), _shown(key, config)) for key in changed),
+        needs_restart=tuple(
+            KeyChange(key.name, _shown(key, old), _shown(key, newer)) for key in differing if not key.dynamic
+        ),
+        warnings=tuple(map(str, newer.warnings)),
+    )
+    for change in report.changed:
+        log.info("configuration changed", key=change.key, old=change.old, new=change.new)
+    for change in report.needs_restart:
+        log.warning("a change needs a restart", key=change.key, old=change.old, new=change.new)
+    return report
+
+
+def _parts(changed: Iterable[Key[Any]]) -> list[Part]:
+    names = {key.name for key in changed}
+    return list(dict.fromkeys(part for name, parts in APPLIED_BY.items() if name in names for part in parts))
+
+
+def _shown(key: Key[Any], config: Config) -> str:
+    return key.shown(getattr(config, key.attribute))
+
+
+class ConfigUnreadable(ProxyError):
+    """The sources of the configuration were not read in time."""
+
+
+class ReloadListener(Protocol):
+    """Who is told of each reload."""
+
+    def reload_began(self) -> None:
+        """Hear that the configuration is being read again."""
+
+    def reload_ended(self, result: str) -> None:
+        """Hear what became of it: applied, refused or ignored."""
+
+
+class Reloader:
+    """Reload when asked, one reload at a time; asked during one, read once more behind it."""
+
+    def __init__(self, proxy: Proxy, load: LoadConfig, log: Logger, listener: ReloadListener | None = None) -> None:
+        self._listener = listener
+        self._proxy = proxy
+        self._load = load
+        self._log = log
+        self._scope = TaskScope(lambda error: proxy.counters.internal_error(error, "reload"))
+        self._asked = False
+        self._running = False
+        # Who wants to know what became of the reload that begins next.
+        self._curious: list[asyncio.Future[ReloadReport]] = []
+
+    async def reload(self) -> ReloadReport:
+        """Do as `ask`, and give the report of a reload that began after this call."""
+        if self._stopping():
+            return ReloadReport("ignored", reason="the proxy is stopping")
+        told: asyncio.Future[ReloadReport] = asyncio.get_running_loop().create_future()
+        self._curious.append(told)
+        self.ask()
+        return await told
+
+    def ask(self) -> None:
+        """Read the configuration again soon; ignored when the proxy is stopping."""
+        if self._stopping():
+            return
+        self._proxy.files_may_have_changed()
+        self._asked = True
+        if not self._running:
+            self._running = True
+            self._scope.start(self._work())
+
+    async def close(self) -> None:
+        """Give up a reload under way."""
+        self._scope.cancel()
+        await self._scope.emptied()
+
+    async def _work(self) -> None:
+        try:
+            while self._asked:
+                self._asked = False
+                curious, self._curious = self._curious, []
+                try:
+                    await self._reload_and_tell(curious)
+                finally:
+                    # Also of one that was given up: nobody waits without end.
+                    for told in curious:
+                        told.cancel()
+        finally:
+            # In the step that saw nothing more to do: whoever asks after it starts anew.
+            self._running = False
+
+    async def _reload_and_tell(self, curious: list[asyncio.Future[ReloadReport]]) -> None:
+        if self._listener is not None:
+            self._listener.reload_began()
+        report = await self._reload()
+        if self._listener is not None:
+            self._listener.reload_ended(report.result)
+        for told in curious:
+            if not told.done():
+                told.set_result(report)
+
+    async def _reload(self) -> ReloadReport:
+        reloads = self._proxy.counters.config_reloads
+        try:
+            newer = await self._read()
+            if self._stopping():
+                return ReloadReport("ignored", reason="the proxy is stopping")
+            report = apply(self._proxy, newer, self._log)
+        except ConfigError as error:
+            self._refuse(error)
+            failed = ReloadReport(
+                "refused",
+                faults=error.problems,
+                warnings=tuple(map(str, error.warnings)),
+                reason=f"{REFUSED}: {len(error.problems)} faults",
+            )
+        except Exception as error:
+            self._log.error(REFUSED, detail=str(error))
+            failed = ReloadReport("refused", reason=f"{REFUSED}: {error}")
+            if not isinstance(error, ConfigUnreadable):
+                self._proxy.counters.internal_error(error, "reload")
+        else:
+            reloads["applied"] += 1
+            self._proxy.counters.config_accepted = True
+            for warning in newer.warnings:
+                self._log.warning("configuration", detail=str(warning))
+            self._log.info("configuration reloaded", keys=list(self._proxy.pending))
+            return report
+        reloads["refused"] += 1
+        self._proxy.counters.config_accepted = False
+        return failed
+
+    def _refuse(self, error: ConfigError) -> None:
+        for problem in error.problems:
+            self._log.error(
+                "configuration fault",
+                file=problem.file,
+                line=problem.line,
+                key=problem.key,
+                got=problem.got,
+                expected=problem.expected,
+            )
+        self._log.error(REFUSED, detail=f"faults: {len(error.problems)}")
+
+    def _stopping(self) -> bool:
+        if self._proxy.phase is Phase.SERVING:
+            return False
+        self._proxy.counters.config_reloads["ignored"] += 1
+        self._log.warning("reload ignored: the proxy is stopping")
+        return True
+
+    async def _read(self) -> Config:
+        """Read the sources off the loop, and not for ever: a file may be on a disk that hangs."""
+        try:
+            return await in_thread(self._load, "reload", READ_SECONDS)
+        except TimeoutError:
+            raise ConfigUnreadable(f"not read within {READ_SECONDS:g} s") from None

@@ -1,0 +1,96 @@
+"""What `serve` would end with that the configuration alone does not show: keys, passwords and tokens in files.
+
+Rule: the parts that `serve` uses are made here as well, so that both say the same; nothing is started, no issuer and no
+broker is asked. Used by `check-config`; certificates are `proxy.net.tls.files.check`.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from proxy.auth.failures import SettingFault
+from proxy.auth.own.plugins import find_secrets
+from proxy.auth.providers.registry import AuthContext, build_authenticator
+from proxy.auth.settings import AuthenticationSettings, authentication_settings
+from proxy.config.config import Config
+from proxy.core.errors import CredentialsUnavailable
+from proxy.core.log import open_log
+from proxy.telemetry.counters import AuthenticationCounters
+from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
+from proxy.web.admin.access import read_token
+
+
+@dataclass(frozen=True, slots=True)
+class StartFault:
+    """One fault: the place of a key, the key, and what is wrong with it, without a part of any secret."""
+
+    place: str
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.key}: {self.problem}"
+
+
+def start_faults(config: Config) -> list[StartFault]:
+    """Find all of them; reads files."""
+    found = dict.fromkeys((fault.key, fault.problem) for fault in _faults(config))
+    places = {key.name: config.place(key) for key in config.keys()}  # noqa: SIM118
+    return [StartFault(places[key], key, problem) for key, problem in found]
+
+
+def _faults(config: Config) -> Iterator[SettingFault]:
+    if config.authentication_enabled:
+        yield from _of_providers(authentication_settings(config))
+    if (missing := missing_secret(config)) is not None:
+        yield missing
+    if config.admin_api_address:
+        try:
+            read_token(config.admin_api_token_file_path)
+        except SettingFault as fault:
+            yield fault
+    yield from _of_events(config)
+
+
+def _of_events(config: Config) -> Iterator[SettingFault]:
+    """Say what the event log cannot work with; `serve` starts with a directory that cannot be written, and tries on."""
+    if config.event_log_topic and client_missing():
+        yield SettingFault(Config.event_log_topic.name, MISSING_CLIENT)
+    directory = config.event_log_directory
+    if not directory:
+        return
+    there = next(path for path in (Path(directory), *Path(directory).parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        problem = f"got {directory!r}, expected a directory that this user may write to"
+        yield SettingFault(Config.event_log_directory.name, problem)
+
+
+def missing_secret(config: Config) -> SettingFault | None:
+    """Say that the proxy's own credentials for brokers cannot be read now.
+
+    `serve` starts all the same, with a warning, since they may be written later, and are read for each connection.
+    """
+    key = Config.broker_client_authentication_parameters.name
+    try:
+        find_secrets(config.broker_client_authentication_plugin, config.broker_client_authentication_parameters)
+    except CredentialsUnavailable as error:
+        return SettingFault(key, str(error).removeprefix(f"{key}: "))
+    return None
+
+
+def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:
+    """Try each provider alone: together only the first fault would be told."""
+    loop = asyncio.new_event_loop()
+    around = AuthContext(loop, time.time, AuthenticationCounters(), open_log("error", "json"), lambda error: None)
+    alone: list[tuple[str, ...]] = [(name,) for name in settings.providers] or [()]
+    try:
+        for providers in alone:
+            try:
+                build_authenticator(replace(settings, providers=providers), around)
+            except SettingFault as fault:
+                yield fault
+    finally:
+        loop.close()

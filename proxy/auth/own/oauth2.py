@@ -1,0 +1,245 @@
+"""The proxy's own token from an OAuth 2.0 issuer: client credentials (RFC 6749, section 4.4).
+
+One fetch at a time, shared by all who need the token, and not ended by one of them leaving. A token is kept until a
+tenth of its life is left; while the issuer fails, the old one serves until it expires, and the issuer is asked again
+after a pause that doubles. Nothing of a secret or a token is in any error text.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from proxy.auth.identity import AuthData
+from proxy.auth.own.broker_credentials import PARAMETERS, BadParameters, path_of, read_file
+from proxy.core.errors import CredentialsUnavailable
+from proxy.core.tasks import TaskScope
+
+FETCH_SECONDS: Final = 10.0
+MAX_ANSWER_BYTES: Final = 64 * 1024
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+# What is left of a token's life when the next one is fetched.
+RENEWED_AT: Final = 0.1
+# An issuer need not say how long a token lasts.
+UNTOLD_LIFE_SECONDS: Final = 60.0
+WELL_KNOWN: Final = "/.well-known/openid-configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth2Settings:
+    """Where a token comes from, as the Java client's parameters name it."""
+
+    issuer_url: str
+    private_key: str = field(repr=False)
+    audience: str = ""
+    scope: str = ""
+    trust_certs_file_path: str = ""
+    well_known_path: str = WELL_KNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An access token, and for how many seconds it is good."""
+
+    text: str = field(repr=False)
+    life_seconds: float
+
+
+class Issuer(Protocol):
+    """Who gives tokens."""
+
+    async def fetch(self) -> Token:
+        """Get a new token; raises CredentialsUnavailable."""
+
+
+def oauth2_settings(given: Mapping[str, str]) -> OAuth2Settings:
+    """Read the parameters of the Java client's AuthenticationOAuth2; raises BadParameters."""
+    if given.get("type", "client_credentials") != "client_credentials":
+        raise BadParameters(PARAMETERS, "type client_credentials, the only flow that is supported")
+    issuer, key = given.get("issuerUrl", ""), given.get("privateKey", "")
+    if urlsplit(issuer).scheme not in ("http", "https") or not urlsplit(issuer).hostname:
+        raise BadParameters(PARAMETERS, "issuerUrl with http:// or https://")
+    if urlsplit(key).scheme == "file":
+        path_of(key)
+    elif not key.startswith("data:application/json"):
+        raise BadParameters(PARAMETERS, "privateKey as file:///path or data:application/json;base64,...")
+    return OAuth2Settings(
+        issuer.rstrip("/"),
+        key,
+        given.get("audience", ""),
+        given.get("scope", ""),
+        given.get("trustCertsFilePath", ""),
+        given.get("wellKnownMetadataPath") or WELL_KNOWN,
+    )
+
+
+class OAuth2Credentials:
+    """Keep a token fresh (`proxy.auth.own.broker_credentials.BrokerCredentials`)."""
+
+    def __init__(self, issuer: Issuer, on_crash: Callable[[BaseException], None]) -> None:
+        self._issuer = issuer
+        self._scope = TaskScope(on_crash)
+        self._token: Token | None = None
+        self._fetched_at = 0.0
+        self._fetch: asyncio.Future[None] | None = None
+        self._pause_seconds = 0.0
+        self._not_before = 0.0
+        self._problem = ""
+
+    async def current(self) -> AuthData | None:
+        """Give the token, a new one if there is need; raises CredentialsUnavailable."""
+        now = asyncio.get_running_loop().time()
+        if self._token is None or now >= self._good_until(RENEWED_AT):
+            if now >= self._not_before and self._fetch is None:
+                self._begin()
+            if self._fetch is not None and (self._token is None or now >= self._good_until(0.0)):
+                await asyncio.shield(self._fetch)
+        token = self._token
+        if token is None or asyncio.get_running_loop().time() >= self._good_until(0.0):
+            raise CredentialsUnavailable(f"no token for brokers: {self._problem or 'the issuer gave an expired one'}")
+        return AuthData("token", token.text.encode())
+
+    def tls_files(self) -> tuple[str, str] | None:
+        """Give nothing: the credentials are no certificate."""
+        return None
+
+    async def close(self) -> None:
+        """Give up a fetch under way."""
+        self._scope.cancel()
+        await self._scope.emptied()
+
+    def _good_until(self, left: float) -> float:
+        assert self._token is not None
+        return self._fetched_at + self._token.life_seconds * (1.0 - left)
+
+    def _begin(self) -> None:
+        fetch: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._fetch = fetch
+        self._scope.start(self._work(), lambda: self._over(fetch))
+
+    def _over(self, fetch: asyncio.Future[None]) -> None:
+        self._fetch = None
+        if not fetch.done():
+            fetch.set_result(None)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        # Until it has succeeded it has failed, whatever it ends with.
+        self._problem = "the issuer was not heard"
+        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                token = await self._issuer.fetch()
+        except CredentialsUnavailable as error:
+            self._problem = str(error)
+        except TimeoutError:
+            self._problem = f"the issuer did not answer within {FETCH_SECONDS:g} s"
+        else:
+            self._token, self._fetched_at = token, loop.time()
+            self._pause_seconds, self._problem = 0.0, ""
+        finally:
+            self._not_before = loop.time() + self._pause_seconds
+
+
+class HttpIssuer:
+    """Ask an issuer by HTTP, where its own discovery document says."""
+
+    def __init__(self, settings: OAuth2Settings) -> None:
+        self._settings = settings
+
+    async def fetch(self) -> Token:
+        """Get a new token; raises CredentialsUnavailable."""
+        # 100 ms of imports that only this plugin should cost.
+        import aiohttp
+
+        client_id, client_secret = read_key(self._settings.private_key)
+        try:
+            timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
+            connector = aiohttp.TCPConnector(ssl=self._trust(), limit=1)
+            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
+                found = await self._document(http, self._settings.issuer_url + self._settings.well_known_path)
+                endpoint = found.get("token_endpoint")
+                if not isinstance(endpoint, str):
+                    raise CredentialsUnavailable("the issuer's discovery document has no token_endpoint")
+                return _token(await self._document(http, endpoint, self._form(client_id, client_secret)))
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
+            # Names the kind only: texts of HTTP errors quote URLs and headers.
+            raise CredentialsUnavailable(f"the issuer cannot be asked: {type(error).__name__}") from None
+
+    def _form(self, client_id: str, client_secret: str) -> dict[str, str]:
+        form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": client_secret}
+        if self._settings.audience:
+            form["audience"] = self._settings.audience
+        if self._settings.scope:
+            form["scope"] = self._settings.scope
+        return form
+
+    def _trust(self) -> ssl.SSLContext | bool:
+        path = self._settings.trust_certs_file_path
+        return ssl.create_default_context(cafile=path) if path else True
+
+    async def _document(self, http: Any, url: str, form: Mapping[str, str] | None = None) -> dict[str, Any]:
+        # A secret is never sent on to where an answer points.
+        asked = http.get(url) if form is None else http.post(url, data=form, allow_redirects=False)
+        async with asked as answer:
+            body = await answer.content.read(MAX_ANSWER_BYTES + 1)
+            while len(body) <= MAX_ANSWER_BYTES and (more := await answer.content.read(MAX_ANSWER_BYTES)):
+                body += more
+            if answer.status != 200:
+                raise CredentialsUnavailable(f"the issuer answered with status {answer.status}{_error_in(body)}")
+        if len(body) > MAX_ANSWER_BYTES:
+            raise CredentialsUnavailable(f"the issuer's answer has more than {MAX_ANSWER_BYTES} bytes")
+        document = json.loads(body)
+        if not isinstance(document, dict):
+            raise CredentialsUnavailable("the issuer's answer is no JSON object")
+        return document
+
+
+def _token(document: Mapping[str, Any]) -> Token:
+    text, life = document.get("access_token"), document.get("expires_in", UNTOLD_LIFE_SECONDS)
+    if not isinstance(text, str) or not text:
+        raise CredentialsUnavailable("the issuer's answer has no access_token")
+    if isinstance(life, str) and life.isdigit():
+        life = int(life)
+    if isinstance(life, bool) or not isinstance(life, int | float) or not 0 < life < 1e9:
+        raise CredentialsUnavailable("the issuer's answer has an expires_in that is no number of seconds")
+    return Token(text, float(life))
+
+
+def _error_in(body: bytes) -> str:
+    """Give the error code of RFC 6749, which is a fixed word, and nothing else of an answer."""
+    try:
+        code = json.loads(body).get("error")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    known = code if isinstance(code, str) and code.isascii() and code.replace("_", "").isalpha() else ""
+    return f" ({known[:40]})" if known else ""
+
+
+def read_key(url: str) -> tuple[str, str]:
+    """Read client id and secret from a key file of the Java client; raises CredentialsUnavailable."""
+    data = read_file(path_of(url)) if url.startswith("file:") else _data_url(url)
+    try:
+        key = json.loads(data)
+    except ValueError:
+        raise CredentialsUnavailable(f"{PARAMETERS}: privateKey is no JSON") from None
+    found = (key.get("client_id"), key.get("client_secret")) if isinstance(key, dict) else (None, None)
+    if not isinstance(found[0], str) or not isinstance(found[1], str):
+        raise CredentialsUnavailable(f"{PARAMETERS}: privateKey has no client_id and client_secret")
+    return found[0], found[1]
+
+
+def _data_url(url: str) -> bytes:
+    head, _, text = url.partition(",")
+    if not head.endswith(";base64"):
+        return unquote_to_bytes(text)
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise CredentialsUnavailable(f"{PARAMETERS}: privateKey is no base64") from None

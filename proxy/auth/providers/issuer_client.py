@@ -1,0 +1,148 @@
+"""Fetch the keys of an OpenID issuer: its discovery document, then the key set that this names.
+
+Rule: an issuer is a peer like any other. Each answer is bounded in time and size, redirects and compression are
+refused, and what it publishes is taken only if the document is its own. aiohttp is imported at the first fetch, off the
+event loop. Source: OpenID Connect Discovery 1.0, sections 4 and 7; RFC 7517.
+"""
+
+import asyncio
+import importlib
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from proxy.auth.failures import Reason, SettingFault
+from proxy.auth.providers.verifying_keys import VerifyingKey, issuer_key
+from proxy.auth.settings import IssuerAccess
+from proxy.core.errors import ProxyError
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+LARGEST_ANSWER_BYTES: Final = 512 * 1024
+MOST_KEYS: Final = 100
+LONGEST_KEY_ID: Final = 512
+_CHUNK_BYTES: Final = 16 * 1024
+
+Keys = Mapping[str, VerifyingKey]
+
+
+class IssuerFault(ProxyError):
+    """An issuer whose keys cannot be had now; the text says why."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class IssuerClient:
+    """Ask issuers for their keys; holds nothing between two questions. Raises SettingFault when made."""
+
+    def __init__(self, access: IssuerAccess) -> None:
+        self._access = access
+        try:
+            self._trust()
+        except OSError as error:
+            raise SettingFault(
+                "openIDTokenIssuerTrustCertsFilePath", f"cannot use {access.trust_file}: {error}"
+            ) from error
+
+    async def fetch(self, issuer: str) -> Keys:
+        """Give the keys that an issuer publishes now, by key id; raises IssuerFault.
+
+        Two answers and the files read before them may take as long as two questions in all: a wait that nobody ends
+        would be the last question to this issuer.
+        """
+        longest_seconds = 2 * (self._access.connect_seconds + self._access.read_seconds)
+        try:
+            async with asyncio.timeout(longest_seconds):
+                return await self._fetch(issuer)
+        except TimeoutError:
+            what = Reason.ERROR_RETRIEVING_PROVIDER_METADATA
+            raise IssuerFault(what, f"issuer {issuer}: no keys within {longest_seconds:g} s") from None
+
+    async def _fetch(self, issuer: str) -> Keys:
+        loop = asyncio.get_running_loop()
+        aiohttp = await loop.run_in_executor(None, importlib.import_module, "aiohttp")
+        access = self._access
+        timeout = aiohttp.ClientTimeout(
+            total=access.connect_seconds + access.read_seconds,
+            connect=access.connect_seconds,
+            sock_read=access.read_seconds,
+        )
+        # Made anew: a file of trusted certificates may have been replaced.
+        try:
+            trust = await loop.run_in_executor(None, self._trust)
+        except OSError as error:
+            raise IssuerFault(
+                Reason.ERROR_RETRIEVING_PROVIDER_METADATA, f"openIDTokenIssuerTrustCertsFilePath: {error}"
+            ) from None
+        connector = aiohttp.TCPConnector(ssl=trust, force_close=True, limit=1)
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=headers, auto_decompress=False
+        ) as session:
+            address = await self._address_of_keys(session, issuer)
+            what = Reason.ERROR_RETRIEVING_PUBLIC_KEY
+            published = await _get(session, address, what)
+        return await loop.run_in_executor(None, _usable_keys, published)
+
+    def _trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self._access.trust_file or None)
+
+    async def _address_of_keys(self, session: "ClientSession", issuer: str) -> str:
+        what = Reason.ERROR_RETRIEVING_PROVIDER_METADATA
+        document = await _get(session, issuer.rstrip("/") + "/.well-known/openid-configuration", what)
+        if document.get("issuer") != issuer:
+            raise IssuerFault(what, f"issuer {issuer}: its discovery document names another issuer")
+        address = document.get("jwks_uri")
+        schemes = ("https://",) if self._access.https_only else ("https://", "http://")
+        if not isinstance(address, str) or not address.lower().startswith(schemes):
+            raise IssuerFault(what, f"issuer {issuer}: expected a jwks_uri that begins with {' or '.join(schemes)}")
+        return address
+
+
+async def _get(session: "ClientSession", address: str, what: Reason) -> dict[str, Any]:
+    from aiohttp import ClientError
+
+    body = bytearray()
+    try:
+        async with session.get(address, allow_redirects=False) as response:
+            if response.status != 200:
+                raise IssuerFault(what, f"{address}: got status {response.status}, expected 200")
+            async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                body += chunk
+                if len(body) > LARGEST_ANSWER_BYTES:
+                    raise IssuerFault(what, f"{address}: an answer of more than {LARGEST_ANSWER_BYTES} bytes")
+    except TimeoutError:
+        raise IssuerFault(what, f"{address}: no answer in time") from None
+    except (ClientError, OSError, ValueError) as error:
+        raise IssuerFault(what, f"{address}: {error or type(error).__name__}") from None
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        raise IssuerFault(what, f"{address}: expected a JSON object")
+    return document
+
+
+def _usable_keys(published: dict[str, Any]) -> Keys:
+    entries = published.get("keys")
+    if not isinstance(entries, list):
+        raise IssuerFault(Reason.ERROR_RETRIEVING_PUBLIC_KEY, "expected a key set with a list of keys (RFC 7517)")
+    keys: dict[str, VerifyingKey] = {}
+    for entry in entries[:MOST_KEYS]:
+        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+            continue
+        key_id = entry.get("kid")
+        if not isinstance(key_id, str) or not 0 < len(key_id) <= LONGEST_KEY_ID:
+            continue
+        try:
+            keys[key_id] = issuer_key(entry)
+        except ValueError:
+            # RFC 7517, section 5: keys that are not understood are passed over.
+            continue
+    return keys

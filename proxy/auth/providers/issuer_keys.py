@@ -1,0 +1,157 @@
+"""The keys of OpenID issuers in memory: how long they are believed, and when an issuer is asked again.
+
+Rules:
+- One question per issuer at a time, whoever waits for it; a waiter that leaves does not stop it.
+- Keys in memory are used while they are fresh, asked for again in the background when they are not, and stay in use
+  until they expire: an issuer that is down locks nobody out whose key is known.
+- A key id that is not there asks again at most once per `miss_seconds`: made-up ids cannot turn this proxy into a
+  hammer. An issuer that failed is left alone for a second, then twice as long each time; who comes meanwhile and
+  needs it fails at once.
+- At most `MOST_WAITING` wait for one issuer, with at most `MOST_WAITING_BYTES` of tokens; others are told to come
+  again. Anybody may name an issuer, and what waits holds memory.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from proxy.auth.failures import Reason
+from proxy.auth.providers.issuer_client import IssuerFault, Keys
+from proxy.auth.providers.verifying_keys import VerifyingKey
+from proxy.auth.settings import CacheRules
+
+# A fleet that connects again at once may wait together; it is memory that must not be anybody's to take.
+MOST_WAITING: Final = 1024
+MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
+REST_SECONDS: Final = 1.0
+LONGEST_REST_SECONDS: Final = 10.0
+
+_NO_ANSWER: Final = IssuerFault(Reason.ERROR_RETRIEVING_PROVIDER_METADATA, "the issuer has not answered")
+
+Start = Callable[[Coroutine[Any, Any, None], Callable[[], None]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldKeys:
+    keys: Keys
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    fault: IssuerFault
+    since: float
+    rest_seconds: float
+
+
+class IssuerKeys:
+    """Find keys by issuer and key id; `start` runs a question, `monotonic` gives seconds.
+
+    The caller asks for allowed issuers only: their number bounds what is kept beside `rules.size` key sets.
+    """
+
+    def __init__(
+        self,
+        rules: CacheRules,
+        fetch: Callable[[str], Awaitable[Keys]],
+        start: Start,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._rules = rules
+        self._fetch = fetch
+        self._start = start
+        self._monotonic = monotonic
+        self._held: OrderedDict[str, _HeldKeys] = OrderedDict()
+        self._questions: dict[str, asyncio.Future[None]] = {}
+        self._failures: dict[str, _Failure] = {}
+        self._waiting: Counter[str] = Counter()
+        self._waiting_bytes: Counter[str] = Counter()
+
+    async def key(self, issuer: str, key_id: str | None, token_bytes: int) -> VerifyingKey:
+        """Give a key, asking its issuer if need be; does not suspend for a known one. Raises IssuerFault.
+
+        `token_bytes` is what the caller holds meanwhile.
+        """
+        if key_id is None:
+            raise IssuerFault(Reason.ERROR_RETRIEVING_PUBLIC_KEY, "the token names no key (kid)")
+        held = self._fresh(issuer)
+        found = held.keys.get(key_id) if held else None
+        if found is not None:
+            if held is not None and self._age(held) >= self._rules.refresh_seconds and not self._rests(issuer):
+                self._ask(issuer)
+            return found
+        if held is None or self._age(held) >= max(self._rules.miss_seconds, REST_SECONDS):
+            await self._asked(issuer, token_bytes)
+            held = self._fresh(issuer)
+            found = held.keys.get(key_id) if held else None
+        if found is None:
+            raise self._why_not(issuer, held)
+        return found
+
+    async def _asked(self, issuer: str, token_bytes: int) -> None:
+        if issuer not in self._questions and self._rests(issuer):
+            return
+        size = self._waiting_bytes[issuer] + token_bytes
+        if self._waiting[issuer] >= MOST_WAITING or size > MOST_WAITING_BYTES:
+            raise IssuerFault(Reason.BUSY, "too many wait for the keys of the issuer, try again")
+        self._waiting[issuer] += 1
+        self._waiting_bytes[issuer] += token_bytes
+        try:
+            # Not `await` of the future itself: a waiter that is cancelled would cancel it for all.
+            await asyncio.wait((self._ask(issuer),))
+        finally:
+            self._waiting[issuer] -= 1
+            self._waiting_bytes[issuer] -= token_bytes
+
+    def _ask(self, issuer: str) -> "asyncio.Future[None]":
+        question = self._questions.get(issuer)
+        if question is None:
+            question = self._questions[issuer] = asyncio.get_running_loop().create_future()
+            self._start(self._question(issuer), lambda: self._answered(issuer))
+        return question
+
+    async def _question(self, issuer: str) -> None:
+        # Until it is answered it counts as failed: whatever ends it, the next one waits its turn.
+        former = self._failures.get(issuer)
+        rest_seconds = min(LONGEST_REST_SECONDS, 2 * former.rest_seconds) if former else REST_SECONDS
+        self._failures[issuer] = _Failure(_NO_ANSWER, self._monotonic(), rest_seconds)
+        try:
+            keys = await self._fetch(issuer)
+        except IssuerFault as fault:
+            self._failures[issuer] = _Failure(fault, self._monotonic(), rest_seconds)
+            return
+        self._failures.pop(issuer, None)
+        self._held[issuer] = _HeldKeys(keys, self._monotonic())
+        self._held.move_to_end(issuer)
+        while len(self._held) > max(self._rules.size, 1):
+            self._held.popitem(last=False)
+
+    def _answered(self, issuer: str) -> None:
+        question = self._questions.pop(issuer)
+        if not question.done():
+            question.set_result(None)
+
+    def _fresh(self, issuer: str) -> _HeldKeys | None:
+        held = self._held.get(issuer)
+        if held is None:
+            return None
+        if self._age(held) >= self._rules.expire_seconds:
+            del self._held[issuer]
+            return None
+        self._held.move_to_end(issuer)
+        return held
+
+    def _age(self, held: _HeldKeys) -> float:
+        return self._monotonic() - held.since
+
+    def _rests(self, issuer: str) -> bool:
+        failure = self._failures.get(issuer)
+        return failure is not None and self._monotonic() - failure.since < failure.rest_seconds
+
+    def _why_not(self, issuer: str, held: _HeldKeys | None) -> IssuerFault:
+        failure = self._failures.get(issuer)
+        if held is None and failure is not None:
+            return IssuerFault(failure.fault.reason, str(failure.fault))
+        return IssuerFault(Reason.ERROR_RETRIEVING_PUBLIC_KEY, "the issuer does not publish the token's key")

@@ -1,0 +1,117 @@
+"""Clients that present a token of an OpenID issuer (upstream: AuthenticationProviderOpenID).
+
+Rule: an issuer that is not on the list is never asked anything. The issuer's published key decides the algorithm;
+`iat`, `exp`, `nbf`, `sub` and an allowed audience must be there, as upstream demands.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
+from proxy.auth.identity import Authenticated
+from proxy.auth.providers.issuer_client import IssuerClient, IssuerFault
+from proxy.auth.providers.issuer_keys import IssuerKeys, Start
+from proxy.auth.providers.signed_token import (
+    BadToken,
+    Flaw,
+    SignedToken,
+    check_audience,
+    check_times,
+    parse_token,
+    role_in,
+)
+from proxy.auth.settings import OpenIdSettings
+from proxy.auth.sources import Watched
+
+ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
+_REQUIRED: Final = ("iat", "exp", "nbf", "sub")
+_REASONS: Final = {
+    Flaw.MALFORMED: Reason.ERROR_DECODING_JWT,
+    Flaw.EXPIRED: Reason.EXPIRED_JWT,
+    Flaw.CLAIM: Reason.INVALID_JWT_CLAIM,
+    Flaw.AUDIENCE: Reason.INVALID_JWT_CLAIM,
+}
+
+
+class OpenIdProvider:
+    """Verify tokens of `openIDAllowedTokenIssuers`; raises SettingFault when made.
+
+    `start` runs questions to issuers; `now` gives seconds since the epoch, `monotonic` those of a clock that never
+    jumps.
+    """
+
+    name = "AuthenticationProviderOpenID"
+    methods = ("token",)
+    files: tuple[Watched[object], ...] = ()
+
+    def __init__(
+        self, settings: OpenIdSettings, start: Start, now: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
+        _check(settings)
+        self._issuers = frozenset(settings.issuers)
+        self._audiences = frozenset(settings.audiences)
+        self._role_claim = settings.role_claim or "sub"
+        self._leeway_seconds = settings.leeway_seconds
+        self._now = now
+        self._keys = IssuerKeys(settings.cache, IssuerClient(settings.access).fetch, start, monotonic)
+
+    def needs_turn(self, data: bytes) -> bool:
+        """Give False: a signature is checked at once, and an issuer is waited for in a line of its own."""
+        return False
+
+    async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
+        """Find the role of a token; suspends only to ask an issuer for keys. Raises CredentialsRefused."""
+        try:
+            token = parse_token(data)
+            await self._verify(token, len(data))
+            return self._believe(token)
+        except BadToken as error:
+            expired = error.flaw is Flaw.EXPIRED
+            raise CredentialsRefused(_REASONS[error.flaw], f"openid: {error}", expired=expired) from None
+        except IssuerFault as error:
+            raise CredentialsRefused(error.reason, f"openid: {error}") from None
+
+    async def close(self) -> None:
+        """Hold nothing that would need it: questions end with the scope that runs them."""
+
+    async def _verify(self, token: SignedToken, token_bytes: int) -> None:
+        issuer = token.claims.get("iss")
+        if not isinstance(issuer, str) or issuer not in self._issuers:
+            raise CredentialsRefused(Reason.UNSUPPORTED_ISSUER, "openid: not an issuer of openIDAllowedTokenIssuers")
+        if token.algorithm not in ALGORITHMS:
+            raise CredentialsRefused(
+                Reason.UNSUPPORTED_ALGORITHM, f"openid: expected one of {', '.join(sorted(ALGORITHMS))}"
+            )
+        key = await self._keys.key(issuer, token.key_id, token_bytes)
+        if token.algorithm not in key.algorithms:
+            raise CredentialsRefused(Reason.ALGORITHM_MISMATCH, "openid: the token's algorithm is not its key's")
+        if not key.verifies(token):
+            raise CredentialsRefused(Reason.ERROR_VERIFYING_JWT_SIGNATURE, "openid: not signed with its issuer's key")
+
+    def _believe(self, token: SignedToken) -> Authenticated:
+        claims = token.claims
+        if missing := [name for name in _REQUIRED if claims.get(name) is None]:
+            raise BadToken(Flaw.CLAIM, f"without claim {missing[0]}")
+        check_audience(claims, "aud", self._audiences)
+        expires_at = check_times(claims, self._now(), self._leeway_seconds, ("nbf", "iat"))
+        return Authenticated(role_in(claims, self._role_claim), expires_at)
+
+
+def _check(settings: OpenIdSettings) -> None:
+    if settings.fallback_discovery_mode.lower() != "disabled":
+        raise SettingFault(
+            "openIDFallbackDiscoveryMode",
+            f"got {settings.fallback_discovery_mode!r}, expected DISABLED: keys are not asked of Kubernetes, "
+            "name the cluster's issuer in openIDAllowedTokenIssuers",
+        )
+    if not settings.issuers:
+        raise SettingFault("openIDAllowedTokenIssuers", "expected at least one issuer")
+    if not settings.audiences:
+        raise SettingFault("openIDAllowedAudiences", "expected at least one audience")
+    schemes = ("https://",) if settings.access.https_only else ("https://", "http://")
+    for issuer in settings.issuers:
+        if not issuer.lower().startswith(schemes):
+            raise SettingFault(
+                "openIDAllowedTokenIssuers",
+                f"got {issuer!r}, expected https:// (or openIDRequireIssuersUseHttps=false, for tests)",
+            )

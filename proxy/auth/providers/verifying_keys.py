@@ -1,0 +1,112 @@
+"""The keys that signatures of tokens are checked with.
+
+Rule: the kind of the key decides which algorithms it answers for, never the token: a public key is no secret, so a
+token "signed" with it by HMAC proves nothing, and "none" is nobody's algorithm. Keys that upstream's library calls too
+weak are refused (RFC 7518, sections 3.2 and 3.3). This module knows no configuration key.
+"""
+
+from base64 import urlsafe_b64decode
+from typing import Any, Final, Literal
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+    load_pem_public_key,
+)
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, Key, OctKey, RSAKey
+from joserfc.jws import JWSRegistry
+
+from proxy.auth.providers.signed_token import SignedToken
+
+Family = Literal["", "RSA", "EC"]
+
+LEAST_SECRET_BYTES: Final = 32
+LEAST_RSA_BITS: Final = 2048
+_RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
+# Upstream's OpenID provider takes no PSS.
+ISSUER_RSA: Final = frozenset({"RS256", "RS384", "RS512"})
+_CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+
+
+class VerifyingKey:
+    """A key and the algorithms that it may be used with."""
+
+    __slots__ = ("_key", "algorithms")
+
+    def __init__(self, key: Key, algorithms: frozenset[str]) -> None:
+        self._key = key
+        self.algorithms = algorithms
+
+    def verifies(self, token: SignedToken) -> bool:
+        """Tell whether this key made the token's signature, by an algorithm of its own kind."""
+        if token.algorithm not in self.algorithms:
+            return False
+        try:
+            return JWSRegistry.algorithms[token.algorithm].verify(token.signed, token.signature, self._key)
+        except (JoseError, ValueError):
+            return False
+
+
+def secret_key(raw: bytes) -> VerifyingKey:
+    """Make the key of HMAC signatures; raises ValueError. Longer digests need longer keys."""
+    if len(raw) < LEAST_SECRET_BYTES:
+        raise ValueError(f"got a secret of {len(raw)} bytes, expected at least {LEAST_SECRET_BYTES}")
+    algorithms = frozenset(f"HS{bits}" for bits in (256, 384, 512) if len(raw) * 8 >= bits)
+    # The import would warn of a secret that looks like PEM: refuse it, a public key is no secret.
+    if raw.lstrip().startswith(b"-----BEGIN"):
+        raise ValueError("got a PEM key, expected the bytes of a secret (for public keys: tokenPublicKey)")
+    return VerifyingKey(OctKey.import_key(raw), algorithms)
+
+
+def public_key(raw: bytes, family: Family) -> VerifyingKey:
+    """Read an RSA or EC public key, DER or PEM (SubjectPublicKeyInfo); raises ValueError."""
+    try:
+        loaded = load_pem_public_key(raw) if b"-----BEGIN" in raw else load_der_public_key(raw)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ValueError("expected an RSA or EC public key, DER or PEM") from error
+    pem = loaded.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    if isinstance(loaded, RSAPublicKey) and family != "EC":
+        _check_bits(loaded.key_size)
+        return VerifyingKey(RSAKey.import_key(pem), _RSA)
+    if isinstance(loaded, EllipticCurvePublicKey) and family != "RSA":
+        return _ec(ECKey.import_key(pem))
+    raise ValueError(f"got a key of another kind, expected {family or 'RSA or EC'} (tokenPublicAlg)")
+
+
+def issuer_key(published: dict[str, Any]) -> VerifyingKey:
+    """Read a key as an issuer publishes it (RFC 7517); raises ValueError for one that nothing here can use."""
+    # Only what makes the key: a private or a strange part must not decide anything.
+    try:
+        if published.get("kty") == "RSA":
+            _check_bits(len(urlsafe_b64decode(published["n"] + "==").lstrip(b"\0")) * 8)
+            key = VerifyingKey(RSAKey.import_key({name: published[name] for name in ("kty", "n", "e")}), ISSUER_RSA)
+        elif published.get("kty") == "EC":
+            key = _ec(ECKey.import_key({name: published[name] for name in ("kty", "crv", "x", "y")}))
+        else:
+            raise ValueError("a kind of key that is not supported")
+    except (JoseError, KeyError, TypeError) as error:
+        raise ValueError("not a public key") from error
+    algorithm = published.get("alg")
+    if algorithm is None:
+        return key
+    if algorithm not in tuple(key.algorithms):
+        raise ValueError("an algorithm that is not of the key's kind")
+    return VerifyingKey(key._key, frozenset({algorithm}))
+
+
+def _check_bits(bits: int) -> None:
+    # Before the import, which would only warn.
+    if bits < LEAST_RSA_BITS:
+        raise ValueError(f"got an RSA key of {bits} bits, expected at least {LEAST_RSA_BITS}")
+
+
+def _ec(key: ECKey) -> VerifyingKey:
+    algorithm = _CURVES.get(key.curve_name)
+    if algorithm is None:
+        raise ValueError(f"got an EC key on curve {key.curve_name}, expected one of {', '.join(_CURVES)}")
+    return VerifyingKey(key, frozenset({algorithm}))

@@ -1,0 +1,255 @@
+"""Questions whose answer may be large: its memory is admitted when its size is known, before it is read.
+
+An answer's bytes are kept as they came (`OpaqueAnswer`); the question owns the rule by which they are admitted, and the
+asker waits on `turn()`. A client that leaves abandons its question: what then arrives is passed over.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.frames import FrameHead
+from protocol.framing import BodySink
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
+from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
+from proxy.brokers.connection import BrokerConnection
+from proxy.brokers.request import Decision, unexpected_answer
+from proxy.core.errors import OverLimit, RequestFailed
+from proxy.telemetry.events.timeline import RequestTimeline
+
+A = TypeVar("A", bound=OpaqueAnswer)
+
+
+class AdmittedRequest(Generic[A]):
+    """Follow a question whose answer of type `expected` becomes an `A` under a permit.
+
+    `on_announced` is called once, as soon as the broker's answer begins or can no longer come.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        slabs: SlabPool,
+        expected: CommandType,
+        max_bytes: int,
+        on_announced: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._slabs = slabs
+        self._expected = expected
+        self._max_bytes = max_bytes
+        self._on_announced = on_announced
+        self._turn: asyncio.Future[A | FrameHead] = loop.create_future()
+        self._answer: A | None = None
+        self._abandoned = False
+        self._failure: Exception | None = None
+        self._admitting: asyncio.Timeout | None = None
+
+    # --- what a subclass decides ------------------------------------------------------------------
+
+    def try_admit(self, head: FrameHead) -> bool:
+        """Book the answer's memory if that is possible now."""
+        raise NotImplementedError
+
+    async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
+        """Wait for the answer's memory; raises PermitAcquireError."""
+        raise NotImplementedError
+
+    def make(self, head: FrameHead) -> A:
+        """Make the place for the answer."""
+        raise NotImplementedError
+
+    def too_large(self, head: FrameHead) -> RequestFailed:
+        """Say that the answer is above what may be held."""
+        raise NotImplementedError
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Tell whether the answer has begun and waits for its permit."""
+        return self._admitting is not None and self._answer is None
+
+    # --- the asker's side -------------------------------------------------------------------------
+
+    async def answer(self, connection: BrokerConnection, longest_pause_seconds: float, timeout_seconds: float) -> A:
+        """Wait for the whole answer; raises RequestFailed, ConnectionClosed or PermitAcquireError.
+
+        `connection` is where the question was asked. It stays paused while memory is waited for, at most
+        `timeout_seconds`, and `longest_pause_seconds` with the pauses just before.
+        """
+        try:
+            turn = await self._turn
+            if isinstance(turn, FrameHead):
+                await self._admit(turn, min(timeout_seconds, connection.pause_budget(longest_pause_seconds)))
+                self._turn = self._loop.create_future()
+                self._answer = self.make(turn)
+                connection.accept(self, self._answer)
+                turn = await self._turn
+        except BaseException:
+            self._abandon(connection)
+            raise
+        assert not isinstance(turn, FrameHead)
+        return turn
+
+    async def _admit(self, head: FrameHead, timeout_seconds: float) -> None:
+        """Wait for memory, but not for an answer that can no longer come."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            async with asyncio.timeout(None) as self._admitting:
+                await self.admit(head, timeout_seconds)
+        except TimeoutError:
+            assert self._failure is not None
+        if self._failure is not None:
+            raise self._failure
+
+    def _abandon(self, connection: BrokerConnection) -> None:
+        self._abandoned = True
+        self._answer = None
+        connection.dismiss(self)
+
+    # --- the connection's side --------------------------------------------------------------------
+
+    def announced(self, head: FrameHead) -> BodySink | Decision:
+        """Admit the answer, refuse it, or have the connection wait."""
+        self._announce()
+        if self._abandoned or self._turn.cancelled():
+            # Who asked is on his way out, or gone.
+            return Decision.SKIP
+        if head.command_type != self._expected:
+            self.failed(RequestFailed(ServerError.UnknownError, f"the broker answered with type {head.command_type}"))
+            return Decision.SKIP
+        if head.rest_bytes > self._max_bytes:
+            self.failed(self.too_large(head))
+            return Decision.SKIP
+        if self.try_admit(head):
+            self._answer = self.make(head)
+            return self._answer
+        self._turn.set_result(head)
+        return Decision.WAIT
+
+    def answered(self, command: pb.BaseCommand) -> None:
+        """Take an ERROR: every other answer to such a question is announced."""
+        self.failed(unexpected_answer(command))
+
+    def body_complete(self) -> None:
+        """Pass the complete answer to who waits."""
+        if self._answer is not None and not self._turn.done():
+            self._turn.set_result(self._answer)
+        self._answer = None
+
+    def failed(self, error: Exception) -> None:
+        """Pass the failure to who waits."""
+        self._announce()
+        self._answer = None
+        self._failure = error
+        if not self._turn.done():
+            self._turn.set_exception(error)
+            self._turn.exception()
+        elif self._admitting is not None and not self._abandoned:
+            self._admitting.reschedule(self._loop.time())
+
+    def _announce(self) -> None:
+        call, self._on_announced = self._on_announced, _nothing
+        call()
+
+
+class TopicListRequest(AdmittedRequest[TopicListAnswer]):
+    """Ask for a topic list; its heap permit, taken for an estimate, grows to what the answer costs."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        slabs: SlabPool,
+        max_bytes: int,
+        on_announced: Callable[[], None],
+        permit: Permit,
+        story: RequestTimeline | None = None,
+    ) -> None:
+        super().__init__(loop, slabs, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, max_bytes, on_announced)
+        self._permit = permit
+        self._story = story
+
+    def try_admit(self, head: FrameHead) -> bool:
+        """Grow the heap permit to the answer's cost if that is possible now."""
+        needed = heap_size(head.rest_bytes)
+        admitted = self._permit.try_update(needed)
+        if self._story is not None:
+            self._story.announced(needed, self._permit.size, admitted=admitted)
+        return admitted
+
+    async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
+        """Wait until the heap permit could grow to the answer's cost."""
+        await self._permit.update(heap_size(head.rest_bytes), timeout_seconds=timeout_seconds)
+        if self._story is not None:
+            self._story.admitted(self._permit.size)
+
+    def make(self, head: FrameHead) -> TopicListAnswer:
+        """Make the place for the list."""
+        return TopicListAnswer(head, self._slabs)
+
+    def too_large(self, head: FrameHead) -> RequestFailed:
+        """Say that the list is above `topicListMaxAnswerBytes`."""
+        if self._story is not None:
+            self._story.heap_actual_bytes = heap_size(head.rest_bytes)
+        return OverLimit(
+            ServerError.NotAllowedError,
+            f"topic list of {head.rest_bytes} bytes exceeds the proxy's topicListMaxAnswerBytes ({self._max_bytes}):"
+            " ask with a topics pattern, or raise the limit",
+            stage="list_too_large",
+            key="topicListMaxAnswerBytes",
+            asked=head.rest_bytes,
+            limit=self._max_bytes,
+        )
+
+
+class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
+    """Ask for a schema; the answer is held under a direct permit from before it is read until it is written."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        slabs: SlabPool,
+        max_bytes: int,
+        on_announced: Callable[[], None],
+        direct: AsyncSemaphore,
+        key: Hashable,
+    ) -> None:
+        super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_announced)
+        self._direct = direct
+        self._key = key
+        self.permit: Permit | None = None
+
+    def try_admit(self, head: FrameHead) -> bool:
+        """Take a direct permit if there is one now."""
+        self.permit = self._direct.try_acquire(heap_size(head.rest_bytes), key=self._key)
+        return self.permit is not None
+
+    async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
+        """Wait for a direct permit."""
+        cost = heap_size(head.rest_bytes)
+        self.permit = await self._direct.acquire(cost, key=self._key, timeout_seconds=timeout_seconds)
+
+    def make(self, head: FrameHead) -> OpaqueAnswer:
+        """Make the place for the schema."""
+        return OpaqueAnswer(head, self._slabs)
+
+    def too_large(self, head: FrameHead) -> RequestFailed:
+        """Say that the schema is above what a client accepts."""
+        return RequestFailed(
+            ServerError.NotAllowedError,
+            f"schema answer of {head.rest_bytes} bytes exceeds {self._max_bytes} (maxMessageSize)",
+        )
+
+    def release(self) -> None:
+        """Give the direct permit back."""
+        if self.permit is not None:
+            self.permit.release()
+
+
+def _nothing() -> None:
+    return None

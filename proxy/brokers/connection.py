@@ -1,0 +1,392 @@
+"""One connection to a broker that carries requests: CONNECT, correlation by request id, admission before reading.
+
+Answers that may be large are announced to their question before their body is read. A question that must wait for
+memory pauses the whole connection (PIP-442's update, taken before the memory is spent); what waits behind keeps its
+own estimates. While it is paused the connection's clocks stand still and PINGs go out, so that neither side takes it
+for dead. A pause that follows a pause without a break counts as one: after twice the acquire timeout nothing waits
+here any more.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from protocol import commands
+from protocol.command_type import CommandType, request_id_field
+from protocol.errors import MalformedFrame, ProtocolError, ServerError
+from protocol.frames import Frame, FrameHead
+from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounced, FrameDecoder
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.states import ConnectionState, Role, State, Verdict
+from proxy.brokers.endpoint import BrokerEndpoint
+from proxy.brokers.request import BrokerRequest, Decision
+from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
+from proxy.core.loop_budget import LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
+
+# Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
+SMALL_ANSWER_BYTES: Final = 16 * 1024
+LARGE_ANSWERS: Final = frozenset({CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, CommandType.GET_SCHEMA_RESPONSE})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerClocks:
+    """The times after which a broker connection acts, in seconds."""
+
+    keep_alive_seconds: float
+    answer_timeout_seconds: float
+    idle_seconds: float
+
+
+class BrokerConnectionOwner(Protocol):
+    """What a broker connection tells the pool it belongs to."""
+
+    def connection_changed(self, connection: "BrokerConnection") -> None:
+        """Hear that the connection became ready, idle, paused or resumed."""
+
+    def connection_lost(self, connection: "BrokerConnection", cause: DisconnectCause) -> None:
+        """Hear that the connection is gone."""
+
+    def connection_paused(self) -> None:
+        """Hear that a connection stops reading until a permit is there."""
+
+    def unknown_answer(self) -> None:
+        """Hear that a broker answered a question nobody asked."""
+
+    def connection_challenged(self, connection: "BrokerConnection", challenge: pb.CommandAuthChallenge) -> None:
+        """Hear that the broker wants credentials; `respond` or `give_up` ends that."""
+
+    def connection_crashed(self, error: BaseException) -> None:
+        """Hear of an exception that nobody expected; the connection ends with it."""
+
+
+class _Asked:
+    __slots__ = ("at", "question")
+
+    def __init__(self, question: BrokerRequest, at: float) -> None:
+        self.question = question
+        self.at = at
+
+
+class BrokerConnection(BrokerEndpoint):
+    """Ask a broker questions and correlate the answers.
+
+    `ready` completes when the broker has sent CONNECTED, or fails with ConnectionClosed or RequestFailed.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_awaits_pong",
+        "_chained",
+        "_challenged",
+        "_connect_frame",
+        "_decoder",
+        "_diverted",
+        "_next_request_id",
+        "_owner",
+        "_pause_began",
+        "_paused_for",
+        "_pinged_at",
+        "_state",
+        "_turns",
+        "last_used",
+        "ready",
+    )
+
+    @property
+    def peer_closed_cause(self) -> DisconnectCause:
+        """Name the end of this connection when the broker closes it."""
+        return DisconnectCause.BROKER_CLOSED
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        owner: BrokerConnectionOwner,
+        turns: LoopBudget,
+        connect_frame: bytes,
+    ) -> None:
+        super().__init__(loop, shared, hangup)
+        self._challenged = False
+        self._owner = owner
+        self._turns = turns
+        self._connect_frame = connect_frame
+        self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
+        self._asked: dict[int, _Asked] = {}
+        self._next_request_id = 0
+        self._diverted: BrokerRequest | None = None
+        self._paused_for: BrokerRequest | None = None
+        self._pause_began = 0.0
+        self._chained = False
+        self._state = ConnectionState(Role.BROKER)
+        self._awaits_pong = False
+        self._pinged_at = -math.inf
+        self.last_used = loop.time()
+        self.ready: asyncio.Future[None] = loop.create_future()
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    @property
+    def outstanding(self) -> int:
+        """Count the questions whose answer has not passed."""
+        return len(self._asked)
+
+    @property
+    def usable(self) -> bool:
+        """Tell whether a new question may be asked: connected, not paused for memory, and taking what is written."""
+        if not self.open or self._paused_for is not None or self.write_pending:
+            return False
+        return self.ready.done() and self.ready.exception() is None
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether reading waits for a permit."""
+        return self._paused_for is not None
+
+    def new_request_id(self) -> int:
+        """Give a request id that is unique on this connection."""
+        self._next_request_id += 1
+        return self._next_request_id
+
+    def ask(self, question: BrokerRequest, request_id: int, frame: bytes) -> None:
+        """Write a request; `question` hears of its answer or of the connection's end.
+
+        Raises ConnectionClosed if the connection has ended.
+        """
+        if not self.open:
+            error = ConnectionClosed(self.cause or DisconnectCause.BROKER_CLOSED)
+            question.failed(error)
+            raise error
+        now = self.loop.time()
+        self.last_used = now
+        self._asked[request_id] = _Asked(question, now)
+        self.write(frame)
+
+    def accept(self, question: BrokerRequest, sink: BodySink) -> None:
+        """Read the answer the connection is paused for into `sink`, and go on."""
+        if self._paused_for is question:
+            self._diverted = question
+            self._go_on(lambda: self._decoder.divert(sink))
+
+    def dismiss(self, question: BrokerRequest) -> None:
+        """Store nothing (more) of the answer to `question`, whose asker has left or could not get its permit."""
+        if self._paused_for is question:
+            self._go_on(self._decoder.skip)
+        elif self._diverted is question:
+            self._diverted = None
+            self._decoder.skip()
+
+    def respond(self, frame: bytes) -> None:
+        """Answer the broker's challenge."""
+        self._challenged = False
+        self.write(frame)
+
+    def give_up(self, error: Exception, cause: DisconnectCause) -> None:
+        """End a connection whose challenge nobody can answer; who waits for it to be ready gets `error`."""
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            self.ready.exception()
+        self.abort(cause)
+
+    def pause_budget(self, longest_seconds: float) -> float:
+        """Compute how long the pause under way may last, given how long the chain of pauses may last in all."""
+        return max(0.0, self._pause_began + longest_seconds - self.loop.time())
+
+    # --- socket -----------------------------------------------------------------------------------
+
+    def adopt(self, transport: asyncio.Transport) -> None:
+        """Send CONNECT as soon as the connection is there."""
+        super().adopt(transport)
+        self.write(self._connect_frame)
+        self._connect_frame = b""
+
+    def read_place(self) -> memoryview:
+        """Read a body straight into its sink, everything else into the shared buffer."""
+        return self._decoder.writable() if self._decoder.diverting else self._shared.small
+
+    def resume_writing(self) -> None:
+        """Take questions again: the broker has taken what was written."""
+        super().resume_writing()
+        self._owner.connection_changed(self)
+
+    def data_arrived(self, count: int) -> None:
+        """Decode what has come."""
+        self._awaits_pong = False
+        decoder = self._decoder
+        try:
+            if decoder.diverting:
+                decoder.advance(count)
+            else:
+                decoder.receive_data(self._shared.small[:count])
+            self._process()
+        except ProtocolError as error:
+            self.abort(protocol_cause(error))
+        if decoder.diverting and self._turns.enough():
+            self.rest()
+
+    def crashed(self, error: BaseException) -> None:
+        """End this connection because of an exception of its own, and report it."""
+        self._owner.connection_crashed(error)
+        super().crashed(error)
+
+    def lost(self, cause: DisconnectCause) -> None:
+        """Fail every question that waits."""
+        error = ConnectionClosed(cause, "the connection to the broker ended")
+        asked, self._asked = self._asked, {}
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            self.ready.exception()
+        self._paused_for = self._diverted = None
+        for entry in asked.values():
+            entry.question.failed(error)
+        self._owner.connection_lost(self, cause)
+
+    def tick(self, now: float, clocks: BrokerClocks) -> None:
+        """Do what the clock demands, at least once a second: end a silent connection, send a PING when one is due."""
+        if not self.open or not self.ready.done():
+            return
+        oldest = next(iter(self._asked.values()), None)
+        if oldest is not None and not self.paused and now - oldest.at > clocks.answer_timeout_seconds:
+            self.abort(DisconnectCause.BROKER_SILENT)
+        elif oldest is None and now - self.last_used > clocks.idle_seconds:
+            self.close(DisconnectCause.IDLE)
+        elif clocks.keep_alive_seconds and now - self._pinged_at >= clocks.keep_alive_seconds:
+            # Not the next time is kept but the last: the interval may change in between.
+            self._pinged_at = now
+            self._ping()
+
+    def _ping(self) -> None:
+        if self.paused:
+            # Its PONG cannot be read now; the PING tells the broker that this side lives. One that waits says as much.
+            if not self.write_pending:
+                self.write(commands.PING_FRAME)
+        elif self._awaits_pong:
+            self.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT)
+        else:
+            self._awaits_pong = True
+            self.write(commands.PING_FRAME)
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        decoder = self._decoder
+        while self.cause is None:
+            event = decoder.next_event()
+            if event is NEED_DATA or event is PAUSED:
+                return
+            if isinstance(event, Frame):
+                self._on_frame(event)
+            elif isinstance(event, FrameAnnounced):
+                self._on_announced(event.head)
+            elif isinstance(event, BodyEnd):
+                self._on_body_end(event)
+
+    def _on_frame(self, frame: Frame) -> None:
+        kind = frame.head.command_type
+        if kind is None:
+            raise MalformedFrame("got a command whose type does not stand first")
+        verdict = self._state.judge(kind)
+        if verdict is Verdict.CLOSE:
+            self.abort(DisconnectCause(self._state.close_cause(kind)))
+        elif kind == CommandType.PING:
+            self.answer_ping()
+        elif verdict is Verdict.SERVE and kind != CommandType.PONG:
+            command = commands.decode_command(frame.command)
+            if kind == CommandType.AUTH_CHALLENGE:
+                self._on_challenge(command.authChallenge)
+            elif self._state.state is State.CONNECTING:
+                self._on_handshake(command)
+            else:
+                self._on_answer(command)
+
+    def _on_handshake(self, command: pb.BaseCommand) -> None:
+        if command.type == CommandType.CONNECTED:
+            self._state.enter(State.READY)
+            self.ready.set_result(None)
+            self._owner.connection_changed(self)
+            return
+        if command.type == CommandType.ERROR:
+            self.ready.set_exception(RequestFailed(command.error.error, command.error.message))
+        else:
+            self.ready.set_exception(
+                RequestFailed(
+                    ServerError.ServiceNotReady,
+                    f"the broker answered CONNECT with command type {command.type}",
+                )
+            )
+        self.ready.exception()
+        self.abort(DisconnectCause.BROKER_REFUSED)
+
+    def _on_challenge(self, challenge: pb.CommandAuthChallenge) -> None:
+        # A broker asks once and waits; one that goes on asking is not worked for.
+        if not self._challenged:
+            self._challenged = True
+            self._owner.connection_challenged(self, challenge)
+
+    def _on_answer(self, command: pb.BaseCommand) -> None:
+        field = request_id_field(command.type)
+        if field is None:
+            self._owner.unknown_answer()
+            return
+        asked = self._asked.pop(getattr(command, field).request_id, None)
+        if asked is None:
+            self._owner.unknown_answer()
+            return
+        asked.question.answered(command)
+        self._answer_passed()
+
+    def _on_announced(self, head: FrameHead) -> None:
+        asked = self._asked.get(head.request_id) if head.request_id is not None else None
+        if asked is None:
+            self._owner.unknown_answer()
+            self._decoder.skip()
+            return
+        decision = asked.question.announced(head)
+        if decision is Decision.SKIP:
+            self._decoder.skip()
+        elif decision is Decision.WAIT:
+            self._stop_for(asked.question)
+        else:
+            self._chained = False
+            self._diverted = asked.question
+            self._decoder.divert(decision)
+
+    def _on_body_end(self, end: BodyEnd) -> None:
+        self._diverted = None
+        asked = self._asked.pop(end.head.request_id, None) if end.head.request_id is not None else None
+        if asked is not None:
+            if not end.skipped:
+                asked.question.body_complete()
+            self._answer_passed()
+
+    def _answer_passed(self) -> None:
+        self.last_used = self.loop.time()
+        self._owner.connection_changed(self)
+
+    def _stop_for(self, question: BrokerRequest) -> None:
+        now = self.loop.time()
+        if not self._chained:
+            self._pause_began = now
+        self._chained = True
+        self._paused_for = question
+        self.pause_reading()
+        self._owner.connection_paused()
+
+    def _go_on(self, decide: Callable[[], None]) -> None:
+        self._paused_for = None
+        self._awaits_pong = False
+        now = self.loop.time()
+        for entry in self._asked.values():
+            entry.at = now
+        try:
+            decide()
+            self._process()
+        except ProtocolError as error:
+            self.abort(protocol_cause(error))
+        if self._paused_for is None:
+            self.resume_reading()
+        self._owner.connection_changed(self)

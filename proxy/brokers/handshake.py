@@ -1,0 +1,110 @@
+"""CONNECT to the broker that a client asked for, before the two are joined by a relay."""
+
+import asyncio
+from typing import Final
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import MalformedFrame, ProtocolError
+from protocol.frames import Frame
+from protocol.framing import FrameDecoder
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.states import ConnectionState, Role, Verdict
+from proxy.brokers.endpoint import BrokerEndpoint
+from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
+
+MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+
+
+class BrokerHandshake(BrokerEndpoint):
+    """Send CONNECT and wait for what the broker says: `heard` gives CONNECTED or a challenge, to `respond` to.
+
+    It fails with RequestFailed or ConnectionClosed.
+    """
+
+    __slots__ = ("_connect_frame", "_decoder", "_state", "heard")
+
+    @property
+    def peer_closed_cause(self) -> DisconnectCause:
+        """Name the end of this connection when the broker closes it."""
+        return DisconnectCause.BROKER_CLOSED
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        connect_frame: bytes,
+    ) -> None:
+        super().__init__(loop, shared, hangup)
+        self._connect_frame = connect_frame
+        self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES)
+        self._state = ConnectionState(Role.BROKER)
+        self.heard: asyncio.Future[pb.BaseCommand] = loop.create_future()
+
+    def adopt(self, transport: asyncio.Transport) -> None:
+        """Send CONNECT as soon as the connection is there."""
+        super().adopt(transport)
+        self.write(self._connect_frame)
+        self._connect_frame = b""
+
+    def data_arrived(self, count: int) -> None:
+        """Look for CONNECTED; what comes behind it belongs to the client."""
+        self._decoder.receive_data(self._shared.small[:count])
+        self._process()
+
+    def respond(self, frame: bytes) -> None:
+        """Answer a challenge; `heard` is what the broker says to that."""
+        self.heard = self.loop.create_future()
+        if self.cause is not None:
+            self._fail(ConnectionClosed(self.cause, "the broker ended the connection before CONNECTED"))
+            return
+        self.write(frame)
+        self._process()
+        if not self.heard.done():
+            self.resume_reading()
+
+    def _process(self) -> None:
+        try:
+            while not self.heard.done():
+                event = self._decoder.next_event()
+                if not isinstance(event, Frame):
+                    return
+                self._on_frame(event)
+        except ProtocolError as error:
+            self.abort(protocol_cause(error))
+
+    def hand_over(self) -> tuple[asyncio.Transport, bytes]:
+        """Give the transport and the bytes behind CONNECTED to a relay; raises ConnectionClosed if it was lost
+        meanwhile.
+        """
+        self.pay_pong()
+        transport = self.detach()
+        return transport, self._decoder.take_rest()
+
+    def lost(self, cause: DisconnectCause) -> None:
+        """Fail the handshake."""
+        if not self.heard.done():
+            self._fail(ConnectionClosed(cause, "the broker ended the connection before CONNECTED"))
+
+    def _on_frame(self, frame: Frame) -> None:
+        kind = frame.head.command_type
+        if kind is None or self._state.judge(kind) is Verdict.CLOSE:
+            raise MalformedFrame("the broker sent something else than an answer to CONNECT")
+        if kind == CommandType.PING:
+            self.answer_ping()
+            return
+        command = commands.decode_command(frame.command)
+        if command.type in (CommandType.CONNECTED, CommandType.AUTH_CHALLENGE):
+            # Pausing here keeps what follows in the kernel until the relay is there to take it.
+            self.pause_reading()
+            self.heard.set_result(command)
+        elif command.type == CommandType.ERROR:
+            self._fail(RequestFailed(command.error.error, command.error.message))
+
+    def _fail(self, error: Exception) -> None:
+        self.heard.set_exception(error)
+        self.heard.exception()
+        self.abort(DisconnectCause.BROKER_REFUSED)

@@ -1,0 +1,396 @@
+"""Share request connections to brokers among clients of the same principal, and bound how many there are.
+
+A connection is pooled by broker, principal and purpose: GET_TOPICS and GET_SCHEMA carry no principal, the broker
+authorizes them by the connection's CONNECT, so connections are never shared across principals; lists have connections
+of their own, so that a pause for memory holds up no lookup. A paused connection gets no new question.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Final, Protocol
+
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.identity import AuthenticationFailed
+from proxy.brokers.connect_frames import ConnectFrames
+from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.dialer import Dialer
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import (
+    BrokerNotReady,
+    BrokerUnavailable,
+    BrokerUnreachable,
+    ConnectionClosed,
+    CredentialsUnavailable,
+    DisconnectCause,
+    NoSocket,
+    RequestFailed,
+    TargetRefused,
+)
+from proxy.core.log import LinePace, Logger
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.tasks import TaskScope
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
+from proxy.telemetry.counters import Counters
+
+
+class Purpose(StrEnum):
+    """What a pooled connection is used for."""
+
+    LISTS = "lists"
+    LOOKUPS = "lookups"
+    SCHEMAS = "schemas"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """Name the connections that may be shared: same broker, same principal (None without authentication), same
+    purpose.
+    """
+
+    broker: BrokerAddress
+    principal: Hashable
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
+
+    per_key: int
+    total: int
+    clocks: BrokerClocks
+    challenge_seconds: float = 60.0
+
+
+class BrokerReports(Protocol):
+    """Who hears how brokers take new connections."""
+
+    def worked(self, broker: BrokerAddress) -> None:
+        """Hear that a broker has accepted a connection."""
+
+    def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
+        """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
+
+
+CachingResolver = Callable[[BrokerAddress], Awaitable[list[str]]]
+_FAILURE_NAMES: Final[dict[type[Exception], str]] = {
+    BrokerUnavailable: "unreachable",
+    BrokerUnreachable: "unreachable",
+    BrokerNotReady: "refused",
+    NoSocket: "no_socket",
+    ConnectionClosed: "closed",
+    CredentialsUnavailable: "no_credentials",
+    RequestFailed: "refused",
+    TargetRefused: "not_allowed",
+}
+OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
+
+
+class BrokerPool:
+    """Hand out request connections: at most `per_key` for each key and `total` in all, opened on demand."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dialer: Dialer,
+        resolve: CachingResolver,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        turns: LoopBudget,
+        counters: Counters,
+        log: Logger,
+        limits: PoolLimits,
+        introductions: ConnectFrames,
+        reports: BrokerReports,
+    ) -> None:
+        self._loop = loop
+        self._introductions = introductions
+        self._dialer = dialer
+        self._resolve = resolve
+        self._shared = shared
+        self._hangup = hangup
+        self._turns = turns
+        self._counters = counters
+        self._log = log
+        self._pace = LinePace()
+        self._limits = limits
+        self._reports = reports
+        self._scope = TaskScope(self._opening_crashed)
+        self._connections: dict[PoolKey, list[BrokerConnection]] = {}
+        self._keys: dict[BrokerConnection, PoolKey] = {}
+        self._opening: Counter[PoolKey] = Counter()
+        self._waiters: dict[PoolKey, set[asyncio.Future[None]]] = {}
+
+    @property
+    def size(self) -> int:
+        """Count the connections that are open or being opened."""
+        return len(self._keys) + self._opening.total()
+
+    def states(self) -> dict[str, int]:
+        """Count the connections by what they are doing, for the metrics."""
+        paused = sum(connection.paused for connection in self._keys)
+        idle = sum(connection.usable and not connection.outstanding for connection in self._keys)
+        asked = len(self._keys) - paused - idle
+        return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
+
+    def apply(self, limits: PoolLimits) -> None:
+        """Change the limits: raised, who waits may open connections; lowered, those too many get no new question and
+        are closed when they have none left.
+        """
+        self._limits = limits
+        self._close_surplus()
+        self._open_for_waiters()
+
+    async def connection(self, key: PoolKey) -> BrokerConnection:
+        """Give a connection that takes a question now; whoever gets it must ask before the next await.
+
+        Raises BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening
+        one failed.
+        """
+        while True:
+            found = self._pick(key)
+            if found is not None:
+                return found
+            self._open_if_allowed(key)
+            await self._change(key)
+
+    def tick(self, now: float) -> None:
+        """Let every connection look at the clock."""
+        for connection in list(self._keys):
+            connection.tick(now, self._limits.clocks)
+        self._close_surplus()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._scope.cancel()
+        for connection in list(self._keys):
+            connection.abort(DisconnectCause.SHUTDOWN)
+        await self._scope.emptied()
+
+    # --- what connections report ------------------------------------------------------------------
+
+    def connection_changed(self, connection: BrokerConnection) -> None:
+        """Let those who wait for a connection look again."""
+        key = self._keys.get(connection)
+        if key is None:
+            # Still being opened: `_open` tells those who wait.
+            return
+        if connection.usable:
+            self._wake(key)
+        if self._waiters and connection.outstanding == 0:
+            self._open_for_waiters()
+
+    def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
+        """Forget the connection."""
+        self._counters.disconnected(cause)
+        key = self._keys.pop(connection, None)
+        if key is None:
+            return
+        remaining = self._connections[key]
+        remaining.remove(connection)
+        if not remaining:
+            del self._connections[key]
+        self._open_for_waiters()
+
+    def connection_paused(self) -> None:
+        """Count a pause for memory."""
+        self._counters.broker_connection_pauses += 1
+
+    def unknown_answer(self) -> None:
+        """Count an answer that no question waits for."""
+        self._counters.unknown_broker_answers += 1
+
+    def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+        """Answer a broker that wants credentials."""
+        self._scope.start(self._respond(connection, challenge))
+
+    def connection_crashed(self, error: BaseException) -> None:
+        """Count and report an exception of a connection."""
+        self._counters.internal_error(error, "broker connection")
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    def _pick(self, key: PoolKey) -> BrokerConnection | None:
+        allowed = self._connections.get(key, [])[: self._limits.per_key]
+        usable = [connection for connection in allowed if connection.usable]
+        if not usable:
+            return None
+        best = min(usable, key=lambda connection: connection.outstanding)
+        if best.outstanding:
+            self._open_if_allowed(key)
+        return best
+
+    def _open_if_allowed(self, key: PoolKey) -> None:
+        if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
+            return
+        # Booked before room is made: making room tells others, who may want it too.
+        self._opening[key] += 1
+        if self.size > self._limits.total and not self._close_an_idle_one():
+            self._opened(key)
+            return
+        self._scope.start(self._open(key))
+
+    def _opened(self, key: PoolKey) -> None:
+        self._opening[key] -= 1
+        if not self._opening[key]:
+            del self._opening[key]
+
+    def _close_an_idle_one(self) -> bool:
+        idle = [connection for connection in self._keys if connection.usable and connection.outstanding == 0]
+        if not idle:
+            return False
+        min(idle, key=lambda connection: connection.last_used).close(DisconnectCause.IDLE)
+        return True
+
+    def _close_surplus(self) -> None:
+        """Close what a lowered limit leaves over, once nobody asks there any more."""
+        for connections in list(self._connections.values()):
+            for connection in connections[self._limits.per_key :]:
+                if not connection.outstanding:
+                    connection.close(DisconnectCause.IDLE)
+        # Those being closed are in the books until they are gone: they must not be made up for by closing more.
+        surplus = sum(connection.open for connection in self._keys) - self._limits.total
+        while surplus > 0 and self._close_an_idle_one():
+            surplus -= 1
+
+    def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
+        """Use a place that has become free; not for the key that just failed, whose clients would dial in a circle."""
+        for key in list(self._waiters):
+            if key != failed and self._pick(key) is None:
+                self._open_if_allowed(key)
+
+    # --- waiting and opening ----------------------------------------------------------------------
+
+    async def _change(self, key: PoolKey) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiters = self._waiters.setdefault(key, set())
+        waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            waiters.discard(waiter)
+            if not waiters and self._waiters.get(key) is waiters:
+                del self._waiters[key]
+
+    def _wake(self, key: PoolKey, error: Exception | None = None) -> None:
+        for waiter in self._waiters.pop(key, ()):
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+    async def _open(self, key: PoolKey) -> None:
+        try:
+            await self._dial(key)
+        except OPENING_FAILURES as error:
+            self._note_failure(key, error)
+            self._opened(key)
+            if not self._connections.get(key):
+                self._wake(key, error)
+            self._open_for_waiters(failed=key)
+            return
+        except BaseException:
+            self._opened(key)
+            self._wake(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
+            raise
+        self._reports.worked(key.broker)
+        self._opened(key)
+        self._wake(key)
+
+    async def _dial(self, key: PoolKey) -> None:
+        addresses = await self._resolve(key.broker)
+        connect_frame = await self._introductions.for_requests(key.principal)
+        connection = await self._dialer.connect(key.broker, addresses, partial(self._new_connection, connect_frame))
+        try:
+            async with asyncio.timeout(self._dialer.timeout_seconds):
+                await connection.ready
+        except TimeoutError:
+            connection.abort(DisconnectCause.BROKER_SILENT)
+            seconds = f"{self._dialer.timeout_seconds:g} s"
+            raise BrokerUnavailable(
+                f"broker {key.broker} did not answer CONNECT within {seconds} (brokerProxyConnectTimeoutMs)"
+            ) from None
+        except RequestFailed as error:
+            if error.code != ServerError.ServiceNotReady:
+                raise
+            raise BrokerNotReady(error.message) from error
+        except BaseException:
+            connection.abort(DisconnectCause.SHUTDOWN)
+            raise
+        if connection.open:
+            self._keys[connection] = key
+            self._connections.setdefault(key, []).append(connection)
+
+    def _note_failure(self, key: PoolKey, error: Exception) -> None:
+        self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
+        if isinstance(error, RequestFailed):
+            self._introductions.refused(key.broker, error)
+        # Credentials that a broker refuses are no fault of it, nor those we lack, nor a connection too many.
+        faultless = RequestFailed | CredentialsUnavailable | NoSocket
+        if not isinstance(error, faultless) and not self._has_open(key.broker):
+            answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
+            self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
+        # Every request of every client comes by here while a broker is down.
+        if self._pace.due(self._loop.time()):
+            self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
+
+    def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
+        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, connect_frame)
+
+    # --- challenges -------------------------------------------------------------------------------
+
+    async def _respond(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+        """Answer a challenge, or end the connection: what it was trusted for has expired."""
+        key = self._keys.get(connection)
+        try:
+            async with asyncio.timeout(self._limits.challenge_seconds):
+                # A broker that has not read the last answer gets no other one.
+                await connection.drained()
+                if key is None:
+                    connection.respond(await self._introductions.answer())
+                    return
+                frame, principal = await self._introductions.renewed(challenge, key.principal)
+        except ConnectionClosed:
+            return
+        except (AuthenticationFailed, TimeoutError) as error:
+            self._in_vain(connection, str(error) or "no client renewed its credentials in time")
+            connection.give_up(error, DisconnectCause.CREDENTIALS_NOT_RENEWED)
+            return
+        except (CredentialsUnavailable, RequestFailed) as error:
+            self._in_vain(connection, str(error))
+            connection.give_up(error, DisconnectCause.NO_BROKER_CREDENTIALS)
+            return
+        if connection in self._keys:
+            connection.respond(frame)
+            self._move(connection, replace(key, principal=principal))
+
+    def _in_vain(self, connection: BrokerConnection, reason: str) -> None:
+        if connection.open and self._pace.due(self._loop.time(), "challenge"):
+            self._log.warning("a broker asked for credentials in vain", reason=reason)
+
+    def _move(self, connection: BrokerConnection, key: PoolKey) -> None:
+        """Let a connection be shared by those whose credentials it has from now on, and by nobody else."""
+        former = self._keys[connection]
+        if former == key:
+            return
+        self._connections[former].remove(connection)
+        if not self._connections[former]:
+            del self._connections[former]
+        self._keys[connection] = key
+        self._connections.setdefault(key, []).append(connection)
+        self._wake(key)
+        self._open_for_waiters()
+
+    def _has_open(self, broker: BrokerAddress) -> bool:
+        return any(key.broker == broker and connection.open for connection, key in self._keys.items())
+
+    def _opening_crashed(self, error: BaseException) -> None:
+        self._counters.internal_error(error, "broker pool")

@@ -1,0 +1,137 @@
+"""Decide which addresses this proxy may connect to on a client's word (upstream's `brokerProxyAllowed*` keys).
+
+The order is upstream's: port, host name, then the resolved addresses against the CIDR list. What is returned are the
+checked addresses themselves: connecting to the name again would let a second DNS answer slip past the check.
+"""
+
+import asyncio
+import fnmatch
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from protocol.host_port import host_port
+from proxy.core.errors import TargetRefused
+
+_PLAIN_SCHEME: Final = "pulsar://"
+_TLS_SCHEME: Final = "pulsar+ssl://"
+_DEFAULT_PORTS: Final = {_PLAIN_SCHEME: 6650, _TLS_SCHEME: 6651}
+RESOLVE_SECONDS: Final = 10.0
+_HOST_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._:-]+")
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Name a broker by host and port, and say how it is reached: with TLS or not, at which of the host's addresses.
+
+    An empty `address` is any address that the host name has.
+    """
+
+    host: str
+    port: int
+    tls: bool = False
+    address: str = ""
+
+    def __str__(self) -> str:
+        name = host_port(self.host, self.port)
+        return f"{name} ({self.address})" if self.address else name
+
+
+def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = False) -> BrokerAddress:
+    """Parse `host:port`, with or without pulsar:// or pulsar+ssl:// (IPv6 in brackets, or split at the last colon).
+
+    `tls` tells whether brokers are spoken to with TLS (tlsEnabledWithBroker): then all are, whatever the scheme.
+    Raises TargetRefused naming `key` for anything else.
+    """
+    rest = text
+    if text.startswith(_TLS_SCHEME) and not tls:
+        raise TargetRefused(
+            f"{key} {text[:200]!r} asks for TLS, which is not configured towards brokers (tlsEnabledWithBroker)"
+        )
+    for scheme, port_of_scheme in _DEFAULT_PORTS.items():
+        if text.startswith(scheme):
+            rest = text[len(scheme) :].rstrip("/")
+            if ":" not in rest.rpartition("]")[2]:
+                rest = f"{rest}:{port_of_scheme}"
+    host, _, port = rest.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not _HOST_CHARACTERS.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        raise TargetRefused(f"{key} {text[:200]!r} is not host:port")
+    return BrokerAddress(host, int(port), tls)
+
+
+class NameResolver(Protocol):
+    """Who resolves host names (`proxy.brokers.resolver.Names` keeps the answers)."""
+
+    async def resolve(self, host: str) -> list[str]:
+        """Give the addresses of `host`; raises TargetRefused if it has none."""
+
+
+class TargetValidator:
+    """Check targets against `brokerProxyAllowedTargetPorts`, `...HostNames` and `...IPAddresses`."""
+
+    def __init__(
+        self,
+        host_names: Iterable[str],
+        ip_addresses: Iterable[str],
+        ports: Iterable[str],
+        names: NameResolver | None = None,
+    ) -> None:
+        self._names = names
+        self.apply(host_names, ip_addresses, ports)
+
+    def apply(self, host_names: Iterable[str], ip_addresses: Iterable[str], ports: Iterable[str]) -> None:
+        """Check by these lists from now on; who is connected already stays."""
+        self._host_names = [re.compile(fnmatch.translate(name.strip().lower())) for name in host_names if name.strip()]
+        self._any_address = False
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        for text in ip_addresses:
+            if text.strip() == "*":
+                self._any_address = True
+            elif text.strip():
+                self._networks.append(ipaddress.ip_network(text.strip(), strict=False))
+        self._any_port = any(port.strip() == "*" for port in ports)
+        self._ports = {int(port) for port in ports if port.strip().isdigit()}
+
+    async def resolve(self, target: BrokerAddress) -> list[str]:
+        """Give the addresses of `target` that may be connected to; raises TargetRefused if there are none."""
+        if not self._any_port and target.port not in self._ports:
+            raise TargetRefused(f"target port {target.port} is not in brokerProxyAllowedTargetPorts")
+        if not any(pattern.fullmatch(target.host.lower()) for pattern in self._host_names):
+            raise TargetRefused(f"target host {target.host!r} is not in brokerProxyAllowedHostNames")
+        addresses = await (resolve(target) if self._names is None else self._names.resolve(target.host))
+        if self._any_address:
+            return addresses
+        allowed = [address for address in addresses if self._allowed(address)]
+        if not allowed:
+            raise TargetRefused(f"no address of {target.host!r} is in brokerProxyAllowedIPAddresses")
+        return allowed
+
+    def _allowed(self, address: str) -> bool:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+        mapped = getattr(parsed, "ipv4_mapped", None)
+        parsed = mapped if mapped is not None else parsed
+        return any(parsed in network for network in self._networks)
+
+
+async def resolve(target: BrokerAddress) -> list[str]:
+    """Resolve a host name to its addresses; raises TargetRefused if it has none."""
+    try:
+        return [str(ipaddress.ip_address(target.host))]
+    except ValueError:
+        pass
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except TimeoutError as error:
+        raise TargetRefused(f"host {target.host!r} was not resolved within {RESOLVE_SECONDS:g} s") from error
+    except OSError as error:
+        raise TargetRefused(f"host {target.host!r} cannot be resolved: {error.strerror or error}") from error
+    except UnicodeError as error:
+        raise TargetRefused(f"host {target.host[:200]!r} is no host name: {error}") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))

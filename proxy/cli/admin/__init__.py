@@ -1,0 +1,1 @@
+"""`pulsar-proxy admin`, `config` and `log-level`: the client of the admin API (its server is `proxy.web.admin`)."""

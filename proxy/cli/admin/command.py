@@ -1,0 +1,191 @@
+"""The commands `pulsar-proxy admin ...`, `config` and `log-level`: a question to a running proxy, and its answer.
+
+Rule: exit code 0 when it was done; 1 when no proxy answers, or it refuses; 2 for wrong arguments or a wrong
+configuration; 3 when the connection that is meant is not there (any more). Errors are one line on standard error.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from proxy.cli.admin.client import LONG_PATIENCE_SECONDS, AdminClient, NoAnswer, Refused
+from proxy.cli.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
+from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, seconds, table
+from proxy.config.config import ConfigError
+
+NOT_THERE: Final = 3
+_NOT_FOUND: Final = 404
+_MOST_LINES: Final = 10_000
+
+Command = Callable[[AdminClient, argparse.Namespace], int]
+
+
+def run_admin(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Run one of the commands and give the exit code."""
+    return _asked(options, environ, _COMMANDS[options.what])
+
+
+def show_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print the configuration in force and give the exit code."""
+    return _asked(options, environ, _config)
+
+
+def change_log_level(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Change the log level if one is given, print how it stands, and give the exit code."""
+    options.json = False
+    return _asked(options, environ, _level)
+
+
+def _asked(options: argparse.Namespace, environ: Mapping[str, str], command: Command) -> int:
+    try:
+        return command(admin_client(options, environ), options)
+    except (ConfigError, BadOptions) as error:
+        print(*problems_of(error), sep="\n", file=sys.stderr)
+        return BAD_CONFIG
+    except (NoAnswer, Refused) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return NOT_THERE if isinstance(error, Refused) and error.status == _NOT_FOUND else FAILED
+
+
+# --- what is shown ----------------------------------------------------------------------------------
+
+
+def _print_json(document: object) -> None:
+    print(json.dumps(document, separators=(",", ":")))
+
+
+def _print_table(columns: tuple[Column, ...], rows: Iterable[Mapping[str, Any]]) -> None:
+    for line in table(columns, rows):
+        print(line)
+
+
+def _connections(client: AdminClient, options: argparse.Namespace) -> int:
+    query = {"mode": options.mode, "principal": options.principal}
+    wanted = {name: value for name, value in query.items() if value is not None}
+    rows = client.pages("/v1/connections", "connections", wanted, options.limit)
+    if options.json:
+        # One a line: there may be very many.
+        for row in rows:
+            _print_json(row)
+    else:
+        _print_table(CONNECTIONS, rows)
+    return 0
+
+
+def _listing(path: str, name: str, columns: tuple[Column, ...]) -> Command:
+    def show(client: AdminClient, options: argparse.Namespace) -> int:
+        limit = "" if options.limit is None else f"?limit={min(options.limit, _MOST_LINES)}"
+        document = client.ask("GET", path + limit)
+        if options.json:
+            _print_json(document)
+            return 0
+        _print_table(columns, document[name])
+        shown = len(document[name])
+        there = document["total"] if "total" in document else sum(document["lines"].values())
+        if shown < there:
+            print(f"{shown} of {there} are shown; --limit says how many, {_MOST_LINES} at most", file=sys.stderr)
+        return 0
+
+    return show
+
+
+def _limiters(client: AdminClient, options: argparse.Namespace) -> int:
+    document = client.ask("GET", "/v1/limiters")
+    if options.json:
+        _print_json(document)
+    else:
+        _print_table(LIMITERS, ({"name": name, **books} for name, books in document["limiters"].items()))
+    return 0
+
+
+def _config(client: AdminClient, options: argparse.Namespace) -> int:
+    document = client.ask("GET", "/v1/config")
+    if options.json:
+        _print_json(document)
+        return 0
+    for name, entry in document["keys"].items():
+        waits = f"; after a restart: {entry['pending_restart']}" if "pending_restart" in entry else ""
+        print(f"{name}={entry['value']}  # {entry['source']}{waits}")
+    return 0
+
+
+# --- what is changed --------------------------------------------------------------------------------
+
+
+def _kill(client: AdminClient, options: argparse.Namespace) -> int:
+    code = 0
+    for number in options.id:
+        try:
+            row = client.ask("DELETE", f"/v1/connections/{number}")
+        except Refused as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = max(code, NOT_THERE if error.status == _NOT_FOUND else FAILED)
+            continue
+        _print_json(row) if options.json else print(f"killed {number}: {row['client']}, {row['mode']}")
+    return code
+
+
+def _level(client: AdminClient, options: argparse.Namespace) -> int:
+    if options.seconds is not None and options.level is None:
+        raise BadOptions("--for: expected a level in front of it")
+    if options.level is None:
+        answer = client.ask("GET", "/v1/log-level")
+    else:
+        answer = client.ask("PUT", "/v1/log-level", {"level": options.level, "seconds": options.seconds})
+    left = answer["seconds_left"]
+    if options.json:
+        _print_json(answer)
+    else:
+        print(answer["level"] if left is None else f"{answer['level']} for {left:.0f} s, then {answer['configured']}")
+    return 0
+
+
+def _reload(client: AdminClient, options: argparse.Namespace) -> int:
+    try:
+        report, code = client.ask("POST", "/v1/reload", {}, LONG_PATIENCE_SECONDS), 0
+    except Refused as error:
+        if "result" not in error.document:
+            raise
+        report, code = error.document, FAILED
+    if options.json:
+        _print_json(report)
+        return code
+    for change in report["changed"]:
+        print(f"changed {change['key']}: {change['old']} -> {change['new']}")
+    for change in report["needs_restart"]:
+        print(f"needs a restart {change['key']}: {change['old']} -> {change['new']}")
+    for warning in report["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+    for fault in report["faults"]:
+        place = f"{fault['file']}:{fault['line']}" if fault["line"] else fault["file"]
+        print(f"error: {place}: {fault['key']}: got {fault['got']}, expected {fault['expected']}", file=sys.stderr)
+    if code:
+        print(f"error: {report['reason']}", file=sys.stderr)
+    else:
+        print(report["result"])
+    return code
+
+
+def _drain(client: AdminClient, options: argparse.Namespace) -> int:
+    begun = client.ask("POST", "/v1/drain", {"at_once": options.at_once})
+    if options.json:
+        _print_json(begun)
+    else:
+        longest = seconds(begun["longest_seconds"])
+        print(f"{begun['phase']}: {begun['connections']} connections, at most {longest}")
+    return 0
+
+
+_COMMANDS: Final[Mapping[str, Command]] = {
+    "connections": _connections,
+    "queue": _listing("/v1/queue", "waiters", QUEUE),
+    "groups": _listing("/v1/groups", "groups", GROUPS),
+    "limiters": _limiters,
+    "config": _config,
+    "kill": _kill,
+    "log-level": _level,
+    "reload": _reload,
+    "drain": _drain,
+}

@@ -1,0 +1,121 @@
+"""Broker and proxy as child processes: started, found by the line they print, measured, and ended by their id.
+
+Rule: whatever happens in the block, no child outlives it. Each has a process group of its own, so that a Ctrl-C
+reaches this process alone, which then ends them in order.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
+
+READY_SECONDS: Final = 15.0
+STOP_SECONDS: Final = 8.0
+_POLL_SECONDS: Final = 0.02
+_TAIL_LINES: Final = 12
+_IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
+
+
+class ChildFailed(Exception):
+    """Report a child that did not start or did not say what it had to; the message holds its last lines."""
+
+
+class Child:
+    """Run `python -m <module> <arguments>` until the block ends; its output goes to `directory`."""
+
+    def __init__(self, module: str, arguments: Sequence[str], directory: Path) -> None:
+        self.module = module
+        self._output = directory / f"{module}.log"
+        paths = [str(_IMPORT_ROOT), os.environ.get("PYTHONPATH", "")]
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                process_group=0,
+            )
+        self._memory = MemoryPaths(process=Path(f"/proc/{self.pid}"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Give the process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Tell whether the process has not ended."""
+        return self._process.poll() is None
+
+    def resident_bytes(self) -> int:
+        """Give the resident set size, bytes; 0 when the process is gone."""
+        return resident_bytes(self._memory) or 0
+
+    def peak_resident_bytes(self) -> int:
+        """Give the kernel's high-water mark of the resident set size, bytes; 0 when the process is gone."""
+        return peak_resident_bytes(self._memory) or 0
+
+    async def said(self, key: str, seconds: float = READY_SECONDS) -> dict[str, Any]:
+        """Wait for a line of JSON that has `key`; raises ChildFailed if the child ends or the time is over."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while (line := self.find(key)) is None:
+            if not self.running:
+                raise ChildFailed(f"{self.module} ended with code {self._process.returncode}\n{self.tail()}")
+            if asyncio.get_running_loop().time() > deadline:
+                raise ChildFailed(f"{self.module} said no {key!r} within {seconds:g} s\n{self.tail()}")
+            await asyncio.sleep(_POLL_SECONDS)
+        return line
+
+    async def ended(self) -> None:
+        """Wait until the process has ended."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        descriptor = os.pidfd_open(self.pid)
+        try:
+            loop.add_reader(descriptor, ended.set)
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def find(self, key: str) -> dict[str, Any] | None:
+        """Find the first line of JSON with `key` in what the child has said so far."""
+        for text in self._output.read_text(errors="replace").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(line, dict) and key in line:
+                return line
+        return None
+
+    def tail(self) -> str:
+        """Give the last lines of the child's output."""
+        return "\n".join(self._output.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+    def stop(self) -> None:
+        """End the process: SIGTERM, and SIGKILL if it takes longer than STOP_SECONDS."""
+        if self.running:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,179 @@
+"""The command `pulsar-proxy demo`: a broker, the proxy before it, a storm of clients, and whether the promise held.
+
+Rule: 127.0.0.1 only, everything ends with the command. Exit code 0 if the promise held, 1 if it broke or something did
+not start, 2 for options that make no sense, 130 after Ctrl-C.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import uvloop
+
+from proxy.app.budget import event_log
+from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
+from proxy.cli.demo.children import Child, ChildFailed
+from proxy.cli.demo.storm import Storm, StormPlan
+from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.cli.demo.watch import Watch
+from proxy.config.config import Config
+
+BROKEN: Final = 1
+BAD_OPTIONS: Final = 2
+INTERRUPTED: Final = 130
+CONNECT_SECONDS: Final = 8.0
+STORM_SECONDS: Final = 40.0
+# Time for the proxy's memory to come to rest after its start, before it is weighed.
+SETTLE_SECONDS: Final = 0.3
+
+
+class Processes(NamedTuple):
+    """The two children and where they listen."""
+
+    broker: Child
+    proxy: Child
+    broker_url: str
+    proxy_port: int
+    web_port: int
+    event_log_bytes: int
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    """Run the demo and give its exit code."""
+    try:
+        topics = _checked(options)
+    except ValueError as error:
+        print(f"pulsar-proxy demo: {error}", file=sys.stderr)
+        return BAD_OPTIONS
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(_until_interrupted(options, topics))
+        except asyncio.CancelledError:
+            print("\ninterrupted", file=sys.stderr)
+            return INTERRUPTED
+        except ChildFailed as error:
+            print(f"pulsar-proxy demo: {error}", file=sys.stderr)
+            return BROKEN
+
+
+def _checked(options: argparse.Namespace) -> GeneratedTopics:
+    for name in ("connections", "requests", "topics", "heap_mb", "direct_mb"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')}: got {getattr(options, name)}, expected 1 or more")
+    if options.namespaces < 0:
+        raise ValueError(f"--namespaces: got {options.namespaces}, expected 0 or more")
+    if not 0 <= options.slow_share <= 1:
+        raise ValueError(f"--slow-share: got {options.slow_share}, expected 0 to 1")
+    if not 0 <= options.late_seconds <= STORM_SECONDS:
+        raise ValueError(f"--late-seconds: got {options.late_seconds}, expected 0 to {STORM_SECONDS:g}")
+    try:
+        return GeneratedTopics(options.namespaces or options.connections, options.topics, options.name_bytes)
+    except ValueError as error:
+        raise ValueError(f"--name-bytes: {error}") from error
+
+
+async def _until_interrupted(options: argparse.Namespace, topics: GeneratedTopics) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with tempfile.TemporaryDirectory(prefix="pulsar-proxy-demo-") as directory:
+        async with _processes(options, topics, Path(directory)) as processes:
+            if options.broker_only:
+                return await _serve_by_hand(processes, topics)
+            outcome = await _storm(options, topics, processes)
+        accepts = options.accept_refusals
+        print(f"\n{render(outcome, accept_refusals=accepts)}")
+    return BROKEN if broken_promises(outcome, accept_refusals=accepts) else 0
+
+
+@asynccontextmanager
+async def _processes(options: argparse.Namespace, topics: GeneratedTopics, directory: Path) -> AsyncIterator[Processes]:
+    sizes = {"namespaces": topics.namespaces, "topics": options.topics, "name-bytes": options.name_bytes}
+    arguments = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
+    with Child("proxy.cli.demo.broker", ["--port", "0", *arguments], directory) as broker:
+        broker_url = (await broker.said("listening"))["listening"]
+        config = directory / "proxy.conf"
+        config.write_text(_proxy_conf(options, broker_url))
+        overrides = [word for setting in options.set for word in ("--set", setting)]
+        with Child("proxy", ["serve", "--config", str(config), *overrides], directory) as proxy:
+            web_port = (await proxy.said("web_port"))["web_port"]
+            port = (await proxy.said("port"))["port"]
+            yield Processes(broker, proxy, broker_url, port, web_port, event_log_bytes(options, config))
+
+
+def event_log_bytes(options: argparse.Namespace, path: Path) -> int:
+    """Add up the budgets of the event log, of the configuration that the proxy has started with."""
+    given = (word.partition("=") for word in options.set)
+    config = Config.load(path, os.environ, {key.strip(): value.strip() for key, _, value in given})
+    return sum(line.limit_bytes for line in event_log(config))
+
+
+def _proxy_conf(options: argparse.Namespace, broker_url: str) -> str:
+    keys = {
+        "servicePort": 0,
+        "webServicePort": 0,
+        "bindAddress": LOOPBACK,
+        "clusterName": "demo",
+        "brokerServiceURL": broker_url,
+        "brokerProxyAllowedTargetPorts": "*",
+        "maxConcurrentInboundConnections": max(10_000, options.connections),
+        "maxTopicListInFlightHeapMemSizeMB": options.heap_mb,
+        "maxTopicListInFlightDirectMemSizeMB": options.direct_mb,
+        "shutdownPreDrainMillis": 0,
+        "shutdownDrainMillis": 2000,
+    }
+    if options.event_log is not None:
+        keys["eventLogDirectory"] = Path(options.event_log).resolve()
+    return "".join(f"{key}={value}\n" for key, value in keys.items())
+
+
+async def _serve_by_hand(processes: Processes, topics: GeneratedTopics) -> int:
+    print(f"broker  {processes.broker_url}  (process {processes.broker.pid})")
+    print(f"proxy   pulsar://{LOOPBACK}:{processes.proxy_port}  (process {processes.proxy.pid})")
+    print(f"web     http://{LOOPBACK}:{processes.web_port}/metrics")
+    last = topics.namespace(topics.namespaces - 1)
+    print(f"topics  in {topics.namespace(0)}" + (f" to {last}" if topics.namespaces > 1 else ""))
+    print("Ctrl-C ends them.", flush=True)
+    async with asyncio.TaskGroup() as group:
+        ends = [group.create_task(child.ended()) for child in (processes.broker, processes.proxy)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+    ended = processes.proxy if processes.broker.running else processes.broker
+    raise ChildFailed(f"{ended.module} ended\n{ended.tail()}")
+
+
+async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes: Processes) -> Outcome:
+    plan = StormPlan(options.connections, options.requests, options.topics, options.slow_share, options.late_seconds)
+    storm = Storm(plan, [topics.namespace(number) for number in range(topics.namespaces)])
+    await asyncio.sleep(SETTLE_SECONDS)
+    watch = Watch(storm, processes.proxy)
+    print(f"{plan.connections:,} clients connect and ask for {plan.requests} topic lists each", flush=True)
+    await storm.connect(LOOPBACK, processes.proxy_port, CONNECT_SECONDS)
+    await watch.during(storm.ask(STORM_SECONDS))
+    storm.close()
+    processes.proxy.stop()
+    processes.broker.stop()
+    seen = await processes.broker.said("topic_questions")
+    return Outcome(
+        plan=plan,
+        tally=storm.tally,
+        heap_bytes=options.heap_mb * MIB,
+        direct_bytes=options.direct_mb * MIB,
+        idle_bytes=watch.idle_bytes,
+        peak_bytes=watch.peak_bytes,
+        storm_seconds=watch.storm_seconds,
+        broker_questions=seen["topic_questions"],
+        broker_most_outstanding=seen["max_outstanding_topic_questions"],
+        event_log_bytes=processes.event_log_bytes,
+    )

@@ -1,0 +1,198 @@
+"""One connection of the embedded broker: handshake, then requests, an echo or a flood.
+
+Rule: one answer at a time is written, piece by piece, each when the one before has left; so a client that does not read
+costs this side one piece. At most 1,000 requests wait here, then reading stops. Knows no topic.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final, cast
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ProtocolError
+from protocol.frames import Frame
+from protocol.framing import FrameDecoder
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.cli.demo.answers import MAX_MESSAGE_BYTES, Answers
+from proxy.cli.demo.record import Record
+from proxy.cli.demo.script import AfterHandshake
+from proxy.cli.demo.topics import DeadlyRequest
+from proxy.cli.demo.watchers import Watchers
+from proxy.core.tasks import TaskScope
+
+MOST_WAITING: Final = 1000
+_READ_BYTES: Final = 64 * 1024
+_FRAME_OVERHEAD_BYTES: Final = 10 * 1024
+
+
+class Session:
+    """Serve one connection until it ends; `scope` is its own."""
+
+    def __init__(
+        self,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        answers: Answers,
+        record: Record,
+        scope: TaskScope,
+    ) -> None:
+        self._reader, self._writer = streams
+        # With TLS the loops' own transports take 0 for "always full".
+        with_tls = self._writer.get_extra_info("ssl_object") is not None
+        self._writer.transport.set_write_buffer_limits(high=int(with_tls), low=0)
+        self._answers = answers
+        self._script = answers.script
+        self._record = record
+        self._scope = scope
+        self._decoder = FrameDecoder(max_frame_bytes=MAX_MESSAGE_BYTES + _FRAME_OVERHEAD_BYTES)
+        self._writing = asyncio.Lock()
+        self._places = asyncio.Semaphore(MOST_WAITING)
+        self._cut = False
+        self.watchers = Watchers(answers.store)
+        self.connect: pb.CommandConnect | None = None
+
+    def abort(self) -> None:
+        """Cut the connection and forget what is unsent."""
+        self._writer.transport.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Count the bytes that wait in user space."""
+        return self._writer.transport.get_write_buffer_size()
+
+    async def send(self, frame: bytes) -> None:
+        """Send a frame nobody asked for, between two answers."""
+        await self._write((frame,))
+
+    async def send_updates(self, new: Iterable[str], deleted: Iterable[str]) -> None:
+        """Tell this connection's watchers of topics that came and went."""
+        try:
+            for frame in list(self.watchers.updates(new, deleted)):
+                await self.send(frame)
+        except ConnectionError:
+            self.abort()
+
+    async def run(self) -> None:
+        """Serve until the client leaves; ends quietly whatever it sends and however it goes."""
+        try:
+            await self._serve()
+        except (ConnectionError, ProtocolError):
+            self.abort()
+        finally:
+            self._scope.cancel()
+            self._writer.close()
+            await self._scope.emptied()
+
+    async def _serve(self) -> None:
+        """Serve commands; after the handshake an echo or a flood expects a client that has waited for CONNECTED."""
+        while data := await self._reader.read(_READ_BYTES):
+            self._record.received_bytes += len(data)
+            self._decoder.receive_data(data)
+            if not await self._take_frames():
+                return
+            if self.connect is not None and self._script.after_handshake is AfterHandshake.ECHO:
+                await self._echo()
+            elif self.connect is not None and self._script.after_handshake is AfterHandshake.FLOOD:
+                self._scope.start(self._flood())
+                await self._discard()
+
+    async def _take_frames(self) -> bool:
+        """Start an answer for every command that is there; False ends the connection."""
+        while isinstance(event := self._decoder.next_event(), Frame):
+            command = commands.decode_command(event.command)
+            self._record.command(command, event.head.frame_bytes)
+            if (command.type == CommandType.CONNECT) is not (self.connect is None):
+                return False
+            if self.connect is not None:
+                await self._places.acquire()
+                self._scope.start(self._answer(command))
+            elif not await self._handshake(command.connect):
+                return False
+        return True
+
+    async def _handshake(self, connect: pb.CommandConnect) -> bool:
+        refusal = self._script.refuse_connect
+        if refusal is not None:
+            await self._write((commands.error(commands.REQUEST_ID_NONE, refusal.code, refusal.message),))
+            return False
+        self.connect = connect
+        if CommandType.CONNECT not in self._script.silent:
+            await self._pass_gate(CommandType.CONNECT)
+            await self._write((self._answers.connected(connect),), CommandType.CONNECT)
+        return True
+
+    async def _answer(self, command: pb.BaseCommand) -> None:
+        kind = cast(CommandType, command.type)
+        listing = kind == CommandType.GET_TOPICS_OF_NAMESPACE
+        if listing:
+            self._record.question_opened()
+        try:
+            if kind not in self._script.silent:
+                await self._pass_gate(kind)
+                await self._write(self._answers.answer(command, self.watchers), kind)
+        except (ConnectionError, DeadlyRequest):
+            self.abort()
+        finally:
+            self._places.release()
+            if listing:
+                self._record.question_closed()
+
+    async def _pass_gate(self, kind: CommandType) -> None:
+        gate = self._script.gates.get(kind)
+        if gate is not None:
+            await gate.wait()
+
+    async def _write(self, pieces: Iterable[bytes], kind: CommandType | None = None) -> None:
+        async with self._writing:
+            room = None if kind is None else self._script.cut_mid_frame.get(kind)
+            for piece in self._sliced(pieces):
+                if self._cut:
+                    return
+                if room is not None and len(piece) > room:
+                    await self._send(piece[:room])
+                    self._cut = True
+                    self._writer.write_eof()
+                    return
+                if room is not None:
+                    room -= len(piece)
+                await self._send(piece)
+
+    async def _send(self, piece: bytes) -> None:
+        self._writer.write(piece)
+        await self._writer.drain()
+        self._record.sent_bytes += len(piece)
+
+    def _sliced(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        step = self._script.slice_writes
+        for piece in pieces:
+            if step:
+                yield from (piece[start : start + step] for start in range(0, len(piece), step))
+            else:
+                yield piece
+
+    async def _echo(self) -> None:
+        while data := await self._reader.read(_READ_BYTES):
+            self._record.received_bytes += len(data)
+            await self._send(data)
+
+    async def _discard(self) -> None:
+        while data := await self._reader.read(_READ_BYTES):
+            self._record.received_bytes += len(data)
+
+    async def _flood(self) -> None:
+        message = message_frame(self._script.flood_payload_bytes)
+        try:
+            while True:
+                await self._send(message)
+        except ConnectionError:
+            self.abort()
+
+
+def message_frame(payload_bytes: int) -> bytes:
+    """Build a frame of a MESSAGE command and that many payload bytes."""
+    command = pb.BaseCommand(type=pb.BaseCommand.MESSAGE)
+    command.message.consumer_id = 1
+    command.message.message_id.ledgerId = 1
+    command.message.message_id.entryId = 1
+    framed = commands.frame(command)
+    return (len(framed) - 4 + payload_bytes).to_bytes(4, "big") + framed[4:] + bytes(payload_bytes)

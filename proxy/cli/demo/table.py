@@ -1,0 +1,119 @@
+"""The promise of the demo, whether it held, and the text that says so.
+
+Rule: pure functions of figures. The formula is that of docs/memory.md: what the proxy may add to its memory at rest in
+any storm of topic lists.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.cli.demo.storm import StormPlan, StormTally
+
+MIB: Final = 1024 * 1024
+CONNECTION_BYTES: Final = 8 * 1024
+_LIMIT_FACTOR: Final = 1.15
+_MOST_REFUSALS_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The figures of one storm; memory in bytes, the proxy's resident set size before it and at most."""
+
+    plan: StormPlan
+    tally: StormTally
+    heap_bytes: int
+    direct_bytes: int
+    idle_bytes: int
+    peak_bytes: int
+    storm_seconds: float
+    broker_questions: int
+    broker_most_outstanding: int
+    # The budget of the event log, if there is one (`proxy/app/budget.py`).
+    event_log_bytes: int = 0
+
+    @property
+    def growth_bytes(self) -> int:
+        """Compute what the storm added to the proxy's memory."""
+        return self.peak_bytes - self.idle_bytes
+
+    @property
+    def allowed_bytes(self) -> int:
+        """Compute what it was allowed to add."""
+        limits = int(_LIMIT_FACTOR * (self.heap_bytes + self.direct_bytes))
+        answers = 2 * self.tally.largest_answer_bytes
+        return limits + CONNECTION_BYTES * self.plan.connections + answers + self.event_log_bytes
+
+
+def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[str]:
+    """List what did not hold; empty when all did."""
+    tally = outcome.tally
+    refused = 0 if accept_refusals else tally.refused
+    broken = [
+        f"{count} requests were {what}, expected 0"
+        for count, what in ((refused, "refused"), (tally.lost, "lost"), (tally.wrong, "answered wrongly"))
+        if count
+    ]
+    if outcome.growth_bytes > outcome.allowed_bytes:
+        broken.append(
+            f"the proxy grew by {mib(outcome.growth_bytes)}, expected at most {mib(outcome.allowed_bytes)} "
+            f"(maxTopicListInFlightHeapMemSizeMB, maxTopicListInFlightDirectMemSizeMB)"
+        )
+    return broken
+
+
+def render(outcome: Outcome, *, accept_refusals: bool = False) -> str:
+    """Write the table and the verdict."""
+    rows = [*_request_rows(outcome), *_memory_rows(outcome)]
+    width = max(len(name) for name, _ in rows)
+    broken = broken_promises(outcome, accept_refusals=accept_refusals)
+    kept = "every request answered or refused" if accept_refusals else "every request answered"
+    verdict = [f"BROKEN: {text}" for text in broken] or [f"The promise held: {kept}, memory within its bound."]
+    return "\n".join([*(f"  {name:<{width}}  {value}" for name, value in rows), "", *verdict])
+
+
+def progress(tally: StormTally, seconds: float, resident_bytes: int) -> str:
+    """Write one line about a storm under way."""
+    return (
+        f"{seconds:5.1f} s  {tally.answered} of {tally.expected} answered, {tally.refused} refused, {tally.lost} lost, "
+        f"{mib(tally.received_bytes)} received, proxy at {mib(resident_bytes)}"
+    )
+
+
+def mib(count: int) -> str:
+    """Write a number of bytes in MiB."""
+    return f"{count / MIB:,.1f} MiB"
+
+
+def _request_rows(outcome: Outcome) -> list[tuple[str, str]]:
+    plan, tally = outcome.plan, outcome.tally
+    refusals = [("", f"{count} x {text}") for text, count in tally.refusals.most_common(_MOST_REFUSALS_SHOWN)]
+    return [
+        (
+            "connections",
+            f"{plan.connections:,}, of which {plan.slow_connections:,} begin to read after {plan.late_seconds:g} s",
+        ),
+        ("requests", f"{tally.expected:,}, all at once"),
+        ("answers", f"{tally.answered:,}"),
+        ("refused", f"{tally.refused:,}"),
+        *refusals,
+        ("lost", f"{tally.lost:,}"),
+        ("wrong", f"{tally.wrong:,}"),
+        ("received", f"{mib(tally.received_bytes)} in {outcome.storm_seconds:.1f} s"),
+        ("longest wait", f"{tally.longest_wait_seconds:.1f} s"),
+        (
+            "broker was asked",
+            f"{outcome.broker_questions:,} times, at most {outcome.broker_most_outstanding:,} at once",
+        ),
+    ]
+
+
+def _memory_rows(outcome: Outcome) -> list[tuple[str, str]]:
+    log = f" + event log {mib(outcome.event_log_bytes)}" if outcome.event_log_bytes else ""
+    return [
+        ("all answers together", mib(outcome.tally.expected * outcome.tally.largest_answer_bytes)),
+        ("limits", f"heap {mib(outcome.heap_bytes)} + direct {mib(outcome.direct_bytes)}"),
+        ("proxy at rest", mib(outcome.idle_bytes)),
+        ("proxy at most", mib(outcome.peak_bytes)),
+        ("growth", mib(outcome.growth_bytes)),
+        ("allowed", f"{mib(outcome.allowed_bytes)} = 1.15 x limits + 8 KiB x connections + 2 x largest answer{log}"),
+    ]

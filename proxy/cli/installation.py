@@ -1,0 +1,53 @@
+"""Find packages of others in the place of this application's: `proxy`, `limiter`, `protocol` are common import names.
+
+Rule: `serve` compares the places of packages that are loaded anyway. Looking through all distributions takes longer,
+and is for `check-config` and `--version`.
+"""
+
+import os.path
+import re
+from types import ModuleType
+from typing import Final
+
+import eventlog
+import limiter
+import protocol
+import proxy
+
+DISTRIBUTION: Final = "pulsar-proxy-sidecar"
+ADVICE: Final = f"install {DISTRIBUTION} into an environment of its own"
+PACKAGES: Final = (proxy, limiter, protocol, eventlog)
+
+
+def misplaced() -> list[str]:
+    """Return a line for each package that was not loaded from beside `proxy`."""
+    home = os.path.dirname(_place(proxy))
+    return [
+        f"import name {each.__name__}: got {_place(each)}, expected {os.path.join(home, each.__name__)}: {ADVICE}"
+        for each in PACKAGES
+        if os.path.dirname(_place(each)) != home
+    ]
+
+
+def shared_names() -> list[str]:
+    """Return a line for each other distribution here that installs a package of the same name."""
+    # Slow to import, and not for `serve`.
+    from importlib.metadata import distributions
+
+    names = "|".join(each.__name__ for each in PACKAGES)
+    # A line of top_level.txt, or of RECORD: a file of a package, or a module that is one file.
+    owned = re.compile(rf"^({names})(?:$|/|\.[\w.-]*,)", re.MULTILINE)
+    found: dict[str, None] = {}
+    for distribution in distributions():
+        listed = distribution.read_text("top_level.txt") or distribution.read_text("RECORD") or ""
+        for name in sorted(set(owned.findall(listed))):
+            owner = distribution.name
+            if re.sub(r"[-_.]+", "-", owner).lower() != DISTRIBUTION:
+                found[f"import name {name}: got {owner} {distribution.version} too, expected no other: {ADVICE}"] = None
+    return list(found)
+
+
+def _place(package: ModuleType) -> str:
+    # A folder without an __init__.py has no file, a module that is one file has no path.
+    paths: list[str] = list(vars(package).get("__path__") or [str(package.__file__)])
+    return paths[0]

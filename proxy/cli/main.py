@@ -1,0 +1,316 @@
+"""The command line: `serve`, `top`, `admin`, `config`, `log-level`, `health`, `completion`, `demo`, `check-config`,
+`print-config`. Exit code 2 stands for a configuration that is wrong.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from proxy.cli.admin.arguments import add_admin, add_level, add_where
+from proxy.cli.demo.arguments import add_demo
+from proxy.config.config import Config, ConfigError
+from proxy.core.secrets import masked
+from proxy.core.version import VERSION
+
+BAD_CONFIG = 2
+FAILED = 1
+# Commands that say by their exit code whether something is well.
+_VERDICTS = ("check-config", "health")
+TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
+CONFIG_HELP = "show the configuration in force in a running proxy, and the source of each value"
+LOG_LEVEL_HELP = "show or change the log level of a running proxy"
+ADMIN_HELP = "inspect and control a running proxy: connections, limiters, queue, groups, reload, drain"
+HEALTH_HELP = "exit with code 0 if the proxy of this configuration is ready; for container probes"
+COMPLETION_HELP = "print the completion script of a shell, to evaluate or to save where the shell looks for it"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; a reader who has seen enough (`| head`) ends the command quietly."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(given)
+    except BrokenPipeError as gone:
+        # A fault that nobody has read is no success, nor is a verdict.
+        faulty = isinstance(gone.__context__, Exception) or given[0] in _VERDICTS
+        return FAILED if faulty else 0
+    finally:
+        _drop_the_unread()
+
+
+def _run(given: list[str]) -> int:
+    if given[:1] == ["--version"]:
+        from proxy.cli.installation import shared_names
+
+        for line in shared_names():
+            print(f"warning: {line}", file=sys.stderr)
+    options = whole_parser().parse_args(given)
+    code: int = options.run(options)
+    return code
+
+
+def _drop_the_unread() -> None:
+    """Write what is left in the buffers, or nowhere: a pipe that nobody reads makes the interpreter's end exit 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            # None: the process began with this stream closed.
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands with all options; needs the standard library alone, as a build of the wheel
+    generates manual pages and completion scripts from it.
+    """
+    parser = argparse.ArgumentParser(prog="pulsar-proxy", description="a memory-bounded proxy for Apache Pulsar")
+    parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, text in (
+        ("serve", _serve, "run the proxy"),
+        ("check-config", _check_config, "check a configuration, report every error, and exit"),
+        ("print-config", _print_config, "print each key with its value and the source of the value"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--config", metavar="FILE", help="path of proxy.conf; the environment overrides it")
+        command.add_argument(
+            "--set",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="override one key; repeat the option for more keys",
+        )
+        command.set_defaults(run=run)
+    _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
+    _add_admin(commands.add_parser("admin", help=ADMIN_HELP, description=ADMIN_HELP))
+    _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
+    _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
+    _add_health(commands.add_parser("health", help=HEALTH_HELP, description=HEALTH_HELP))
+    _add_completion(commands.add_parser("completion", help=COMPLETION_HELP, description=COMPLETION_HELP))
+    demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
+    add_demo(demo)
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_admin(parser: argparse.ArgumentParser) -> None:
+    add_admin(parser, _duration)
+    parser.set_defaults(run=_admin)
+
+
+def _add_top(parser: argparse.ArgumentParser) -> None:
+    add_where(parser)
+    parser.add_argument("--plain", action="store_true", help="redraw plain text, without tabs and keys")
+    parser.add_argument("--once", action="store_true", help="show one update and exit")
+    parser.add_argument("--json", action="store_true", help="print one JSON document per line instead of a screen")
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between updates (default 1)"
+    )
+    parser.set_defaults(run=_top)
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    add_where(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
+    parser.set_defaults(run=_config)
+
+
+def _add_log_level(parser: argparse.ArgumentParser) -> None:
+    add_where(parser)
+    add_level(parser, _duration)
+    parser.set_defaults(run=_log_level)
+
+
+def _add_health(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", metavar="FILE", help="proxy.conf that names the ports; the environment overrides it"
+    )
+    parser.add_argument(
+        "--timeout", type=_probe, default=3.0, metavar="S", help="seconds to wait for an answer (default 3)"
+    )
+    parser.set_defaults(run=_health)
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "fish", "zsh"), help="shell to print the script for")
+    parser.set_defaults(run=_completion)
+
+
+def _duration(text: str) -> float:
+    return _number(text, 86_400)
+
+
+def _seconds(text: str) -> float:
+    return _number(text, 3600)
+
+
+def _probe(text: str) -> float:
+    return _number(text, 60)
+
+
+def _number(text: str, most: int) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= most:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected seconds from 0.1 to {most}")
+    return seconds
+
+
+def _load(options: argparse.Namespace) -> Config:
+    return Config.load(options.config, os.environ, _overrides(options.set))
+
+
+def _overrides(settings: Sequence[str]) -> Mapping[str, str]:
+    overrides = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            print(f"error: --set: got {masked(setting)!r}, expected KEY=VALUE", file=sys.stderr)
+            raise SystemExit(BAD_CONFIG)
+        overrides[key.strip()] = value.strip()
+    return overrides
+
+
+def _report(error: ConfigError) -> int:
+    for warning in error.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for problem in error.problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return BAD_CONFIG
+
+
+def _refuse(strangers: Sequence[str]) -> int:
+    print(*(f"error: {line}" for line in strangers), sep="\n", file=sys.stderr)
+    return FAILED
+
+
+def _serve(options: argparse.Namespace) -> int:
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        return _report(error)
+    from proxy.cli.installation import misplaced
+
+    # Before anything else of the other packages is imported: a stranger of that name is a traceback there.
+    if strangers := misplaced():
+        return _refuse(strangers)
+    import uvloop
+
+    from proxy.auth.failures import SettingFault
+    from proxy.cli.serve import ignore_hangup, run
+    from proxy.cli.systemd import manager_of_this_process
+    from proxy.core.log import adopt_stdlib_logging, open_log
+    from proxy.core.threads import leave
+    from proxy.telemetry.events.log import THREAD_NAME
+
+    ignore_hangup()
+    log = open_log(config.log_level, config.log_format)
+    adopt_stdlib_logging(log)
+    for warning in config.warnings:
+        log.warning("configuration", detail=str(warning))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(config, log, lambda: _load(options), manager_of_this_process()))
+    except ConfigError as error:
+        return _report(error)
+    except OSError as error:
+        log.error("cannot start", detail=error.strerror or str(error))
+        return FAILED
+    except SettingFault as fault:
+        log.error("cannot start", key=fault.key, detail=fault.problem)
+        return BAD_CONFIG
+    leave(0, THREAD_NAME)
+    return 0
+
+
+def _check_config(options: argparse.Namespace) -> int:
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        return _report(error)
+    from proxy.cli.installation import misplaced, shared_names
+
+    if strangers := misplaced():
+        return _refuse(strangers)
+    from proxy.app.start_checks import start_faults
+    from proxy.net.tls.files import check
+    from proxy.telemetry.metrics.otel_settings import otel_settings
+
+    faults, expired = list(map(str, start_faults(config))), list[str]()
+    try:
+        expired = check(config)
+    except ConfigError as error:
+        faults = [*map(str, error.problems), *faults]
+    # Of `serve`'s own environment, if this is it.
+    odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
+    for warning in (*config.warnings, *expired, *odd, *shared_names()):
+        print(f"warning: {warning}", file=sys.stderr)
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    if faults:
+        return BAD_CONFIG
+    print("configuration is valid")
+    return 0
+
+
+def _print_config(options: argparse.Namespace) -> int:
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        return _report(error)
+    for key, value, origin in config.items():
+        print(f"{key.name}={value}  # {origin}")
+    return 0
+
+
+def _top(options: argparse.Namespace) -> int:
+    from proxy.cli.top.command import run_top
+
+    return run_top(options, os.environ)
+
+
+def _admin(options: argparse.Namespace) -> int:
+    from proxy.cli.admin.command import run_admin
+
+    return run_admin(options, os.environ)
+
+
+def _config(options: argparse.Namespace) -> int:
+    from proxy.cli.admin.command import show_config
+
+    return show_config(options, os.environ)
+
+
+def _log_level(options: argparse.Namespace) -> int:
+    from proxy.cli.admin.command import change_log_level
+
+    return change_log_level(options, os.environ)
+
+
+def _health(options: argparse.Namespace) -> int:
+    from proxy.cli.health import run_health
+
+    return run_health(options, os.environ)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from proxy.cli.completions import script_for
+
+    try:
+        print(script_for(options.shell), end="")
+    except ModuleNotFoundError as error:
+        print(
+            f"error: no {error.name} here, which a checkout needs for this: pip install {error.name}", file=sys.stderr
+        )
+        return FAILED
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from proxy.cli.demo.run import run_demo
+
+    return run_demo(options)

@@ -1,0 +1,375 @@
+"""One client: its handshake, the routing of its requests, and the bounds on what it may have under way.
+
+Reading stops while the client may not go on: too many requests outstanding, answers it does not take, a large frame
+that waits for memory, or a broker being connected for it. Frames are judged by the state table alone; every request
+gets exactly one answer or the connection ends with a named cause.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Final
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import MalformedFrame, ProtocolError, ServerError, UnexpectedCommand
+from protocol.frames import Frame
+from protocol.framing import FrameAnnounced, FrameDecoder, Signal
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import HostPort, ProxyHeader
+from protocol.states import ConnectionState, Role, State, Verdict
+from proxy.clients.handshake import ClientHandshake
+from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
+from proxy.clients.requests import REQUESTS, ClientRequests
+from proxy.clients.services import ClientServices, Hold
+from proxy.core.errors import DisconnectCause, protocol_cause
+from proxy.core.tasks import TaskScope
+from proxy.net.output import Output
+from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
+
+MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+FRAME_HEADROOM_BYTES: Final = 10 * 1024
+# How a TLS handshake begins, and no frame that may come first.
+_TLS_RECORD: Final = b"\x16\x03"
+# Where a command's type stands in a frame, behind two lengths and the tag of its field.
+_TYPE_AT: Final = 9
+_TYPE_TAG: Final = 0x08
+
+
+class ClientConnection(Endpoint):
+    """Speak Pulsar's protocol with one client."""
+
+    __slots__ = (
+        "_awaits_pong",
+        "_decoder",
+        "_deferred",
+        "_handshake",
+        "_header",
+        "_heard",
+        "_holds",
+        "_large",
+        "_processing",
+        "_requests",
+        "_scope",
+        "_services",
+        "_state",
+        "client_address",
+        "client_version",
+        "name",
+        "output",
+        "principal",
+        "received_bytes",
+        "target",
+    )
+
+    def __init__(
+        self, services: ClientServices, client_address: str, header: ProxyHeader | None = None, target: str = ""
+    ) -> None:
+        super().__init__(services.loop, services.shared, services.hangup)
+        self._services = services
+        self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
+        self._state = ConnectionState(Role.CLIENT)
+        self._scope = TaskScope(self.crashed)
+        self._holds = Hold(0)
+        self._processing = False
+        self._deferred = False
+        self._awaits_pong = False
+        self._heard = False
+        self._header = header if header is not None and header.source is not None else None
+        # On a port that belongs to one broker: clients that look up by HTTP name none in their CONNECT.
+        self.target = target
+        self.output = Output(self, services.direct, services.writes)
+        self.client_address = client_address
+        self.name = client_address
+        self.client_version: str | None = None
+        self.received_bytes = 0
+        # Without authentication all clients are one principal.
+        self.principal: Hashable = None
+        self._requests = ClientRequests(self, services.requests, self._scope, self._fewer_requests)
+        self._large = LargeFrames(self, services, self._decoder, self._state, self._scope)
+        self._handshake = ClientHandshake(self, services, self._decoder, self._state, self._scope, self._large)
+
+    # --- what the services need of a client (requester.Requester) ------------------------------
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Give the largest frame a Pulsar client accepts under `maxMessageSize`."""
+        return self._services.limits.max_message_bytes + FRAME_HEADROOM_BYTES
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether the connection has ended."""
+        return self.cause is not None
+
+    @property
+    def charged(self) -> Hashable:
+        """Say who is charged for memory that is about no namespace."""
+        return self._services.charging.key(self, None)
+
+    @property
+    def certificate(self) -> bytes | None:
+        """Give the client's verified certificate, DER; None without one."""
+        found = self.transport.get_extra_info("peer_certificate") if self.transport is not None else None
+        return found if isinstance(found, bytes) else None
+
+    # --- what the sessions need of a client -------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether requests are under way."""
+        return self._requests.outstanding > 0 or self.output.pending_bytes > 0
+
+    @property
+    def connected(self) -> bool:
+        """Tell whether the client's CONNECT was accepted."""
+        return self._state.state not in (State.INIT, State.CONNECTING)
+
+    @property
+    def in_lookup_mode(self) -> bool:
+        """Tell whether its requests are served here."""
+        return self._state.state is State.LOOKUP
+
+    @property
+    def outstanding(self) -> int:
+        """Count the requests that have no answer yet."""
+        return self._requests.outstanding
+
+    @property
+    def held_bytes(self) -> int:
+        """Count the bytes of its own permits: a large frame's, and that of answers which it does not take."""
+        large = self._large.permit
+        return self.output.held_bytes + (0 if large is None else large.size)
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Name the reasons for which it is not being read."""
+        return tuple(str(hold.name).lower() for hold in Hold if self._holds & hold)
+
+    def tick(self, now: float) -> None:
+        """Once per keep-alive interval: PING a client that was silent since the last time, end one that still is.
+
+        Without keep-alive the read timeout does the same without a PING, its half at a time.
+        """
+        if self._state.state is not State.LOOKUP or not self.reading:
+            return
+        if self._heard or self.output.moved():
+            self._heard = False
+        elif self._awaits_pong:
+            limits = self._services.limits
+            self.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT if limits.keep_alive else DisconnectCause.READ_TIMEOUT)
+        else:
+            self._awaits_pong = True
+            if self._services.limits.keep_alive:
+                self.output.send(commands.PING_FRAME)
+
+    def limits_changed(self) -> None:
+        """Hear that the limits may be others: read on if they allow it, and measure silence afresh.
+
+        Otherwise a PING of just now would have to be answered before the next turn of a shorter interval.
+        """
+        self._awaits_pong = False
+        self._heard = True
+        self._fewer_requests()
+
+    def retire(self, now_or_never: bool) -> None:
+        """End a connection that is old enough, once nothing is under way; `now_or_never`: take no more requests."""
+        if self._state.state is not State.LOOKUP or self.cause is not None:
+            return
+        if not self.busy and (now_or_never or not self._decoder.stored_bytes):
+            self.close(DisconnectCause.CONNECTION_AGE)
+        elif now_or_never:
+            self.hold(Hold.AGE)
+
+    # --- socket -----------------------------------------------------------------------------------
+
+    def adopt(self, transport: asyncio.Transport) -> None:
+        """Learn the client's name from its transport."""
+        super().adopt(transport)
+        self.name = peer_name(transport) if self._header is None else str(self._header.source)
+
+    def origin(self) -> ProxyHeader | None:
+        """Say where the client is, and what it connected to, for a broker that wants to know."""
+        if self._header is not None or self.transport is None or not self._services.direct_mode.tells_addresses:
+            return self._header
+        own, peer = (self.transport.get_extra_info(name) for name in ("sockname", "peername"))
+        return ProxyHeader(HostPort.of(*peer[:2]), HostPort.of(*own[:2])) if own and peer else None
+
+    def read_place(self) -> memoryview:
+        """Read little at a time, but for a large frame that has its permit; never beyond that frame's end."""
+        if self._decoder.storing:
+            return self._shared.large[: self._decoder.missing_bytes]
+        return self._shared.small
+
+    def data_arrived(self, count: int) -> None:
+        """Decode and route what has come."""
+        self._services.counters.binary_bytes += count
+        self.received_bytes += count
+        self._awaits_pong = False
+        self._heard = True
+        deferrable = count > _TYPE_AT and not self._decoder.stored_bytes and self._begins_with_a_list_request()
+        self._decoder.receive_data(self._shared.large[:count])
+        if self._deferred:
+            # One read is kept until its turn, not two.
+            self.hold(Hold.TURN)
+        elif deferrable and self._services.turns.enough():
+            self._deferred = True
+            self._services.turns.later(self._process_in_turn)
+        else:
+            self._process()
+
+    def _begins_with_a_list_request(self) -> bool:
+        place = self._shared.large
+        return place[_TYPE_AT] == CommandType.GET_TOPICS_OF_NAMESPACE and place[_TYPE_AT - 1] == _TYPE_TAG
+
+    def _process_in_turn(self) -> None:
+        self._deferred = False
+        if self._holds & Hold.TURN:
+            self.unhold(Hold.TURN)
+        else:
+            self._process()
+
+    def resume_writing(self) -> None:
+        """Let the output know that all has left."""
+        super().resume_writing()
+        self.output.drained()
+
+    def output_full(self) -> None:
+        """Stop reading: the client does not take its answers."""
+        self.hold(Hold.OUTPUT)
+
+    def output_settled(self) -> None:
+        """Read again: the client has taken its answers."""
+        self.unhold(Hold.OUTPUT)
+
+    def crashed(self, error: BaseException) -> None:
+        """End this connection because of an exception of its own."""
+        if isinstance(error, ProtocolError):
+            tls = self._state.state is State.INIT and bytes(self._shared.small[:2]) == _TLS_RECORD
+            self.abort(DisconnectCause.TLS_ON_PLAIN_PORT if tls else protocol_cause(error))
+            return
+        self._services.counters.internal_error(error, "client connection")
+        self.abort(DisconnectCause.INTERNAL_ERROR)
+
+    def lost(self, cause: DisconnectCause) -> None:
+        """Cancel everything that was under way for this client: permits and queue places are free at once."""
+        self._state.enter(State.CLOSED)
+        self._scope.cancel()
+        self._requests.close()
+        self.output.close()
+        self._large.close()
+        self._handshake.close()
+        self._services.sessions.ended(self, cause)
+
+    def stream_ended(self) -> None:
+        """Leave with a client that will send no more: at once if anything is under way for it, else in its turn."""
+        if self._requests.outstanding or self._state.state is not State.LOOKUP or not self._services.turns.enough():
+            self._leave()
+        else:
+            self._services.turns.later_and_quick(self._leave)
+
+    def _leave(self) -> None:
+        # What the client does not read must not linger in the kernel.
+        if self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES:
+            self.abort(self.peer_closed_cause)
+        else:
+            self.close(self.peer_closed_cause)
+
+    def close(self, cause: DisconnectCause) -> None:
+        """End the connection, at once if bytes would linger that no permit owns any more."""
+        self.output.flush()
+        self._end(cause, abort=self.output.holds_memory)
+
+    # --- holding back -----------------------------------------------------------------------------
+
+    def hold(self, reason: Hold) -> None:
+        """Stop reading and processing, for one more reason."""
+        self._holds |= reason
+        self.pause_reading()
+
+    def unhold(self, reason: Hold) -> None:
+        """Go on, unless there is another reason left."""
+        if not self._holds & reason or self.cause is not None:
+            return
+        self._holds &= ~reason
+        if not self._holds:
+            self._process()
+            if not self._holds:
+                self.resume_reading()
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        if self._processing:
+            return
+        self._processing = True
+        try:
+            while not self._holds and self.cause is None:
+                event = self._decoder.next_event()
+                if isinstance(event, Signal):
+                    return
+                if isinstance(event, Frame):
+                    self._on_frame(event)
+                elif isinstance(event, FrameAnnounced):
+                    self._large.announced(event.head)
+        except Exception as error:
+            self.crashed(error)
+        finally:
+            self._processing = False
+
+    def _on_frame(self, frame: Frame) -> None:
+        self._large.arrived()
+        self._services.counters.binary_ops += 1
+        kind = frame.head.command_type
+        if kind is None:
+            raise MalformedFrame("got a command whose type does not stand first")
+        verdict = self._state.judge(kind)
+        if verdict is Verdict.SERVE:
+            command = commands.decode_command(frame.command)
+            if kind in REQUESTS:
+                self._on_request(command, frame.command)
+            else:
+                self._serve(kind, command)
+            self._large.handled()
+        elif verdict is Verdict.REFUSE:
+            self._refuse(kind, frame)
+        elif verdict is Verdict.CLOSE:
+            self.close(self._close_cause(kind))
+
+    def _close_cause(self, kind: int) -> DisconnectCause:
+        return DisconnectCause(self._state.close_cause(kind))
+
+    def _refuse(self, kind: int, frame: Frame) -> None:
+        try:
+            request_id = commands.request_id_of(commands.decode_command(frame.command))
+        except UnexpectedCommand:
+            request_id = commands.REQUEST_ID_NONE
+        self.refuse(kind, request_id)
+
+    def refuse(self, kind: int, request_id: int) -> None:
+        """Answer a command that is not served here."""
+        self._services.counters.request_refused("not_served")
+        name = CommandType(kind).name if kind in CommandType._value2member_map_ else f"number {kind}"
+        message = f"command {name} is not served on a proxy's lookup connection"
+        self.output.send(commands.error(request_id, ServerError.NotAllowedError, message))
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _serve(self, kind: int, command: pb.BaseCommand) -> None:
+        """Serve what is no request; a PONG, and credentials nobody asked for, are passed over."""
+        if kind == CommandType.CONNECT:
+            self._handshake.begin(command.connect)
+        elif kind == CommandType.AUTH_RESPONSE:
+            self._handshake.auth_response(command.authResponse)
+        elif kind == CommandType.PING:
+            self.output.send(commands.PONG_FRAME)
+
+    def _on_request(self, command: pb.BaseCommand, raw: bytes) -> None:
+        """Serve a request; while too many are outstanding the client is not read."""
+        if self._requests.serve(command, raw, self._large.permit):
+            self._large.take_permit()
+        if self._requests.outstanding >= self._services.limits.max_outstanding:
+            self.hold(Hold.OUTSTANDING)
+
+    def _fewer_requests(self) -> None:
+        # A lowered limit may be below what is outstanding still.
+        if self._requests.outstanding < self._services.limits.max_outstanding:
+            self.unhold(Hold.OUTSTANDING)

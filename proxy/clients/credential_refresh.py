@@ -1,0 +1,121 @@
+"""The credentials of one authenticated client, for as long as it is connected: looked at now and then, and renewed.
+
+Nothing runs per connection: `proxy.clients.sessions` calls `look` in turns, as its wheels go round. A client is asked
+at most once at a time; its answer serves everybody who waits for it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from protocol import commands
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.client_authentication import ClientAuthentication, code_of
+from proxy.auth.client_credentials import ClientCredentials, Look
+from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.tasks import TaskScope
+
+if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
+
+
+class ClientRefresh:
+    """Keep a client's credentials fresh while it is in lookup mode."""
+
+    __slots__ = (
+        "_authentication",
+        "_client",
+        "_credentials",
+        "_protocol_version",
+        "_scope",
+        "_server_version",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        client: "ClientConnection",
+        authentication: ClientAuthentication,
+        credentials: ClientCredentials,
+        scope: TaskScope,
+        server_version: str,
+        protocol_version: int,
+    ) -> None:
+        self._client = client
+        self._authentication = authentication
+        self._credentials = credentials
+        self._scope = scope
+        self._server_version = server_version
+        self._protocol_version = protocol_version
+        self._waiting: list[asyncio.Future[Principal]] = []
+        if credentials.renewable:
+            authentication.holders.add(credentials.principal, self)
+
+    def look(self) -> None:
+        """Ask for newer credentials when they have expired, end a connection that has none."""
+        authentication, loop = self._authentication, self._client.loop
+        found = self._credentials.look(authentication.now(), loop.time(), authentication.settings.refresh_seconds)
+        if found is Look.ASK:
+            self._ask()
+        elif found is Look.EXPIRED:
+            self._client.close(DisconnectCause.CREDENTIALS_EXPIRED)
+        elif found is Look.UNANSWERED:
+            self._client.close(DisconnectCause.CREDENTIALS_NOT_RENEWED)
+
+    def renew(self) -> asyncio.Future[Principal] | None:
+        """Ask the client for newer credentials, unless it is being asked (`credential_holders.Holder`)."""
+        if self._client.gone or not self._credentials.renewable:
+            return None
+        if not self._credentials.under_way:
+            self._ask()
+        waiting: asyncio.Future[Principal] = self._client.loop.create_future()
+        # Who gave up waiting is forgotten here: nothing else would, while the client stays silent.
+        self._waiting = [future for future in self._waiting if not future.done()]
+        self._waiting.append(waiting)
+        return waiting
+
+    def answered(self, response: pb.CommandAuthResponse, release: Callable[[], None] | None) -> None:
+        """Verify an AUTH_RESPONSE; one that nobody asked for is passed over.
+
+        `release` gives back what holds the response's memory.
+        """
+        if self._credentials.answered():
+            self._scope.start(self._verify(response.response.auth_data), release)
+        elif release is not None:
+            release()
+
+    def close(self) -> None:
+        """Forget the client, and let those who wait for it ask another one."""
+        self._authentication.holders.remove(self._credentials.principal, self)
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionClosed(self._client.cause or DisconnectCause.CLIENT_CLOSED))
+                future.exception()
+
+    def _ask(self) -> None:
+        self._credentials.asked(self._client.loop.time())
+        method = self._credentials.method
+        self._client.output.send(commands.auth_challenge(self._server_version, method, self._protocol_version))
+
+    async def _verify(self, data: bytes) -> None:
+        authentication, credentials, client = self._authentication, self._credentials, self._client
+        before = credentials.principal
+        try:
+            # The method cannot change: what the response names is not looked at, as upstream does not.
+            found = await authentication.verify(AuthData(credentials.method, data), client.certificate)
+            credentials.renewed(found, data)
+        except AuthenticationFailed as failure:
+            authentication.refused(client.name, failure)
+            message = f"failed to authenticate: {failure}"
+            client.output.send(commands.error(commands.REQUEST_ID_NONE, code_of(failure), message))
+            client.close(DisconnectCause.AUTHENTICATION_FAILED)
+            return
+        authentication.holders.remove(before, self)
+        authentication.holders.add(credentials.principal, self)
+        client.principal = credentials.principal
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(credentials.principal)

@@ -1,0 +1,199 @@
+"""The handshake of one client: CONNECT is judged, and leads to lookup mode or to a relay with the broker it names.
+
+With `authenticationEnabled` the client is read no further until it is known who it is: no command of it is ever served
+in anybody else's name. The clock of the handshake runs until then.
+"""
+
+from typing import TYPE_CHECKING
+
+from protocol import commands
+from protocol.errors import ServerError
+from protocol.framing import FrameDecoder
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.states import ConnectionState, State
+from proxy.auth.client_authentication import ClientAuthentication, code_of, presented_by
+from proxy.auth.client_credentials import ClientCredentials
+from proxy.auth.identity import AuthenticationFailed
+from proxy.clients.credential_refresh import ClientRefresh
+from proxy.clients.large_frames import LargeFrames
+from proxy.clients.services import ClientServices, Hold
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.tasks import TaskScope
+from proxy.relay.direct_mode import DirectRefused
+from proxy.relay.relay import Relay
+from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
+from proxy.telemetry.events.recorder import RequestOrigin
+
+if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
+
+
+class ClientHandshake:
+    """Take a client from its CONNECT to the state it is served in."""
+
+    __slots__ = ("_client", "_decoder", "_large", "_refresh", "_scope", "_send_buffer_bytes", "_services", "_state")
+
+    def __init__(
+        self,
+        client: "ClientConnection",
+        services: ClientServices,
+        decoder: FrameDecoder,
+        state: ConnectionState,
+        scope: TaskScope,
+        large: LargeFrames,
+    ) -> None:
+        self._client = client
+        self._services = services
+        self._decoder = decoder
+        self._state = state
+        self._scope = scope
+        self._large = large
+        self._send_buffer_bytes = 0
+        self._refresh: ClientRefresh | None = None
+
+    def begin(self, connect: pb.CommandConnect) -> None:
+        """Judge a CONNECT."""
+        if connect.protocol_version < commands.OLDEST_CLIENT_VERSION:
+            self._client.close(DisconnectCause.UNSUPPORTED_VERSION)
+            return
+        if connect.HasField("proxy_version"):
+            # A client could otherwise speak for others: brokers trust what a proxy says (upstream refuses it too).
+            self._refuse(
+                ServerError.NotAllowedError,
+                "must not provide proxy_version",
+                DisconnectCause.PROXY_VERSION_REFUSED,
+            )
+            return
+        self._state.enter(State.CONNECTING)
+        if self._services.requests.recorder is not None:
+            self._client.client_version = bounded(connect.client_version, LONGEST_VERSION)
+        if self._client.target and not connect.HasField("proxy_to_broker_url"):
+            connect.proxy_to_broker_url = self._client.target
+        if self._services.authentication is not None:
+            # What follows CONNECT must wait: it is nobody's yet.
+            self._client.hold(Hold.AUTHENTICATING)
+            work = self._authenticate(connect, self._services.authentication)
+            self._scope.start(work, self._large.take_permit())
+        elif connect.HasField("proxy_to_broker_url"):
+            self._client.hold(Hold.CONNECTING)
+            self._leave_for_a_broker()
+            self._scope.start(self._connect_to_broker(connect), self._large.take_permit())
+        else:
+            self._enter_lookup_mode(connect)
+
+    def auth_response(self, response: pb.CommandAuthResponse) -> None:
+        """Take credentials; those that nobody asked for are passed over."""
+        if self._refresh is not None:
+            self._refresh.answered(response, self._large.take_permit())
+
+    def close(self) -> None:
+        """Give back what the handshake took: the client is gone."""
+        self._services.send_buffers.take_back(self._send_buffer_bytes)
+        if self._refresh is not None:
+            self._refresh.close()
+
+    # --- who the client is --------------------------------------------------------------------------
+
+    async def _authenticate(self, connect: pb.CommandConnect, authentication: ClientAuthentication) -> None:
+        """Find out who the client is before anything is done for it."""
+        client, presented = self._client, presented_by(connect)
+        try:
+            found = await authentication.verify(presented, client.certificate)
+        except AuthenticationFailed as failure:
+            authentication.refused(client.name, failure)
+            message = f"failed to authenticate: {failure}"
+            self._refuse(code_of(failure), message, DisconnectCause.AUTHENTICATION_FAILED)
+            return
+        forward = authentication.settings.forward
+        renewable = connect.feature_flags.supports_auth_refresh
+        credentials = ClientCredentials(found, presented, forward=forward, renewable=renewable)
+        client.principal = credentials.principal
+        if connect.HasField("proxy_to_broker_url"):
+            self._leave_for_a_broker()
+            await self._connect_to_broker(connect, credentials)
+            return
+        self._enter_lookup_mode(connect)
+        self._watch(connect, credentials, authentication)
+        client.unhold(Hold.AUTHENTICATING)
+
+    def _watch(
+        self, connect: pb.CommandConnect, credentials: ClientCredentials, authentication: ClientAuthentication
+    ) -> None:
+        if credentials.expires_at is None and not credentials.renewable:
+            return
+        self._refresh = ClientRefresh(
+            self._client,
+            authentication,
+            credentials,
+            self._scope,
+            self._services.server_version,
+            commands.negotiated_version(connect.protocol_version),
+        )
+        self._services.sessions.watch_credentials(self._client, self._refresh.look)
+
+    def _watch_relay(self, relay: Relay, credentials: ClientCredentials) -> None:
+        """End the relay when the credentials expire, unless its broker has them and asks the client itself."""
+        authentication = self._services.authentication
+        if authentication is None or authentication.settings.forward or credentials.expires_at is None:
+            return
+        now = authentication.now
+
+        def look() -> None:
+            if not credentials.valid(now()):
+                relay.close(DisconnectCause.CREDENTIALS_EXPIRED)
+
+        self._services.sessions.watch_credentials(relay, look)
+
+    # --- where it is served -------------------------------------------------------------------------
+
+    def _enter_lookup_mode(self, connect: pb.CommandConnect) -> None:
+        client, limits = self._client, self._services.limits
+        self._state.enter(State.LOOKUP)
+        self._decoder.max_frame_bytes = limits.max_frame_bytes
+        assert client.transport is not None
+        own_socket = client.transport.get_extra_info("socket")
+        self._send_buffer_bytes = self._services.send_buffers.give(own_socket, limits.send_buffer_bytes)
+        self._services.sessions.handshake_done(client)
+        client.output.send(commands.connected_lookup(connect, self._services.server_version))
+
+    def _leave_for_a_broker(self) -> None:
+        """Note that the client's own part of the handshake is over; from here the broker's clocks count."""
+        self._state.enter(State.CONNECTING_TO_BROKER)
+        self._services.sessions.handshake_done(self._client)
+
+    async def _connect_to_broker(
+        self, connect: pb.CommandConnect, credentials: ClientCredentials | None = None
+    ) -> None:
+        """Join the client to the broker it names; from then on a relay owns both sockets."""
+        client, direct_mode = self._client, self._services.direct_mode
+        try:
+            broker = await direct_mode.connect(connect, client.principal, client.origin())
+        except DirectRefused as refused:
+            self._refuse(refused.code, refused.message, refused.cause)
+            return
+        try:
+            broker_transport, to_client = broker.hand_over()
+        except ConnectionClosed as closed:
+            self._refuse(ServerError.ServiceNotReady, f"the broker is gone: {closed}", closed.cause)
+            return
+        try:
+            client_transport = client.detach()
+        except ConnectionClosed:
+            broker_transport.abort()
+            return
+        self._state.enter(State.RELAY)
+        relay = direct_mode.join(
+            self._services.sessions.relay_ended,
+            key=client.charged,
+            client=client.name,
+            asker=RequestOrigin(client.principal, client.name, client.client_version),
+        )
+        self._services.sessions.became_relay(client, relay)
+        if credentials is not None:
+            self._watch_relay(relay, credentials)
+        relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
+
+    def _refuse(self, code: int, message: str, cause: DisconnectCause) -> None:
+        """Answer CONNECT with an ERROR about the connection, and end it."""
+        self._client.output.send(commands.error(commands.REQUEST_ID_NONE, code, message))
+        self._client.close(cause)

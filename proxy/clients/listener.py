@@ -1,0 +1,160 @@
+"""Accept Pulsar clients: who is served, who must say first whom it stands for, who is turned away with an ERROR."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from protocol import commands
+from protocol.errors import ServerError
+from protocol.proxy_header import ProxyHeader
+from proxy.brokers.dialer import SocketOptions
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import Sessions
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import Logger
+from proxy.core.tasks import TaskScope
+from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
+from proxy.net.proxy_headers import AwaitedHeaders
+from proxy.net.tls.arrivals import Arrivals
+from proxy.telemetry.counters import Counters
+
+# Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.
+ACCEPTS_A_TURN: Final = 64
+# Refused clients are kept this long to read the ERROR (a socket closed with unread input loses it), and only so many.
+REFUSAL_LINGER_SECONDS: Final = 1.0
+MOST_LINGERING: Final = 256
+
+
+class _Refused(asyncio.Protocol):
+    """Send one ERROR, then wait a moment for the client to go."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, frame: bytes, on_end: Callable[["_Refused"], None]) -> None:
+        self._loop = loop
+        self._frame = frame
+        self._on_end = on_end
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, not a check: uvloop's transports are no subclass of asyncio's.
+        client = cast(asyncio.WriteTransport, transport)
+        client.write(self._frame)
+        client.write_eof()
+        self._timer = self._loop.call_later(REFUSAL_LINGER_SECONDS, client.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_end(self)
+
+
+class Listener:
+    """Accept clients on one address until closed."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sessions: Sessions,
+        counters: Counters,
+        log: Logger,
+        options: SocketOptions,
+        make_client: Callable[[str, ProxyHeader | None], ClientConnection],
+        tls: Arrivals | None = None,
+        *,
+        proxy_headers: bool = False,
+    ) -> None:
+        self._loop = loop
+        self._sessions = sessions
+        self._counters = counters
+        self._log = log
+        self._options = options
+        self._make_client = make_client
+        self._tls = tls
+        self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
+        self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
+        self._proxy_headers = proxy_headers
+        self._lingering: set[_Refused] = set()
+        self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)
+
+    def open(self, host: str, port: int, backlog: int) -> int:
+        """Listen, and give the port; raises OSError with the address in its text."""
+        return self._accepting.open(host, port, self._key, backlog)
+
+    @property
+    def _key(self) -> str:
+        return "servicePort" if self._tls is None else "servicePortTls"
+
+    async def close(self) -> None:
+        """Stop accepting; those accepted already stay."""
+        self._accepting.close()
+        await self._awaited.close()
+        # Those accepted already become connections at once: cancelled, they would be sockets without an owner.
+        await self._scope.emptied()
+
+    def _take(self, accepted: socket.socket, address: str) -> None:
+        if not self._proxy_headers:
+            self._admit(accepted, address, None, self._loop.time())
+            return
+        reason = self._sessions.refusal(None, self._counters.awaited_headers)
+        if reason is None:
+            self._awaited.begin(accepted, address)
+        else:
+            self._turn_away(accepted, reason)
+
+    def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
+        """Serve a client that is here since then, or refuse it by its address: that of its header if it has one."""
+        if header is not None and header.source is not None:
+            address = header.source.host
+        reason = self._sessions.refusal(address)
+        if reason is None and self._tls is not None:
+            self._take_tls(self._tls, accepted, address, header, since)
+            return
+        if reason is None:
+            client = self._make_client(address, header)
+            self._sessions.add(client, since)
+            self._scope.start(self._serve(accepted, client))
+        else:
+            self._turn_away(accepted, reason)
+
+    def _turn_away(self, accepted: socket.socket, reason: str) -> None:
+        self._counters.rejected_connections += 1
+        self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
+        if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
+            # Before the handshake there are no words for a client with TLS.
+            accepted.close()
+            return
+        frame = commands.error(commands.REQUEST_ID_NONE, ServerError.NotAllowedError, reason)
+        refused = _Refused(self._loop, frame, self._lingering.discard)
+        self._lingering.add(refused)
+        self._scope.start(self._refuse(accepted, refused))
+
+    def _take_tls(
+        self, arrivals: Arrivals, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float
+    ) -> None:
+        try:
+            self._options.apply(accepted)
+            arrivals.take(accepted, address, header, since)
+        except OSError:
+            # Reset while it waited in the backlog.
+            accepted.close()
+
+    async def _serve(self, accepted: socket.socket, client: ClientConnection) -> None:
+        try:
+            self._options.apply(accepted)
+            await self._loop.connect_accepted_socket(lambda: client, accepted)
+        except OSError:
+            # Reset while it waited in the backlog.
+            accepted.close()
+            if client.transport is None:
+                self._sessions.ended(client, DisconnectCause.CONNECTION_RESET)
+
+    async def _refuse(self, accepted: socket.socket, refused: _Refused) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: refused, accepted)
+        except OSError:
+            accepted.close()
+            self._lingering.discard(refused)
+
+    def _note_pause(self, error: OSError) -> None:
+        self._counters.accept_pauses += 1
+        self._log.warning("accepting paused", reason=error.strerror, seconds=ACCEPT_PAUSE_SECONDS)

@@ -1,0 +1,255 @@
+"""The requests of one client: who serves which, how many may be under way, and what each of them holds.
+
+A request is outstanding from its arrival until its answer is handed to the output. Topic lists beyond the first few
+of a connection wait here as they came, without a task: a client that pipelines a thousand costs little more than
+their bytes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from limiter.permit import Permit
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.discovery import BrokerChoice
+from proxy.core.errors import RequestFailed
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.tasks import TaskScope
+from proxy.requests.client import ClientView
+from proxy.requests.lookup_slot import Slot
+from proxy.requests.lookups import LookupService
+from proxy.requests.schemas import SchemaService
+from proxy.requests.topic_lists.service import TopicListService
+from proxy.requests.validation import check_properties
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.recorder import Recorder, RequestRecord
+from proxy.telemetry.refusals import RefusalLog
+
+# Topic lists of one connection that may hold memory at once: one being written and one ready to follow. More would fill
+# the heap limit with answers that wait for their own client, while clients that could read get none.
+LISTS_AT_ONCE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RequestServices:
+    """Who serves the requests of all clients."""
+
+    loop: asyncio.AbstractEventLoop
+    counters: Counters
+    brokers: BrokerChoice
+    lookups: LookupService
+    topic_lists: TopicListService
+    turns: LoopBudget
+    schemas: SchemaService
+    refusals: RefusalLog
+    recorder: Recorder | None = None
+
+
+class _Held:
+    """What a request holds until it ends: one of the concurrent lookups, and memory if its frame was large.
+
+    `begun` is whether a topic list got as far as to answer for its own end; `record` is its record, if there is one.
+    """
+
+    __slots__ = ("begun", "large", "record", "slot")
+
+    def __init__(self, slot: Slot, large: Permit | None, record: RequestRecord | None = None) -> None:
+        self.slot = slot
+        self.large = large
+        self.record = record
+        self.begun = False
+
+    def release(self) -> None:
+        self.slot.release()
+        if self.large is not None:
+            self.large.release()
+
+
+class _WaitingList(NamedTuple):
+    command: bytes
+    arrived: float
+    held: _Held
+
+
+class ClientRequests:
+    """Serve one client's requests in tasks of its scope; `on_fewer` is called when one has ended."""
+
+    __slots__ = ("_client", "_lists_under_way", "_on_fewer", "_scope", "_services", "_waiting_lists", "outstanding")
+
+    def __init__(
+        self, client: ClientView, services: RequestServices, scope: TaskScope, on_fewer: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._services = services
+        self._scope = scope
+        self._on_fewer = on_fewer
+        self._lists_under_way = 0
+        self._waiting_lists: deque[_WaitingList] | None = None
+        self.outstanding = 0
+
+    def serve(self, command: pb.BaseCommand, raw: bytes, large: Permit | None) -> bool:
+        """Begin to serve a request that came as `raw`; tells whether `large`, its frame's permit, is now held by it."""
+        asked, rejected = _COUNTED[command.type]
+        counters = self._services.counters
+        _count(counters, asked)
+        is_list = command.type == CommandType.GET_TOPICS_OF_NAMESPACE
+        record = self._record(command) if is_list else None
+        try:
+            check_properties(command)
+        except RequestFailed as failure:
+            counters.request_refused("properties")
+            self._client.output.send(_refusal(command, failure.code, failure.message))
+            if is_list:
+                counters.list_ended("failed")
+            if record is not None:
+                record.failed(failure)
+            return False
+        slot = self._services.lookups.try_begin()
+        if slot is None:
+            _count(counters, rejected)
+            self._reject(command)
+            if record is not None:
+                record.rejected()
+            return False
+        self.outstanding += 1
+        held = _Held(slot, large, record)
+        if is_list:
+            self._list(command.getTopicsOfNamespace, raw, held)
+        else:
+            # What is held is released by the task's end, not by its body: a task cancelled before its first step has
+            # none.
+            self._scope.start(self._work(command, slot), partial(self._ended, held))
+        return True
+
+    def _record(self, command: pb.BaseCommand) -> RequestRecord | None:
+        recorder = self._services.recorder
+        if recorder is None:
+            return None
+        record = recorder.request(self._client)
+        record.asks(command.getTopicsOfNamespace)
+        return record
+
+    def _reject(self, command: pb.BaseCommand) -> None:
+        services = self._services
+        services.counters.request_refused("too_many")
+        full = services.lookups.full()
+        services.refusals.note_over_limit(full, self._client.name, _subject(command))
+        self._client.output.send(_refusal(command, full.code, full.message))
+
+    def close(self) -> None:
+        """Give back what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
+        waiting, self._waiting_lists = self._waiting_lists, None
+        for entry in waiting or ():
+            entry.held.release()
+            self._services.counters.list_ended("cancelled")
+            if entry.held.record is not None:
+                # Up to a thousand of them: what they asked for is looked at in turns.
+                self._services.turns.later_and_quick(partial(_record_waited, entry.held.record, entry.command))
+
+    def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
+        services, client = self._services, self._client
+        lookups = services.lookups
+        if command.type == CommandType.LOOKUP:
+            return lookups.lookup(client, command.lookupTopic, slot)
+        if command.type == CommandType.PARTITIONED_METADATA:
+            return lookups.partition_metadata(client, command.partitionMetadata, slot)
+        if command.type == CommandType.GET_OR_CREATE_SCHEMA:
+            return lookups.get_or_create_schema(client, command.getOrCreateSchema, slot)
+        assert command.type == CommandType.GET_SCHEMA
+        return services.schemas.serve(client, command.getSchema, slot)
+
+    def _list(self, request: pb.CommandGetTopicsOfNamespace, raw: bytes, held: _Held) -> None:
+        now = self._services.loop.time()
+        if self._lists_under_way < LISTS_AT_ONCE and not self._waiting_lists:
+            self._start_list(request, now, held)
+            return
+        if self._waiting_lists is None:
+            self._waiting_lists = deque()
+        if held.record is not None:
+            # Its decoded form would be kept for as long as it waits.
+            held.record.asks(None)
+        self._waiting_lists.append(_WaitingList(raw, now, held))
+
+    def _start_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
+        self._lists_under_way += 1
+        if held.record is not None:
+            held.record.asks(request)
+        self._scope.start(self._serve_list(request, arrived, held), partial(self._list_ended, held))
+
+    async def _serve_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
+        held.begun = True
+        services = self._services
+        broker = services.brokers.home(request.namespace)
+        await services.topic_lists.serve(self._client, broker, request, arrived, held.record)
+
+    def _list_ended(self, held: _Held) -> None:
+        if not held.begun:
+            # Its client left in the turn in which it came.
+            self._services.counters.list_ended("cancelled")
+            if held.record is not None:
+                held.record.cancelled()
+        self._lists_under_way -= 1
+        if self._waiting_lists:
+            self._services.turns.later(self._start_waiting_list)
+        self._ended(held)
+
+    def _start_waiting_list(self) -> None:
+        if self._waiting_lists and self._lists_under_way < LISTS_AT_ONCE:
+            waiting = self._waiting_lists.popleft()
+            request = commands.decode_command(waiting.command).getTopicsOfNamespace
+            self._start_list(request, waiting.arrived, waiting.held)
+
+    def _ended(self, held: _Held) -> None:
+        held.release()
+        self.outstanding -= 1
+        self._on_fewer()
+
+
+# The counters of each request: asked for, and rejected because too many are under way (upstream has no more).
+_COUNTED: Final[dict[int, tuple[str | None, str | None]]] = {
+    CommandType.LOOKUP: ("lookup_requests", "rejected_lookup_requests"),
+    CommandType.PARTITIONED_METADATA: ("partitions_metadata_requests", "rejected_partitions_metadata_requests"),
+    CommandType.GET_TOPICS_OF_NAMESPACE: (
+        "get_topics_of_namespace_requests",
+        "rejected_get_topics_of_namespace_requests",
+    ),
+    CommandType.GET_SCHEMA: ("get_schema_requests", None),
+    CommandType.GET_OR_CREATE_SCHEMA: (None, None),
+}
+
+REQUESTS: Final = frozenset(_COUNTED)
+
+
+def _record_waited(record: RequestRecord, raw: bytes) -> None:
+    record.asks(commands.decode_command(raw).getTopicsOfNamespace)
+    record.cancelled()
+
+
+def _count(counters: Counters, name: str | None) -> None:
+    if name is not None:
+        setattr(counters, name, getattr(counters, name) + 1)
+
+
+def _subject(command: pb.BaseCommand) -> str:
+    """Say which namespace or topic a request is about."""
+    if command.type == CommandType.LOOKUP:
+        return command.lookupTopic.topic
+    if command.type == CommandType.PARTITIONED_METADATA:
+        return command.partitionMetadata.topic
+    if command.type == CommandType.GET_TOPICS_OF_NAMESPACE:
+        return command.getTopicsOfNamespace.namespace
+    return (command.getSchema if command.type == CommandType.GET_SCHEMA else command.getOrCreateSchema).topic
+
+
+def _refusal(command: pb.BaseCommand, code: int, message: str) -> bytes:
+    request_id = commands.request_id_of(command)
+    if command.type == CommandType.LOOKUP:
+        return commands.lookup_failed(request_id, code, message)
+    if command.type == CommandType.PARTITIONED_METADATA:
+        return commands.partition_metadata_failed(request_id, code, message)
+    return commands.error(request_id, code, message)

@@ -1,0 +1,91 @@
+"""What all client connections share, and what each of them may do.
+
+Rule: these are tables of references and numbers; nothing here decides anything.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import TYPE_CHECKING, Protocol
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.auth.client_authentication import ClientAuthentication
+from proxy.auth.fairness_key import Charging
+from proxy.clients.requests import RequestServices
+from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.send_buffers import SendBuffers
+from proxy.net.transport import SharedReadBuffer
+from proxy.net.write_watch import WriteWatch
+from proxy.relay.direct_mode import DirectMode
+from proxy.relay.relay import Relay
+from proxy.telemetry.counters import Counters
+
+if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
+
+
+class Hold(IntFlag):
+    """Why a client is not being read."""
+
+    OUTSTANDING = 1
+    OUTPUT = 2
+    LARGE_FRAME = 4
+    CONNECTING = 8
+    TURN = 16
+    AUTHENTICATING = 32
+    AGE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What one client connection may do, in bytes, requests and seconds; a large frame must be whole in time."""
+
+    max_frame_bytes: int
+    max_message_bytes: int
+    max_outstanding: int
+    send_buffer_bytes: int
+    frame_seconds: float
+    keep_alive: bool
+
+
+class SessionRegistry(Protocol):
+    """What a client connection tells the list of all client connections."""
+
+    def handshake_done(self, session: "ClientConnection") -> None:
+        """Hear that the client's CONNECT was accepted."""
+
+    def ended(self, session: "ClientConnection", cause: DisconnectCause) -> None:
+        """Hear that the connection is gone."""
+
+    def watch_credentials(self, session: "ClientConnection | Relay", look: Callable[[], None]) -> None:
+        """Call `look` in turns for as long as the connection lasts: its credentials will expire."""
+
+    def became_relay(self, session: "ClientConnection", relay: Relay) -> None:
+        """Hear that the client's socket now belongs to `relay`."""
+
+    def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
+        """Hear that a relayed client is gone."""
+
+
+@dataclass(slots=True)
+class ClientServices:
+    """Everything that client connections share; `limits` is replaced when the configuration changes."""
+
+    loop: asyncio.AbstractEventLoop
+    shared: SharedReadBuffer
+    hangup: HangupWatcher
+    counters: Counters
+    limits: ClientLimits
+    direct: AsyncSemaphore
+    requests: RequestServices
+    direct_mode: DirectMode
+    sessions: SessionRegistry
+    server_version: str
+    writes: WriteWatch
+    turns: LoopBudget
+    charging: Charging
+    send_buffers: SendBuffers
+    authentication: ClientAuthentication | None = None

@@ -1,0 +1,315 @@
+"""All client connections: how many there may be, their clocks, and their end at shutdown.
+
+One timer serves every connection: handshakes are checked in the order of their arrival, keep-alive and credentials in
+turns, a share of the connections each second.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.clients.connection import ClientConnection
+from proxy.core.errors import DisconnectCause
+from proxy.core.expiry_queue import ExpiryQueue
+from proxy.core.log import LinePace, Logger
+from proxy.core.registry import Registry
+from proxy.net.tls.arrivals import Arrival
+from proxy.relay.relay import Relay
+from proxy.telemetry.counters import Counters
+
+Session = ClientConnection | Relay | Arrival
+# Ages differ by so much either way, so that those who came together do not come back together.
+AGE_JITTER: Final = 0.1
+# Who is not idle for so long after its time is closed in the middle of something.
+AGE_GRACE_SECONDS: Final = 10.0
+_QUIET: Final = frozenset(
+    {
+        DisconnectCause.CLIENT_CLOSED,
+        DisconnectCause.BROKER_CLOSED,
+        DisconnectCause.SHUTDOWN,
+        # Told with its reason by who checked the credentials.
+        DisconnectCause.AUTHENTICATION_FAILED,
+        DisconnectCause.CONNECTION_AGE,
+        # Told with who asked for it.
+        DisconnectCause.ADMIN,
+        # Told by the watch over those who are written to, with the bytes that were under way.
+        DisconnectCause.WRITE_STALLED,
+        DisconnectCause.READS_TOO_SLOWLY,
+        # Told by those who shake hands, with the reason.
+        DisconnectCause.TLS_HANDSHAKE_FAILED,
+        DisconnectCause.NOT_TLS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How many clients there may be (0: no limit), and their clocks in seconds (a `max_age_seconds` of 0: none)."""
+
+    total: int
+    per_address: int
+    handshake_seconds: float
+    keep_alive_seconds: int
+    read_timeout_seconds: float
+    credentials_seconds: int = 60
+    max_age_seconds: float = 0
+
+
+class _Wheel:
+    """Give each member its turn once in `period` calls of `turn`."""
+
+    def __init__(self, period: int) -> None:
+        self._spokes: list[dict[Session, None]] = [{} for _ in range(max(1, period))]
+        self._spoke_of: dict[Session, int] = {}
+        self._next = 0
+        self._now = 0
+
+    def __len__(self) -> int:
+        return len(self._spoke_of)
+
+    def add(self, session: Session) -> None:
+        self._next = (self._next + 1) % len(self._spokes)
+        self._spokes[self._next][session] = None
+        self._spoke_of[session] = self._next
+
+    def remove(self, session: Session) -> None:
+        spoke = self._spoke_of.pop(session, None)
+        if spoke is not None:
+            del self._spokes[spoke][session]
+
+    def resized(self, period: int) -> "_Wheel":
+        """Give all members to a wheel of another period, whose first turn is theirs in the order they came."""
+        if max(1, period) == len(self._spokes):
+            return self
+        wheel = _Wheel(period)
+        for session in self._spoke_of:
+            wheel.add(session)
+        return wheel
+
+    def turn(self) -> list[Session]:
+        self._now = (self._now + 1) % len(self._spokes)
+        return list(self._spokes[self._now])
+
+
+def _periods(limits: SessionLimits) -> tuple[int, int]:
+    """Compute in how many seconds each client, and each relay, has its turn."""
+    looks = max(1, int(limits.read_timeout_seconds / 4))
+    return limits.keep_alive_seconds or 2 * looks, looks
+
+
+class Sessions:
+    """Know every client connection from its accept to its end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger, limits: SessionLimits) -> None:
+        self._loop = loop
+        self._counters = counters
+        self._log = log
+        self._limits = limits
+        self.roll: Registry[Session] = Registry()
+        self._addresses: dict[Session, str] = {}
+        self._per_address: Counter[str] = Counter()
+        self._handshaking: dict[ClientConnection | Arrival, float] = {}
+        client_period, relay_period = _periods(limits)
+        self._clients = _Wheel(client_period)
+        self._relays = _Wheel(relay_period)
+        self._watched = _Wheel(limits.credentials_seconds)
+        self._looks: dict[Session, Callable[[], None]] = {}
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        self._pace = LinePace()
+        self._ages: ExpiryQueue[Session] = ExpiryQueue()
+        self._aged: dict[Session, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    @property
+    def relays(self) -> int:
+        """Count the clients that are relayed."""
+        return len(self._relays)
+
+    def all_relays(self) -> Iterator[Relay]:
+        """Yield the relays there are."""
+        return (session for session in self._addresses if isinstance(session, Relay))
+
+    def apply(self, limits: SessionLimits) -> None:
+        """Change limits and clocks for all, those connected included; nobody is closed for being one too many."""
+        self._limits = limits
+        client_period, relay_period = _periods(limits)
+        self._clients = self._clients.resized(client_period)
+        self._relays = self._relays.resized(relay_period)
+        for session in list(self._addresses):
+            if isinstance(session, Relay):
+                session.set_read_timeout(limits.read_timeout_seconds)
+            else:
+                session.limits_changed()
+
+    @property
+    def handshake_seconds(self) -> float:
+        """Give the time that a client has until its CONNECT."""
+        return self._limits.handshake_seconds
+
+    def refusal(self, address: str | None, arriving: int = 0) -> str | None:
+        """Say why a client from `address` (None: not known yet) may not be accepted now beside those `arriving`."""
+        limits = self._limits
+        if limits.total and len(self._addresses) + arriving >= limits.total:
+            return f"reached the maximum number of connections ({limits.total}, maxConcurrentInboundConnections)"
+        if limits.per_address and address is not None and self._per_address[address] >= limits.per_address:
+            return (
+                f"reached the maximum number of connections of one address ({limits.per_address},"
+                " maxConcurrentInboundConnectionsPerIp)"
+            )
+        return None
+
+    def add(self, session: ClientConnection | Arrival, since: float) -> None:
+        """Count a client accepted at `since`; its CONNECT must follow soon, PROXY header and TLS handshake included."""
+        self._counters.new_connections += 1
+        self.roll.add(session, since)
+        self._enroll(session, session.client_address)
+        self._handshaking[session] = since
+        if self._limits.max_age_seconds:
+            jitter = AGE_JITTER * random.uniform(-1, 1)
+            self._ages.add(session, since + self._limits.max_age_seconds * (1 + jitter))
+
+    # --- what connections report ------------------------------------------------------------------
+
+    def handshake_done(self, session: ClientConnection) -> None:
+        """Stop the clock of the handshake."""
+        self._handshaking.pop(session, None)
+
+    def became_client(self, arrival: Arrival, client: ClientConnection) -> None:
+        """Let `client` take the place of the arrival it was made from; its clock goes on."""
+        accepted = self._handshaking.pop(arrival)
+        address = self._addresses.pop(arrival)
+        self._clients.remove(arrival)
+        self._per_address[address] -= 1
+        self._ages.replace(arrival, client)
+        self.roll.replace(arrival, client)
+        if arrival in self._aged:
+            self._aged[client] = self._aged.pop(arrival)
+        self._enroll(client, address)
+        self._handshaking[client] = accepted
+
+    def ended(self, session: ClientConnection | Arrival, cause: DisconnectCause) -> None:
+        """Forget a client that is gone."""
+        self._handshaking.pop(session, None)
+        self._strike_off(session, cause, session.name)
+
+    def became_relay(self, session: ClientConnection, relay: Relay) -> None:
+        """Let `relay` take the place of the client connection it was made from."""
+        self._handshaking.pop(session, None)
+        address = self._addresses.pop(session)
+        self._clients.remove(session)
+        self._per_address[address] -= 1
+        self._ages.replace(session, relay)
+        self.roll.replace(session, relay)
+        if session in self._aged:
+            self._aged[relay] = self._aged.pop(session)
+        self._enroll(relay, address)
+
+    def watch_credentials(self, session: Session, look: Callable[[], None]) -> None:
+        """Call `look` once in `authenticationRefreshCheckSeconds` for as long as the connection lasts."""
+        if session in self._addresses:
+            self._looks[session] = look
+            self._watched.add(session)
+
+    def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
+        """Forget a relayed client that is gone."""
+        self._strike_off(relay, cause, self._addresses.get(relay, "?"))
+
+    # --- clocks -----------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Do what the clock demands; called once a second."""
+        for late in list(self._overdue(now)):
+            late.abort(DisconnectCause.HANDSHAKE_TIMEOUT)
+        if self._limits.keep_alive_seconds or self._limits.read_timeout_seconds:
+            for client in self._clients.turn():
+                client.tick(now)
+        for relay in self._relays.turn():
+            relay.tick(now)
+        for session in self._watched.turn():
+            # The look before may have ended this one.
+            if session in self._looks:
+                self._looks[session]()
+        for session in self._ages.take_due(now):
+            self._aged[session] = now + AGE_GRACE_SECONDS
+        for session, deadline in list(self._aged.items()):
+            session.retire(now >= deadline)
+
+    def _overdue(self, now: float) -> Iterator[ClientConnection | Arrival]:
+        # All are looked at: those that have shaken hands stand behind others that came after them.
+        since = now - self._limits.handshake_seconds
+        return (session for session, accepted in self._handshaking.items() if accepted <= since)
+
+    # --- shutdown ---------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> None:
+        """Close idle clients at once, busy ones when they are done, and all that are left after `seconds`."""
+        deadline = self._loop.time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._addresses:
+                    for session in list(self._addresses):
+                        if not session.busy:
+                            session.close(DisconnectCause.SHUTDOWN)
+                    await self._changed()
+        except TimeoutError:
+            self._log.warning("closing connections that are still busy", connections=len(self._addresses))
+        for session in list(self._addresses):
+            session.abort(DisconnectCause.SHUTDOWN)
+
+    async def _changed(self) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_LOOK_SECONDS):
+                await self._emptied.wait()
+        except TimeoutError:
+            return
+
+    # --- books ------------------------------------------------------------------------------------
+
+    def _enroll(self, session: Session, address: str) -> None:
+        self._addresses[session] = address
+        self._per_address[address] += 1
+        (self._relays if isinstance(session, Relay) else self._clients).add(session)
+        self._counters.active_connections = len(self._addresses)
+        self._emptied.clear()
+
+    def _strike_off(self, session: Session, cause: DisconnectCause, client: str) -> None:
+        address = self._addresses.pop(session, None)
+        if address is None:
+            return
+        self._ages.remove(session)
+        self.roll.remove(session)
+        self._aged.pop(session, None)
+        (self._relays if isinstance(session, Relay) else self._clients).remove(session)
+        self._unwatch(session)
+        self._per_address[address] -= 1
+        if not self._per_address[address]:
+            del self._per_address[address]
+        self._counters.active_connections = len(self._addresses)
+        self._counters.disconnected(cause)
+        self._note(cause, client)
+        if not self._addresses:
+            self._emptied.set()
+
+    def _unwatch(self, session: Session) -> None:
+        if self._looks.pop(session, None) is not None:
+            self._watched.remove(session)
+
+    def _note(self, cause: DisconnectCause, client: str) -> None:
+        if cause in _QUIET:
+            self._log.debug("client disconnected", client=client, cause=str(cause))
+        elif not self._pace.due(self._loop.time(), cause):
+            return
+        elif cause is DisconnectCause.MEMORY_LIMIT:
+            change = "maxTopicListInFlightDirectMemSizeMB"
+            self._log.warning("client closed for not reading", cause=str(cause), change=change, client=client)
+        else:
+            self._log.info("client disconnected", client=client, cause=str(cause))
+
+
+DRAIN_LOOK_SECONDS: Final = 0.05

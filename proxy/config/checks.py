@@ -1,0 +1,264 @@
+"""What keys mean together: contradictions are faults, what cannot have an effect is a warning."""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from eventlog.topic_admin import topic_name
+from proxy.config import java_keys
+from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
+from proxy.config.keys_table import ConfigKeys
+from proxy.config.sources import Loader
+from proxy.core.secrets import HIDDEN
+
+if TYPE_CHECKING:
+    from proxy.config.config import Config
+
+# A path may stand behind it: where a gateway has the admin service.
+_WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")
+
+
+def cross_check(loader: Loader, config: "Config") -> None:
+    """Check what no key can know alone; what was refused already is not complained about a second time."""
+    loader.refused = {problem.key for problem in loader.problems}
+    key = ConfigKeys.broker_service_url_tls if config.tls_enabled_with_broker else ConfigKeys.broker_service_url
+    _check_discovery(loader, key.name, given=bool(getattr(config, key.attribute)))
+    if not getattr(config, key.attribute):
+        loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
+    _check_ports(loader, config)
+    _check_memory(loader, config)
+    if config.broker_connections_per_key > config.broker_connections_total:
+        loader.fault(
+            ConfigKeys.broker_connections_per_key, str(config.broker_connections_per_key),
+            f"at most brokerConnectionsTotal ({config.broker_connections_total})",
+        )  # fmt: skip
+    _check_times(loader, config)
+    _check_authorization(loader, config)
+    _check_admin_api(loader, config)
+    _check_broker_tls(loader, config)
+    _check_broker_client(loader, config)
+    _check_event_files(loader, config)
+    _check_event_topic(loader, config)
+
+
+def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
+    """Refuse a file in which brokers are only to be found in a metadata store; beside a list of them it is unused."""
+    for name in java_keys.METADATA_STORES:
+        found = loader.unknown.get(name)
+        if found is None or not found.text.strip():
+            continue
+        if given:
+            loader.warn(found, f"not used: this proxy finds brokers by {urls}")
+        else:
+            expected = f"{urls} with the brokers or a name that leads to them: this proxy asks no metadata store"
+            loader.problem(found.file, found.line, name, repr(found.text), expected)
+
+
+def _check_ports(loader: Loader, config: "Config") -> None:
+    if config.service_port is None and config.service_port_tls is None:
+        expected = f"a port here or in {ConfigKeys.service_port_tls.name}: without one no client can come"
+        loader.fault(ConfigKeys.service_port, "nothing", expected)
+    if not config.has_web_port:
+        text = "nothing, and no webServicePortTls: no /readyz, /healthz, /metrics, /status.html and admin API anywhere"
+        loader.doubt(ConfigKeys.web_service_port, text)
+    taken: dict[int, str] = {}
+    for key in (
+        ConfigKeys.service_port,
+        ConfigKeys.service_port_tls,
+        ConfigKeys.web_service_port,
+        ConfigKeys.web_service_port_tls,
+    ):
+        port = getattr(config, key.attribute)
+        if port and port in taken:
+            loader.fault(key, str(port), f"a port other than {taken[port]}")
+        elif port:
+            taken[port] = key.name
+
+
+def _check_authorization(loader: Loader, config: "Config") -> None:
+    # Upstream's proxy does not start either: its operator believes that pages are guarded, and nobody has a role.
+    if config.authorization_enabled and not config.authentication_enabled:
+        expected = f"false, or {ConfigKeys.authentication_enabled.name}=true: who is not authenticated has no role"
+        loader.fault(ConfigKeys.authorization_enabled, "true", expected)
+
+
+def _check_admin_api(loader: Loader, config: "Config") -> None:
+    address, token_file = ConfigKeys.admin_api_address, ConfigKeys.admin_api_token_file_path
+    if not config.admin_api_address:
+        if config.admin_api_token_file_path:
+            loader.doubt(token_file, f"has no effect without {address.name}")
+        return
+    if not config.admin_api_token_file_path:
+        # Every program of the machine, and every container of a pod, reaches its loopback address.
+        expected = f"nothing, or {token_file.name} beside it: whoever comes there may end connections and the proxy"
+        loader.fault(address, config.admin_api_address, expected)
+    elif not split_address(config.admin_api_address)[2]:
+        text = f"{config.admin_api_address} is not a loopback address: without TLS the token can be read on the way"
+        loader.doubt(address, text)
+
+
+def _check_broker_tls(loader: Loader, config: "Config") -> None:
+    if not config.tls_enabled_with_broker:
+        return
+    if config.tls_allow_insecure_connection:
+        text = "true: certificates of brokers are not checked, anybody on the way to them may be one"
+        loader.doubt(ConfigKeys.tls_allow_insecure_connection, text)
+    elif not config.tls_hostname_verification_enabled:
+        text = "false: any certificate of a trusted authority passes for any broker's"
+        loader.doubt(ConfigKeys.tls_hostname_verification_enabled, text)
+
+
+def _check_broker_client(loader: Loader, config: "Config") -> None:
+    plugin = ConfigKeys.broker_client_authentication_plugin
+    if config.broker_client_authentication_plugin:
+        _check_credentials(loader, config)
+    elif config.authentication_enabled:
+        loader.doubt(plugin, "nothing: brokers take an original principal only from a role in their proxyRoles")
+    if config.forward_authorization_credentials and not config.authentication_enabled:
+        loader.doubt(ConfigKeys.forward_authorization_credentials, "has no effect without authenticationEnabled")
+
+
+def _check_credentials(loader: Loader, config: "Config") -> None:
+    # They bring asyncio with them: only for those who have such credentials.
+    from proxy.auth.own.broker_credentials import BadParameters, is_secret
+    from proxy.auth.own.plugins import check_credentials, shown_certificate
+
+    plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
+    plugin, parameters = (
+        ConfigKeys.broker_client_authentication_plugin,
+        ConfigKeys.broker_client_authentication_parameters,
+    )
+    try:
+        check_credentials(plugin_name, given)
+    except BadParameters as error:
+        if error.key == plugin.name:
+            loader.fault(plugin, repr(plugin_name), error.expected)
+        else:
+            loader.fault(parameters, "something else (hidden)", error.expected)
+        return
+    shown = shown_certificate(plugin_name, given)
+    if shown is not None and not config.tls_enabled_with_broker:
+        loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
+    if is_secret(plugin_name) and _reaches_any_host(config):
+        # Upstream's defaults, too. The CONNECT of a relay carries the credentials to the host that a client named.
+        text = (
+            f"every host that a client names is shown these credentials: narrow "
+            f"{ConfigKeys.broker_proxy_allowed_host_names.name} or "
+            f"{ConfigKeys.broker_proxy_allowed_ip_addresses.name}, now *"
+        )
+        loader.doubt(plugin, text)
+
+
+def _reaches_any_host(config: "Config") -> bool:
+    return (
+        not config.check_active_brokers
+        and "*" in config.broker_proxy_allowed_host_names
+        and "*" in config.broker_proxy_allowed_ip_addresses
+    )
+
+
+def _check_memory(loader: Loader, config: "Config") -> None:
+    limits = (
+        (ConfigKeys.max_topic_list_in_flight_heap_mem_size_mb, config.heap_limit_bytes),
+        (ConfigKeys.max_topic_list_in_flight_direct_mem_size_mb, config.direct_limit_bytes),
+    )
+    largest = config.topic_list_answer_limit_bytes
+    first = config.topic_list_initial_heap_permit_bytes
+    for key, limit in limits:
+        if not limit:
+            loader.doubt(key, "0 means no limit: the memory of topic lists is not bounded")
+        elif largest > limit:
+            expected = f"at most {key.name} ({limit} bytes)"
+            loader.fault(ConfigKeys.topic_list_max_answer_bytes, str(largest), expected)
+    heap_key, heap_limit = limits[0]
+    if heap_limit and first > heap_limit:
+        expected = f"at most {heap_key.name} ({heap_limit} bytes)"
+        loader.fault(ConfigKeys.topic_list_initial_heap_permit_bytes, str(first), expected)
+
+
+def _check_times(loader: Loader, config: "Config") -> None:
+    whole_time = config.topic_list_request_timeout_millis
+    for key, wait in (
+        (
+            ConfigKeys.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis,
+            config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis,
+        ),
+        (
+            ConfigKeys.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis,
+            config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis,
+        ),
+    ):
+        if wait > whole_time:
+            loader.doubt(key, f"{wait} is never reached: topicListRequestTimeoutMillis is {whole_time}")
+    silence = config.broker_proxy_read_timeout_ms
+    if silence and config.keep_alive_interval_seconds * 1000 >= silence:
+        text = f"{silence} is not above keepAliveIntervalSeconds: idle connections end before their PING"
+        loader.doubt(ConfigKeys.broker_proxy_read_timeout_ms, text)
+
+
+def _check_event_files(loader: Loader, config: "Config") -> None:
+    total, largest = config.event_log_files_max_total_mb, config.event_log_file_max_size_mb
+    if total and total < largest:
+        expected = f"0, or at least {ConfigKeys.event_log_file_max_size_mb.name} ({largest})"
+        loader.fault(ConfigKeys.event_log_files_max_total_mb, str(total), expected)
+
+
+def _check_event_topic(loader: Loader, config: "Config") -> None:
+    topic, url = ConfigKeys.event_log_topic, ConfigKeys.event_log_topic_service_url
+    web_url = ConfigKeys.event_log_topic_web_service_url
+    if not config.event_log_topic:
+        for key in (url, web_url):
+            if getattr(config, key.attribute):
+                loader.doubt(key, f"has no effect without {topic.name}")
+        return
+    try:
+        topic_name(config.event_log_topic)
+    except ValueError:
+        loader.fault(topic, repr(config.event_log_topic), "persistent://tenant/namespace/topic")
+    if not _is_service_url(config.event_log_topic_service_url):
+        expected = "pulsar://host:port or pulsar+ssl://host:port"
+        loader.fault(url, _shown_url(config.event_log_topic_service_url), expected)
+    if not _is_web_url(config.event_log_topic_web_service_url):
+        expected = "http://host:port or https://host:port"
+        loader.fault(web_url, _shown_url(config.event_log_topic_web_service_url), expected)
+    if config.event_log_topic_authentication_plugin:
+        _check_topic_credentials(loader, config)
+    elif config.event_log_topic_service_url and config.broker_client_authentication_plugin:
+        text = "brokers there are shown no credentials: set eventLogTopicAuthenticationPlugin"
+        loader.doubt(url, text)
+    for chosen in (ConfigKeys.broker_client_tls_protocols, ConfigKeys.broker_client_tls_ciphers):
+        if config.tls_enabled_with_broker and getattr(config, chosen.attribute):
+            loader.doubt(chosen, f"not for {topic.name}: pulsar-client makes its own choice")
+
+
+def _is_service_url(url: str) -> bool:
+    try:
+        return not url or bool(split_broker_urls(url, tls=url.startswith(TLS_SCHEME)))
+    except BadValue:
+        return False
+
+
+def _is_web_url(url: str) -> bool:
+    found = _WEB_URL.fullmatch(url)
+    return not url or (found is not None and 1 <= int(found.group(2) or 1) <= 65535)
+
+
+def _shown_url(url: str) -> str:
+    """Show a URL that was refused, but no password in it."""
+    return f"user info {HIDDEN}, which nobody uses: see eventLogTopicAuthenticationPlugin" if "@" in url else repr(url)
+
+
+def _check_topic_credentials(loader: Loader, config: "Config") -> None:
+    from proxy.auth.own.broker_credentials import BadParameters
+    from proxy.auth.own.plugins import check_credentials
+
+    plugin, parameters = (
+        ConfigKeys.event_log_topic_authentication_plugin,
+        ConfigKeys.event_log_topic_authentication_parameters,
+    )
+    try:
+        check_credentials(getattr(config, plugin.attribute), getattr(config, parameters.attribute))
+    except BadParameters as error:
+        if error.key == ConfigKeys.broker_client_authentication_plugin.name:
+            loader.fault(plugin, repr(config.event_log_topic_authentication_plugin), error.expected)
+        else:
+            loader.fault(parameters, "something else (hidden)", error.expected)

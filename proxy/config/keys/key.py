@@ -1,0 +1,370 @@
+"""What one configuration key is: its name, default, reader, unit and the words for the operator.
+
+Rule: a bad declaration fails at import, a bad value at parse with what was expected. A `Key` is a descriptor:
+`Config.service_port` is the key, `config.service_port` is its value, at the price of a plain attribute. It
+knows neither files nor other keys.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar, overload
+
+from proxy.core.secrets import HIDDEN, masked
+
+T = TypeVar("T")
+Since = Literal["pulsar", "pip-442", "ours"]
+
+_JAVA_NAME = re.compile(r"[a-z][A-Za-z0-9]*")
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+_HTTP_URL = re.compile(r"(https?://)(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+PLAIN_SCHEME = "pulsar://"
+TLS_SCHEME = "pulsar+ssl://"
+_PORTS = {PLAIN_SCHEME: 6650, TLS_SCHEME: 6651}
+
+
+class BadValue(ValueError):
+    """A value that its key cannot take; the text says what would be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """How a value is read and written, and which values there are.
+
+    `parse` gets text without surrounding blanks and raises `BadValue`. `blank_is_default`: the Java proxy
+    leaves a number alone when its value is blank, but takes a blank text as it stands.
+    """
+
+    expected: str
+    parse: Callable[[str], T]
+    blank_is_default: bool = False
+    write: Callable[[T], str] = str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Key(Generic[T]):
+    """One key, declared once; files, documents, flags and messages are derived from it.
+
+    `since`: "pulsar" means the Java proxy reads the same key with the same meaning, "pip-442" the six limits
+    of that proposal, "ours" no other proxy has it. `dynamic` keys may change while the proxy runs. `better` says
+    in what a key of the Java proxy does more here, `less` what of it is not here and what the start says
+    (docs/compatibility.md).
+    """
+
+    name: str
+    default: T
+    kind: Kind[T]
+    doc: str
+    section: str
+    unit: str = ""
+    since: Since = "ours"
+    dynamic: bool = False
+    secret: bool = False
+    required: bool = False
+    better: str = ""
+    less: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration that could never work."""
+        if not _JAVA_NAME.fullmatch(self.name):
+            raise TypeError(f"key name: got {self.name!r}, expected camelCase as in proxy.conf")
+        if not self.doc.endswith("."):
+            raise TypeError(f"{self.name}: the text for the operator must be a sentence")
+        if self.required:
+            return
+        try:
+            read_back = self.parse(self.default_text)
+        except BadValue as error:
+            raise TypeError(f"{self.name}: default: got {self.default!r}, expected {error}") from error
+        if read_back != self.default:
+            raise TypeError(f"{self.name}: the default {self.default!r} does not survive writing and reading")
+
+    @property
+    def default_text(self) -> str:
+        """The default as it would stand in proxy.conf."""
+        return self.kind.write(self.default)
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of `Config` that holds this key's value."""
+        return snake_case(self.name)
+
+    def parse(self, text: str) -> T:
+        """Read one value; raises `BadValue`."""
+        stripped = text.strip()
+        if not stripped and self.kind.blank_is_default:
+            return self.default
+        return self.kind.parse(stripped)
+
+    def shown(self, value: T) -> str:
+        """Write a value for human eyes: a secret stays hidden."""
+        return HIDDEN if self.secret and value else masked(self.kind.write(value))
+
+    def shown_text(self, text: str) -> str:
+        """Write a value that was not read, for human eyes."""
+        return HIDDEN if self.secret and text else masked(text)
+
+    # Only __get__ is defined: the value in the instance's __dict__ goes first, so reading it costs no call.
+    @overload
+    def __get__(self, instance: None, owner: type) -> "Key[T]": ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> "Key[T] | T":
+        return self if instance is None else self.default
+
+
+def snake_case(name: str) -> str:
+    """Turn a key of proxy.conf into an attribute name: `brokerServiceURL` -> `broker_service_url`."""
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name.replace("URLTLS", "URLTls"))
+    return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower()
+
+
+def whole(least: int, most: int) -> Kind[int]:
+    """Whole numbers from `least` to `most`, both included."""
+    expected = f"a whole number from {least} to {most}"
+    return Kind(expected, lambda text: _whole(text, least, most, expected), blank_is_default=True)
+
+
+def _whole(text: str, least: int, most: int, expected: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= most:
+        raise BadValue(expected)
+    return int(text)
+
+
+def whole_or_blank(least: int, most: int) -> Kind[int | None]:
+    """Whole numbers in a range; blank is None: no such port, or a choice left to the proxy."""
+    expected = f"a whole number from {least} to {most}, or nothing"
+
+    def parse(text: str) -> int | None:
+        return _whole(text, least, most, expected) if text else None
+
+    return Kind(expected, parse, write=lambda value: "" if value is None else str(value))
+
+
+def choice(*values: str) -> Kind[str]:
+    """One word out of a few, in any case."""
+    expected = "one of " + ", ".join(values)
+
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise BadValue(expected)
+        return text.lower()
+
+    return Kind(expected, parse, blank_is_default=True)
+
+
+def boolean() -> Kind[bool]:
+    """`true` or `false`, in any case."""
+    expected = "true or false"
+
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise BadValue(expected)
+        return text.lower() == "true"
+
+    return Kind(expected, parse, write=lambda value: "true" if value else "false", blank_is_default=True)
+
+
+def text() -> Kind[str]:
+    """Any text without control characters: these would reach log lines and file names."""
+    expected = "text without control characters"
+
+    def parse(value: str) -> str:
+        if not value.isprintable():
+            raise BadValue(expected)
+        return value
+
+    return Kind(expected, parse)
+
+
+def host() -> Kind[str]:
+    """A host name or an IP address; blank is allowed."""
+    expected = "a host name or an IP address"
+
+    def parse(value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9._:%-]*", value):
+            raise BadValue(expected)
+        return value
+
+    return Kind(expected, parse)
+
+
+def address() -> Kind[str]:
+    """An IP address or `localhost` with a port, such as 127.0.0.1:7070 or [::1]:7070; blank is none."""
+    expected = "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070"
+
+    def parse(value: str) -> str:
+        if value:
+            try:
+                split_address(value)
+            except ValueError as error:
+                raise BadValue(expected) from error
+        return value
+
+    return Kind(expected, parse)
+
+
+def split_address(value: str) -> tuple[str, int, bool]:
+    """Take an address apart: IP address, port, and whether only programs on this machine reach it; raises ValueError.
+
+    A port of 0 is any free one.
+    """
+    host, _, port = value.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"got port {port!r}")
+    if (host.startswith("[") and host.endswith("]")) != (":" in host):
+        raise ValueError(f"got host {host!r}")
+    found = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+    return str(found), int(port), found.is_loopback
+
+
+def _shown_items(value: str, wrong: list[str]) -> str:
+    """Name the items that are wrong, but none of a value in which something has to be hidden."""
+    return f" (wrong: {', '.join(wrong)})" if masked(value) == value else ""
+
+
+def _listed(expected: str, accepts: Callable[[str], bool]) -> Kind[tuple[str, ...]]:
+    def parse(value: str) -> tuple[str, ...]:
+        items = tuple(item.strip() for item in value.split(",") if item.strip())
+        if wrong := [item for item in items if not accepts(item)]:
+            raise BadValue(expected + _shown_items(value, wrong))
+        return items
+
+    return Kind(expected, parse, write=",".join)
+
+
+def host_patterns() -> Kind[tuple[str, ...]]:
+    """Host names in which `*` stands for any text."""
+    return _listed(
+        "host names separated by commas, * stands for any text",
+        lambda item: re.fullmatch(r"[A-Za-z0-9._*:-]+", item) is not None,
+    )
+
+
+def networks() -> Kind[tuple[str, ...]]:
+    """IP addresses and networks in CIDR form, or `*`."""
+    return _listed("IP addresses or networks such as 10.0.0.0/8 separated by commas, or *", _is_network)
+
+
+def _is_network(item: str) -> bool:
+    if item == "*":
+        return True
+    try:
+        ipaddress.ip_network(item, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def ports() -> Kind[tuple[str, ...]]:
+    """TCP ports, or `*`."""
+    return _listed(
+        "ports from 1 to 65535 separated by commas, or *",
+        lambda item: item == "*" or (item.isascii() and item.isdigit() and 1 <= int(item) <= 65535),
+    )
+
+
+def port_numbers() -> Kind[tuple[int, ...]]:
+    """TCP ports and ranges of them, such as 6700-6709; blank is none."""
+    expected = "ports from 1 to 65535, or ranges such as 6700-6709, separated by commas"
+
+    def parse(value: str) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for item in filter(None, map(str.strip, value.split(","))):
+            first, _, last = item.partition("-")
+            last = last or first
+            if not (first.isascii() and last.isascii() and first.isdigit() and last.isdigit()):
+                raise BadValue(expected + _shown_items(value, [item]))
+            if not 1 <= int(first) <= int(last) <= 65535:
+                raise BadValue(expected + _shown_items(value, [item]))
+            found |= dict.fromkeys(range(int(first), int(last) + 1))
+        return tuple(found)
+
+    return Kind(expected, parse, write=lambda ports: ",".join(map(str, ports)))
+
+
+def words() -> Kind[tuple[str, ...]]:
+    """Names separated by commas; blank is none."""
+    return _listed("names separated by commas", str.isprintable)
+
+
+def decimal(least: float, most: float) -> Kind[float]:
+    """Numbers from `least` to `most`, both included, such as 100.0."""
+    expected = f"a number from {least:g} to {most:g}"
+
+    def parse(value: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", value) or not least <= float(value) <= most:
+            raise BadValue(expected)
+        return float(value)
+
+    return Kind(expected, parse, blank_is_default=True)
+
+
+def json_object() -> Kind[str]:
+    """A JSON object of texts, as text; blank is none."""
+    expected = 'a JSON object of texts such as {"name": "value"}'
+
+    def parse(value: str) -> str:
+        import json  # only for those who set such a key
+
+        try:
+            found = json.loads(value) if value else {}
+        except ValueError as error:
+            raise BadValue(expected) from error
+        if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
+            raise BadValue(expected)
+        return value
+
+    return Kind(expected, parse)
+
+
+def broker_urls(*, tls: bool = False) -> Kind[str]:
+    """One or several brokers, or a load balancer: `pulsar://host:port`, more hosts behind commas.
+
+    The scheme is demanded: a TLS address in the key for plain ones would fail at the first lookup, far from its line.
+    """
+    expected = f"{TLS_SCHEME if tls else PLAIN_SCHEME}host:port, several separated by commas"
+
+    def parse(value: str) -> str:
+        if value:
+            try:
+                split_broker_urls(value, tls=tls)
+            except BadValue as error:
+                raise BadValue(expected) from error
+        return value
+
+    return Kind(expected, parse)
+
+
+def split_broker_urls(value: str, *, tls: bool = False) -> tuple[tuple[str, int], ...]:
+    """Take hosts and ports out of `pulsar://a:6650,b:6650`, each scheme behind the first optional; raises `BadValue`.
+
+    Without a port it is 6650, with TLS 6651.
+    """
+    scheme = TLS_SCHEME if tls else PLAIN_SCHEME
+    if not value.startswith(scheme):
+        raise BadValue(f"{scheme}host:port")
+    return tuple(dict.fromkeys(_host_and_port(item.strip(), scheme) for item in value.split(",")))
+
+
+def _host_and_port(item: str, scheme: str) -> tuple[str, int]:
+    found = _HOST_AND_PORT.fullmatch(item.removeprefix(scheme))
+    port = int(found.group(2) or _PORTS[scheme]) if found else 0
+    if found is None or not 1 <= port <= 65535:
+        raise BadValue(f"{scheme}host:port")
+    return found.group(1).strip("[]"), port
+
+
+def web_urls(*schemes: str) -> Kind[tuple[str, ...]]:
+    """One or several web services as `http://host:port`, separated by commas."""
+    schemes = schemes or ("http", "https")
+    expected = " or ".join(f"{scheme}://host:port" for scheme in schemes) + ", several separated by commas"
+    return _listed(expected, lambda item: _is_web_url(item, schemes))
+
+
+def _is_web_url(item: str, schemes: tuple[str, ...]) -> bool:
+    found = _HTTP_URL.fullmatch(item)
+    if found is None or found[1].removesuffix("://") not in schemes:
+        return False
+    return found[3] is None or 1 <= int(found[3]) <= 65535

@@ -1,0 +1,247 @@
+"""The sources of a configuration, proxy.conf, environment and flags, and what is wrong with them.
+
+Rule: nothing in a source is lost in silence. Each fault has file, line, key, got and expected; what is merely not used
+is a warning. Nothing here knows what keys mean together (`config_checks`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proxy.config import java_keys
+from proxy.config.environment import PREFIX, settings_of
+from proxy.config.keys.key import BadValue, Key
+from proxy.config.keys_table import ConfigKeys
+from proxy.config.properties import parse_conf
+from proxy.core.secrets import masked, shown_of_unknown
+
+Origin = Literal["default", "file", "env", "flag", "live"]
+
+REVERSE_PROXY_PREFIX = "httpReverseProxy."
+_ENVIRONMENT = "environment"
+_FLAGS = "command line"
+_ROUTE_PARTS = {"path": re.compile(r"/[^\s?#]*"), "proxyTo": re.compile(r"https?://[^\s?#]+")}
+_ROUTE_EXPECTED = {"path": "a path that begins with /", "proxyTo": "http://host:port or https://host:port, and a path"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One fault: where it stands, what is there and what should be."""
+
+    file: str
+    line: int | None
+    key: str
+    got: str
+    expected: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        subject = f"{place}: {self.key}" if self.key else place
+        return f"{subject}: got {self.got}, expected {self.expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWarning:
+    """Something that does not stop the proxy but that its operator should know."""
+
+    file: str
+    line: int | None
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.key}: {self.text}"
+
+
+class ConfigError(Exception):
+    """All faults of a configuration together; `warnings` holds what else was seen."""
+
+    def __init__(self, problems: list[ConfigProblem], warnings: list[ConfigWarning]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line is None, problem.line or 0)))
+        self.warnings = tuple(warnings)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value as somebody wrote it, before it is read."""
+
+    key: str
+    text: str
+    origin: Origin
+    file: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseProxyRoute:
+    """One more route of the web ports: requests below `path` go to `proxy_to`."""
+
+    name: str
+    path: str
+    proxy_to: str
+
+
+class Loader:
+    """Collects settings, faults and warnings of one load."""
+
+    def __init__(self, config_class: type[ConfigKeys]) -> None:
+        self.keys: dict[str, Key[Any]] = {key.name: key for key in config_class.keys()}  # noqa: SIM118
+        self.settings: dict[str, Setting] = {}
+        self.problems: list[ConfigProblem] = []
+        self.refused: set[str] = set()
+        self.unknown: dict[str, Setting] = {}
+        self.warnings: list[ConfigWarning] = []
+        self.home = "defaults"  # where a missing key should be added
+
+    # --- what is wrong ------------------------------------------------------------------------------
+
+    def problem(self, file: str, line: int | None, key: str, got: str, expected: str) -> None:
+        """Note a fault; they are told together. What looks like a credential in `got` is hidden."""
+        self.problems.append(ConfigProblem(file, line, key, masked(got), expected))
+
+    def warn(self, setting: Setting, text: str) -> None:
+        """Note what does not stop the proxy."""
+        name = setting.key if setting.key.isprintable() else repr(setting.key)
+        self.warnings.append(ConfigWarning(setting.file, setting.line, name, text))
+
+    # --- sources ------------------------------------------------------------------------------------
+
+    def take(self, setting: Setting) -> None:
+        """Take a setting in the place of an earlier one."""
+        self.settings[setting.key] = setting
+
+    def take_known(self, setting: Setting) -> None:
+        """Take a setting that must name a key of this proxy."""
+        if setting.key in self.keys:
+            self.take(setting)
+        else:
+            nearest = self._nearest(setting.key) or "a key of this proxy"
+            self.problem(setting.file, None, setting.key, "an unknown key", nearest)
+
+    def read_file(self, path: str) -> None:
+        """Read a file in the syntax of Java properties."""
+        self.home = path
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            self.problem(path, None, "", (error.strerror or str(error)).lower(), "a readable file")
+            return
+        parsed = parse_conf(data)
+        for fault in parsed.faults:
+            self.problem(path, fault.line, "", repr(fault.got), fault.expected)
+        lines: dict[str, int] = {}
+        for entry in parsed.entries:
+            setting = Setting(entry.key, entry.value, "file", path, entry.line)
+            if entry.key in lines:
+                self.warn(setting, f"already set in line {lines[entry.key]}; this line wins")
+            lines[entry.key] = entry.line
+            self._take_or_explain(setting)
+
+    def read_environment(self, environ: Mapping[str, str]) -> None:
+        """Read the environment as Pulsar's image does."""
+
+        def stands_in_file(name: str) -> bool:
+            # The file that comes with this proxy has each of its keys, and a file of the Java proxy's may be here.
+            return name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name)
+
+        for variable in settings_of(environ, stands_in_file):
+            prefixed = "" if variable.name == variable.key else f" ({PREFIX})"
+            setting = Setting(variable.key, variable.value, "env", _ENVIRONMENT + prefixed)
+            if variable.fault:
+                got = repr(shown_of_unknown(variable.key, variable.value))
+                self.problem(setting.file, None, variable.key, got, variable.fault)
+            else:
+                self._take_or_explain(setting)
+
+    def read_flags(self, overrides: Mapping[str, str]) -> None:
+        """Read flags; a key that is unknown is a fault there."""
+        for name, text in overrides.items():
+            self.take_known(Setting(name, text, "flag", _FLAGS))
+
+    def _take_or_explain(self, setting: Setting) -> None:
+        """Take a known key; say what becomes of any other."""
+        if setting.key in self.keys or setting.key.startswith(REVERSE_PROXY_PREFIX):
+            self.take(setting)
+        elif not java_keys.is_java_only(setting.key):
+            nearest = self._nearest(setting.key)
+            self.warn(setting, f"unknown key, ignored{f'; did you mean {nearest}?' if nearest else ''}")
+        elif java_keys.is_java_default(setting.key, setting.text):
+            self.unknown.pop(setting.key, None)
+        elif setting.key in java_keys.METADATA_STORES:
+            # What becomes of it depends on other keys.
+            self.unknown[setting.key] = setting
+        elif reason := java_keys.UNSAFE_TO_IGNORE.get(setting.key):
+            got, expected = shown_of_unknown(setting.key, setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
+            self.problem(setting.file, setting.line, setting.key, repr(got), f"{expected}: {reason}")
+        else:
+            why = java_keys.why_not(setting.key)
+            self.warn(setting, f"the Java proxy knows this key, this proxy does not: ignored; {why}")
+
+    def _nearest(self, name: str) -> str | None:
+        import difflib  # 8 ms that only a misspelt key should cost
+
+        lowered = {key.lower(): key for key in (*self.keys, *java_keys.JAVA_ONLY_KEYS)}
+        found = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.75)
+        return lowered[found[0]] if found else None
+
+    # --- values -------------------------------------------------------------------------------------
+
+    def values(self) -> dict[str, object]:
+        """Read every setting; a refused one keeps its default and is a fault."""
+        values: dict[str, object] = {}
+        for key in self.keys.values():
+            values[key.attribute] = key.default
+            setting = self.settings.get(key.name)
+            if setting is None:
+                continue
+            try:
+                values[key.attribute] = key.parse(setting.text)
+            except BadValue as error:
+                got = key.shown_text(setting.text) if key.secret else repr(key.shown_text(setting.text))
+                # The text of an error may name what was wrong; of a secret not even that.
+                expected = key.kind.expected if key.secret else str(error)
+                self.problem(setting.file, setting.line, key.name, got, expected)
+        return values
+
+    def reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
+        """Put the parts of each `httpReverseProxy.<name>` together; half a route is a fault."""
+        routes: dict[str, dict[str, str]] = {}
+        for name, setting in self.settings.items():
+            if not name.startswith(REVERSE_PROXY_PREFIX):
+                continue
+            route, _, part = name.removeprefix(REVERSE_PROXY_PREFIX).rpartition(".")
+            kind = _ROUTE_PARTS.get(part)
+            if kind is None or not route:
+                expected = f"{REVERSE_PROXY_PREFIX}<name>.path or .proxyTo"
+                self.problem(setting.file, setting.line, name, "an unknown key", expected)
+                continue
+            if not kind.fullmatch(setting.text.strip()):
+                self.problem(setting.file, setting.line, name, repr(setting.text), _ROUTE_EXPECTED[part])
+            routes.setdefault(route, {})[part] = setting.text.strip()
+        for route, parts in routes.items():
+            for missing in _ROUTE_PARTS.keys() - parts.keys():
+                self.problem(
+                    self.home, None, f"{REVERSE_PROXY_PREFIX}{route}.{missing}", "nothing", _ROUTE_EXPECTED[missing]
+                )
+        return tuple(
+            ReverseProxyRoute(route, parts.get("path", ""), parts.get("proxyTo", ""))
+            for route, parts in sorted(routes.items())
+        )
+
+    def fault(self, key: Key[Any], got: str, expected: str) -> None:
+        """Note a fault of a key where its value stands, unless it was refused already."""
+        setting = self.where(key)
+        if key.name not in self.refused:
+            self.problem(setting.file, setting.line, key.name, got, expected)
+
+    def doubt(self, key: Key[Any], text: str) -> None:
+        """Warn about a key where its value stands."""
+        self.warn(self.where(key), text)
+
+    def where(self, key: Key[Any]) -> Setting:
+        """Tell where a key's value comes from."""
+        return self.settings.get(key.name) or Setting(key.name, key.default_text, "default", self.home)

@@ -1,0 +1,327 @@
+"""Order everything that is written to one client, and let a permit own what it does not read.
+
+A body in progress is never interrupted by another frame. Frames that the client does not take wait here and in the
+transport: beyond a small allowance they are booked on the direct limiter, and reading of the client stops until they
+have left; if no memory is to be had the client is closed, not the proxy's budget broken.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from proxy.core.errors import DisconnectCause
+from proxy.net.pump import Body, Pump
+from proxy.net.transport import Endpoint, peer_name
+from proxy.net.write_watch import WriteProgress, WriteWatch
+
+# Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
+ALLOWANCE_BYTES: Final = 4096
+# Answers of a client that reads may pass a full limit by this much, one client at a time, before the client is closed.
+OVERSHOOT_BYTES: Final = 64 * 1024
+# A client that takes everything at once gives way to others after this much: some 2 ms of writing.
+STEP_BYTES: Final = 8 * 1024 * 1024
+
+
+class WriteLock(asyncio.Lock):
+    """The right to write a list to one client; it can be promised to a list that has no memory yet.
+
+    A promise keeps other lists of this client from asking for memory, not from writing what they have: who waits
+    for memory with a promise must not hold up who has some.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._promised = 0
+        self._listeners: dict[Callable[[], None], None] = {}
+
+    @property
+    def free(self) -> bool:
+        """Tell whether nobody writes, or is about to."""
+        return not self._promised and not self.locked()
+
+    @property
+    def awaited(self) -> bool:
+        """Tell whether anybody listens for the lane to become free."""
+        return bool(self._listeners)
+
+    def promise(self) -> None:
+        """Count one that will come with its list."""
+        self._promised += 1
+
+    def redeem(self) -> None:
+        """Take a promise back: its list is there, or never will be."""
+        self._promised -= 1
+        self._tell()
+
+    def release(self) -> None:
+        """Release the lane and tell those who listen."""
+        super().release()
+        self._tell()
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` whenever the lane may have become free, until `forget`."""
+        self._listeners[on_change] = None
+
+    def forget(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` no more."""
+        self._listeners.pop(on_change, None)
+
+    def _tell(self) -> None:
+        for on_change in list(self._listeners):
+            on_change()
+
+
+class Output:
+    """Write frames and bodies to `endpoint` in order."""
+
+    __slots__ = (
+        "_body",
+        "_direct",
+        "_endpoint",
+        "_left",
+        "_list_lane",
+        "_permit",
+        "_queue",
+        "_seen",
+        "_took",
+        "_watch",
+        "_writing",
+        "progress",
+        "sent_bytes",
+    )
+
+    def __init__(self, endpoint: Endpoint, direct: AsyncSemaphore, watch: WriteWatch) -> None:
+        self._endpoint = endpoint
+        self._direct = direct
+        self._permit: Permit | None = None
+        self._queue = bytearray()
+        self._body = False
+        # Of a body that the pump writes: nothing of it is in the transport.
+        self._left = 0
+        self._list_lane: WriteLock | None = None
+        self._writing: asyncio.Lock | None = None
+        self._watch = watch
+        self._took = False
+        self._seen = 0
+        self.sent_bytes = 0
+        self.progress: WriteProgress | None = None
+
+    @property
+    def list_lane(self) -> WriteLock:
+        """Give the right to write a list: one at a time for each client."""
+        if self._list_lane is None:
+            self._list_lane = WriteLock()
+        return self._list_lane
+
+    def moved(self) -> bool:
+        """Tell whether the client has taken anything since the last call: it lives, if only to read."""
+        seen = self._buffered_bytes
+        moved = self._took or seen != self._seen
+        self._took, self._seen = False, seen
+        return moved
+
+    @property
+    def _buffered_bytes(self) -> int:
+        transport = self._endpoint.transport
+        return transport.get_write_buffer_size() if transport is not None else 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Count the bytes of frames (not of a body) that wait in user space."""
+        return len(self._queue) + (0 if self._body else self._buffered_bytes)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Count all bytes that wait in user space; of lists, the one that is being written."""
+        return len(self._queue) + self._buffered_bytes + self._left
+
+    @property
+    def held_bytes(self) -> int:
+        """Count the bytes of the permit for frames that wait; a list's is its group's."""
+        return 0 if self._permit is None else self._permit.size
+
+    @property
+    def holds_memory(self) -> bool:
+        """Tell whether more than the allowance is unsent: bytes that a permit must own as long as they are there."""
+        return self._body or self._permit is not None
+
+    @property
+    def holds_up_a_list(self) -> bool:
+        """Tell whether a list that holds heap memory waits until this client has taken its earlier ones."""
+        return self._list_lane is not None and self._list_lane.awaited
+
+    def send(self, frame: bytes) -> None:
+        """Write a small frame, behind the body in progress and behind what the client has not taken."""
+        if not self._endpoint.open:
+            return
+        if self._body or self._endpoint.write_pending:
+            # Joined here: in the transport each unsent frame costs many times its bytes.
+            self._queue += frame
+        else:
+            if self.progress is not None:
+                # No progress for `moved`: our own PING would keep a dead client alive.
+                self.progress.handed_bytes += len(frame)
+            self.sent_bytes += len(frame)
+            self._endpoint.write(frame)
+        self._account()
+
+    def flush(self) -> None:
+        """Hand everything to the transport: the connection is about to close."""
+        if self._queue and not self._body:
+            self.handed(len(self._queue))
+            self._endpoint.write(bytes(self._queue))
+            self._queue.clear()
+
+    async def send_body(
+        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None = None
+    ) -> None:
+        """Write one frame made of `prefix` and `pieces`; returns when all of it has left user space.
+
+        The next piece is asked for when the last has left; `on_left` hears the count of bytes then. A second body waits
+        for the first; both hold their direct permits already, so nobody waits here for memory. Raises ConnectionClosed
+        if the client is gone.
+        """
+        if self._writing is None:
+            self._writing = asyncio.Lock()
+        async with self._writing:
+            await self._send_body(self._write_pieces(prefix, pieces, on_left))
+
+    async def send_pumped(self, prefix: bytes, body: Body, pump: Pump) -> None:
+        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`."""
+        if self._writing is None:
+            self._writing = asyncio.Lock()
+        async with self._writing:
+            self._left = len(prefix) + body.size
+            try:
+                await self._send_body(pump.send(self._endpoint, prefix, body, self._pumped))
+            finally:
+                self._left = 0
+
+    async def _send_body(self, writing: Coroutine[Any, Any, None]) -> None:
+        endpoint = self._endpoint
+        try:
+            while endpoint.write_pending or not endpoint.open:
+                await endpoint.drained()
+        except BaseException:
+            writing.close()
+            raise
+        self._body = True
+        self._watch.add(self)
+        try:
+            await writing
+        except BaseException:
+            # The frame is cut: nothing else may follow it on this connection.
+            endpoint.abort(DisconnectCause.WRITE_FAILED)
+            raise
+        finally:
+            self._body = False
+        self._flush()
+
+    async def _write_pieces(
+        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
+    ) -> None:
+        endpoint, first, in_this_step = self._endpoint, prefix, 0
+        for piece in pieces:
+            self.handed(len(first) + len(piece))
+            if first:
+                endpoint.writelines((first, piece))
+                first = b""
+            else:
+                endpoint.write(piece)
+            await endpoint.drained()
+            if on_left is not None:
+                on_left(len(piece))
+            in_this_step += len(piece)
+            if in_this_step >= STEP_BYTES:
+                # A client as fast as we are would keep the loop to itself for the length of a large list.
+                in_this_step = 0
+                await asyncio.sleep(0)
+        if first:
+            self.handed(len(first))
+            endpoint.write(first)
+            await endpoint.drained()
+
+    # --- what the watch over slow readers needs (write_watch.Writer) ------------------------------
+
+    def handed(self, count: int) -> None:
+        """Note that `count` waiting bytes went on, to the transport or to the kernel: the client takes what it gets."""
+        self._took = True
+        self.sent_bytes += count
+        if self.progress is not None:
+            self.progress.handed_bytes += count
+
+    def _pumped(self, count: int) -> None:
+        self._left -= count
+        self.handed(count)
+
+    @property
+    def client(self) -> str:
+        """Name the client for the log."""
+        transport = self._endpoint.transport
+        return "?" if transport is None else peer_name(transport)
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether anything waits to be written to a client that is still there."""
+        return self._endpoint.open and (self._body or self._endpoint.write_pending)
+
+    def sample(self, progress: WriteProgress, now: float) -> None:
+        """Note in `progress` what the client has taken: what its kernel has acknowledged."""
+        if progress.note(now, self._buffered_bytes, self._endpoint.kernel_queue_bytes()):
+            self._took = True
+
+    def evict(self, cause: DisconnectCause) -> int:
+        """End the connection and forget what waits; gives the bytes that were under way, the kernel's included."""
+        under_way = len(self._queue) + self._buffered_bytes + self._endpoint.kernel_queue_bytes()
+        self._endpoint.reset(cause)
+        return under_way
+
+    def crashed(self, error: BaseException) -> None:
+        """End the connection because of an exception of its own."""
+        self._endpoint.crashed(error)
+
+    # --- the end of a wait ------------------------------------------------------------------------
+
+    def drained(self) -> None:
+        """Write what waits, and give back the permit of what has left (called when the transport is empty)."""
+        if not self._body:
+            self._flush()
+
+    def close(self) -> None:
+        """Forget what is unsent: the client is gone."""
+        self._watch.discard(self)
+        self._queue.clear()
+        if self._permit is not None:
+            # Its bytes must not linger in the transport any longer than it.
+            self._permit.release()
+            self._permit = None
+            self._endpoint.abort(DisconnectCause.WRITE_FAILED)
+
+    def _flush(self) -> None:
+        self.flush()
+        self._account() if self._endpoint.write_pending else self._settle()
+
+    def _account(self) -> None:
+        pending = self.pending_bytes
+        if pending:
+            self._watch.add(self)
+        # What lingers after the end is nobody's any more: a permit taken now would never be given back.
+        if pending <= ALLOWANCE_BYTES or not self._endpoint.open:
+            return
+        self._endpoint.output_full()
+        if self._permit is None:
+            # An empty permit that grows: growth goes before those who queue for whole lists.
+            self._permit = self._direct.try_acquire(0)
+        growth = pending - self._permit.size if self._permit is not None else 0
+        room = OVERSHOOT_BYTES + (self._direct.limit - self._direct.held if self._direct.limit > 0 else pending)
+        booked = growth <= 0 or (growth <= room and self._permit is not None and self._permit.try_update(pending))
+        if not booked:
+            self._endpoint.abort(DisconnectCause.MEMORY_LIMIT)
+
+    def _settle(self) -> None:
+        if self._permit is not None:
+            self._permit.release()
+            self._permit = None
+        self._endpoint.output_settled()

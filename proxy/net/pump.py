@@ -1,0 +1,275 @@
+"""Write large bodies to sockets, a few milliseconds at a time, so that no storm keeps the event loop to itself.
+
+A transport would write to every socket that has room in one turn of the loop: with thousands of readers that is a fifth
+of a second in which nobody gets a PONG. Here sockets take turns; one that takes no more is left alone until the kernel
+says that it does. Nothing of a body waits in the transports: what the kernel has not taken stays where it is.
+"""
+
+import asyncio
+import select
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Protocol
+
+from protocol.slabs import SLAB_BYTES
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.net.transport import Endpoint
+
+# One turn of the loop writes for so long, and then looks at everything else.
+TURN_SECONDS: Final = 0.003
+# The end of a body lets its client's next list begin, and others have its memory: half a millisecond in the next turn.
+FINISHED_A_TURN: Final = 6
+_EVENTS_A_TURN: Final = 1024
+_NOTHING: Final = memoryview(b"")
+_ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT
+RETRY_SECONDS: Final = 0.01
+# A body offers so much at a time: a slab, or as much of its pages.
+STEP_BYTES: Final = SLAB_BYTES
+# The same over TLS, while the kernel has room for all of it, and as soon as it may have none: four records, or one.
+SEALED_STEP_BYTES: Final = 64 * 1024
+SMALL_SEALED_STEP_BYTES: Final = 16 * 1024
+SEALED_OVERHEAD_BYTES: Final = 512
+
+
+class Body(Protocol):
+    """Bytes that a socket is to get behind a prefix (`proxy.requests.topic_lists.bodies`)."""
+
+    size: int
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        """Write once, the rest of the prefix first; returns how many bytes the socket took, never 0.
+
+        `position` is that of the next byte of the body, below 0 as long as there is a prefix. Raises OSError.
+        """
+
+    def read(self, position: int, count: int) -> memoryview:
+        """Give up to `count` bytes from `position`, at least one, for a transport that copies them at once.
+
+        Whoever asks for a position says that all bytes before it were copied. Raises OSError.
+        """
+
+
+class Step(Enum):
+    """What became of an attempt to write."""
+
+    WENT_ON = 1
+    SHORT = 2
+    FULL = 3
+
+
+class _Write:
+    """One body on its way to one socket."""
+
+    __slots__ = ("body", "done", "endpoint", "fd", "on_moved", "position", "prefix", "queued", "refused")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        endpoint: Endpoint,
+        prefix: bytes,
+        body: Body,
+        on_moved: Callable[[int], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self.fd = endpoint.fd
+        self.prefix = prefix
+        self.body = body
+        self.position = -len(prefix)
+        self.on_moved = on_moved
+        self.queued = False
+        self.refused = False
+        self.done: asyncio.Future[None] = loop.create_future()
+
+    def step(self) -> Step:
+        """Write once; SHORT if the socket took less than it may be offered. Raises OSError."""
+        prefix = memoryview(self.prefix)[self.position :] if self.position < 0 else _NOTHING
+        try:
+            taken = self.body.write(self.fd, prefix, self.position)
+        except BlockingIOError:
+            return Step.FULL
+        if not taken:
+            raise OSError("a body ended before its end")
+        self.position += taken
+        self.on_moved(taken)
+        return Step.WENT_ON if taken >= STEP_BYTES else Step.SHORT
+
+
+class _SealedWrite(_Write):
+    """One body on its way through a TLS transport, which copies what it is given.
+
+    Little is given where the kernel may not take it all: what it does not take waits in user space, once for each
+    client, and that is part of what a TLS connection may cost (docs/memory.md).
+    """
+
+    __slots__ = ("_send_buffer_bytes",)
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        endpoint: Endpoint,
+        prefix: bytes,
+        body: Body,
+        on_moved: Callable[[int], None],
+    ) -> None:
+        super().__init__(loop, endpoint, prefix, body, on_moved)
+        self._send_buffer_bytes = endpoint.send_buffer_bytes()
+
+    def step(self) -> Step:
+        """Write once; FULL if the kernel has not taken all of it. Raises OSError."""
+        endpoint = self.endpoint
+        if endpoint.write_pending:
+            return Step.FULL
+        if self.position >= self.body.size:
+            # The last of it has left since.
+            return Step.WENT_ON
+        # Half of a send buffer is the kernel's own books.
+        room = self._send_buffer_bytes // 2 - endpoint.kernel_queue_bytes()
+        count = SEALED_STEP_BYTES if room > SEALED_STEP_BYTES + SEALED_OVERHEAD_BYTES else SMALL_SEALED_STEP_BYTES
+        piece = self.body.read(max(0, self.position), count)
+        if self.position < 0:
+            endpoint.writelines((self.prefix, piece))
+        else:
+            endpoint.write(piece)
+        moved = len(piece) - min(0, self.position)
+        if not moved:
+            raise OSError("a body ended before its end")
+        self.position = max(0, self.position) + len(piece)
+        self.on_moved(moved)
+        return Step.FULL if endpoint.write_pending else Step.WENT_ON
+
+
+class Pump:
+    """Write bodies to sockets in turns."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
+        self._loop = loop
+        self._now = now
+        self._epoll = select.epoll()
+        self._waiting: dict[int, _Write] = {}
+        self._ready: deque[_Write] = deque()
+        self._scheduled = False
+        loop.add_reader(self._epoll.fileno(), self._dispatch)
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._ready)
+
+    async def send(self, endpoint: Endpoint, prefix: bytes, body: Body, on_moved: Callable[[int], None]) -> None:
+        """Write `prefix` and `body` to a socket nobody else writes to meanwhile.
+
+        `on_moved` hears of the bytes as the kernel takes them. Raises ConnectionClosed.
+        """
+        if not endpoint.open:
+            raise ConnectionClosed(endpoint.cause or endpoint.peer_closed_cause)
+        kind = _SealedWrite if endpoint.sealed else _Write
+        write = kind(self._loop, endpoint, prefix, body, on_moved)
+        self._enqueue(write)
+        try:
+            await write.done
+        finally:
+            self._forget(write)
+
+    def close(self) -> None:
+        """Give up the epoll set; a second call does nothing."""
+        if self._epoll.closed:
+            return
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def _enqueue(self, write: _Write) -> None:
+        write.queued = True
+        self._ready.append(write)
+        self._schedule()
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        ready, end, finished = self._ready, self._now() + TURN_SECONDS, 0
+        while ready and finished < FINISHED_A_TURN:
+            write = ready.popleft()
+            self._step(write)
+            finished += write.done.done()
+            if self._now() >= end:
+                break
+        if ready:
+            self._schedule()
+
+    def _step(self, write: _Write) -> None:
+        if write.done.done():
+            return
+        try:
+            self._write_once(write)
+        except Exception as error:
+            write.done.set_exception(ConnectionClosed(DisconnectCause.CONNECTION_RESET, str(error)))
+            # The one that waits for it may be on its way out already.
+            write.done.exception()
+            if isinstance(error, OSError):
+                write.endpoint.abort(DisconnectCause.CONNECTION_RESET)
+            else:
+                write.endpoint.crashed(error)
+
+    def _write_once(self, write: _Write) -> None:
+        # The number of a socket that was closed may be another's by now.
+        if not write.endpoint.open or write.endpoint.fd != write.fd:
+            write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
+            return
+        step = write.step()
+        if write.endpoint.sealed:
+            self._after_sealed(write, step)
+        elif step is Step.FULL and write.refused:
+            # There was room, it was said: the kernel is short of memory of its own.
+            self._loop.call_later(RETRY_SECONDS, self._enqueue, write)
+        elif step is Step.FULL:
+            write.refused = True
+            self._await_room(write)
+        elif write.position >= write.body.size:
+            write.done.set_result(None)
+        else:
+            write.refused = False
+            self._ready.append(write) if step is Step.WENT_ON else self._await_room(write)
+
+    def _after_sealed(self, write: _Write, step: Step) -> None:
+        if not write.endpoint.open:
+            write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
+        elif step is Step.FULL:
+            # The transport has the rest of it, and says when that has left.
+            write.queued = False
+            self._waiting[write.fd] = write
+            write.endpoint.drain().add_done_callback(lambda _: self._enqueue(write))
+        elif write.position >= write.body.size:
+            write.done.set_result(None)
+        else:
+            self._ready.append(write)
+
+    # --- sockets that are full --------------------------------------------------------------------
+
+    def _await_room(self, write: _Write) -> None:
+        write.queued = False
+        # Asked for anew each time: the kernel looks at the socket now, and reports room that is there already. A write
+        # is short for other reasons, too (a signal, the end of a slab), and then no edge would ever come.
+        if self._waiting.get(write.fd) is write:
+            self._epoll.modify(write.fd, _ROOM)
+        else:
+            self._waiting[write.fd] = write
+            self._epoll.register(write.fd, _ROOM)
+
+    def _dispatch(self) -> None:
+        for fd, _ in self._epoll.poll(0, _EVENTS_A_TURN):
+            write = self._waiting.get(fd)
+            if write is not None and not write.queued:
+                self._enqueue(write)
+
+    def _forget(self, write: _Write) -> None:
+        if self._waiting.get(write.fd) is write:
+            del self._waiting[write.fd]
+            try:
+                self._epoll.unregister(write.fd)
+            except OSError:
+                # The socket was closed already: the kernel has dropped it from the set.
+                return

@@ -1,0 +1,64 @@
+"""TLS towards brokers: the handshake over a socket that is connected, in the name the client or operator gave."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TypeVar
+
+from proxy.core.errors import DisconnectCause
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import TlsShared
+from proxy.net.tls.transport import TlsTransport
+from proxy.telemetry.counters import Counters
+
+_P = TypeVar("_P", bound=asyncio.BaseProtocol)
+
+
+class BrokerTls:
+    """Shake hands with brokers under the context that `current` gives at that moment."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: TlsShared,
+        current: Callable[[], ssl.SSLContext],
+        counters: Counters,
+    ) -> None:
+        self._loop = loop
+        self._shared = shared
+        self._current = current
+        self._counters = counters
+
+    async def connect(self, sock: socket.socket, host: str, factory: Callable[[], _P]) -> _P:
+        """Make a protocol for `sock`, which this owns from now on; raises TlsFailed.
+
+        `host` is what the broker's certificate must name, whichever of its addresses was connected to.
+        """
+        made: asyncio.Future[_P] = self._loop.create_future()
+
+        def make() -> _P:
+            protocol = factory()
+            if not made.done():
+                made.set_result(protocol)
+            return protocol
+
+        def fail(failure: TlsFailed) -> None:
+            self._counters.tls.handshake("broker", failure.reason)
+            if not made.done():
+                made.set_exception(failure)
+
+        try:
+            transport = TlsTransport(self._shared, self._current(), make, fail, server_hostname=host)
+        except ValueError as error:
+            # Names that resolve are not all names that a certificate may have.
+            detail = f"{host[:200]!r} cannot be asked for by name: {error}"
+            raise TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "other", detail) from error
+        await self._loop.create_connection(lambda: transport, sock=sock)
+        try:
+            protocol = await made
+        except BaseException:
+            transport.abort()
+            raise
+        self._counters.tls.handshake("broker", "done")
+        return protocol

@@ -1,0 +1,212 @@
+"""Make TLS contexts out of the configuration: of the client port, of the web port, and towards brokers.
+
+Rule: every fault names its key and is found before the proxy listens. A certificate that has expired is a warning: the
+peers decide. Contexts are never changed; new files make new ones (`proxy.net.tls.files`).
+"""
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from proxy.auth.own.broker_credentials import PARAMETERS
+from proxy.auth.own.plugins import shown_certificate
+from proxy.config.config import Config
+from proxy.net.tls.expiry import expiry
+from proxy.net.tls.suites import BadTlsSetting, restrict
+
+Name = Literal["server", "web", "broker_client"]
+# Larger than any bundle of authorities there is.
+LARGEST_FILE_BYTES: Final = 4 * 1024 * 1024
+# One ticket lets a client resume once without a signature of ours; each costs a quarter of a KiB on the wire.
+TICKETS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PemFile:
+    """A file, and the key that names it."""
+
+    key: str
+    path: str
+
+    def read(self) -> bytes:
+        """Give the contents; raises BadTlsSetting."""
+        if not self.path:
+            raise BadTlsSetting(self.key, "nothing", "a PEM file")
+        try:
+            with Path(self.path).open("rb") as file:
+                contents = file.read(LARGEST_FILE_BYTES + 1)
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+            raise BadTlsSetting(self.key, repr(self.path), f"a PEM file that can be read: {problem}") from error
+        if len(contents) > LARGEST_FILE_BYTES:
+            raise BadTlsSetting(self.key, f"{self.path!r} of more than {LARGEST_FILE_BYTES} bytes", "a PEM file")
+        return contents
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """What one context is made of. `verify`: peers must show a certificate from `trust`, may, or are not asked."""
+
+    name: Name
+    certificate: PemFile
+    private_key: PemFile
+    trust: PemFile
+    protocols: tuple[str, ...]
+    protocols_key: str
+    ciphers: tuple[str, ...]
+    ciphers_key: str
+    verify: ssl.VerifyMode
+    check_hostname: bool = False
+
+    @property
+    def server_side(self) -> bool:
+        """Tell whether it is for connections that others open."""
+        return self.name != "broker_client"
+
+    @property
+    def files(self) -> tuple[PemFile, ...]:
+        """Give the files that are named."""
+        return tuple(file for file in (self.certificate, self.private_key, self.trust) if file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedContext:
+    """A context, and when its certificate expires (Unix seconds; None: it has none)."""
+
+    context: ssl.SSLContext
+    expires_at: float | None
+
+
+def context_settings(config: Config) -> tuple[ContextSettings, ...]:
+    """Say which contexts a configuration needs; raises BadTlsSetting."""
+    found = []
+    if config.service_port_tls is not None:
+        found.append(_server(config, "server", config.tls_protocols, config.tls_ciphers))
+    if config.web_service_port_tls is not None:
+        protocols = config.web_service_tls_protocols or config.tls_protocols
+        found.append(_server(config, "web", protocols, config.web_service_tls_ciphers or config.tls_ciphers))
+    if config.tls_enabled_with_broker:
+        found.append(_broker_client(config))
+    return tuple(found)
+
+
+def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Sequence[str]) -> ContextSettings:
+    trusted, required = config.tls_trust_certs_file_path, config.tls_require_trusted_client_cert_on_connect
+    if required and config.tls_allow_insecure_connection:
+        expected = "false, or tlsAllowInsecureConnection=false: certificates that nobody checks cannot be demanded"
+        raise BadTlsSetting("tlsRequireTrustedClientCertOnConnect", "true", expected)
+    if required and not trusted:
+        expected = "a PEM file, which tlsRequireTrustedClientCertOnConnect needs"
+        raise BadTlsSetting("tlsTrustCertsFilePath", "nothing", expected)
+    asked = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    web = name == "web"
+    return ContextSettings(
+        name=name,
+        certificate=PemFile("tlsCertificateFilePath", config.tls_certificate_file_path),
+        private_key=PemFile("tlsKeyFilePath", config.tls_key_file_path),
+        trust=PemFile("tlsTrustCertsFilePath", trusted),
+        protocols=tuple(protocols),
+        protocols_key="webServiceTlsProtocols" if web and config.web_service_tls_protocols else "tlsProtocols",
+        ciphers=tuple(ciphers),
+        ciphers_key="webServiceTlsCiphers" if web and config.web_service_tls_ciphers else "tlsCiphers",
+        # OpenSSL checks a certificate or does not ask for it; the Java proxy could take one that it does not check.
+        verify=asked if trusted and not config.tls_allow_insecure_connection else ssl.CERT_NONE,
+    )
+
+
+def _own_files(config: Config) -> tuple[PemFile, PemFile]:
+    """Find the proxy's own certificate: as in the Java client that of the authentication plugin goes first."""
+    shown = shown_certificate(
+        config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
+    )
+    if shown is not None:
+        return PemFile(PARAMETERS, shown[0]), PemFile(PARAMETERS, shown[1])
+    return (
+        PemFile("brokerClientCertificateFilePath", config.broker_client_certificate_file_path),
+        PemFile("brokerClientKeyFilePath", config.broker_client_key_file_path),
+    )
+
+
+def _broker_client(config: Config) -> ContextSettings:
+    insecure = config.tls_allow_insecure_connection
+    certificate, private_key = _own_files(config)
+    return ContextSettings(
+        name="broker_client",
+        certificate=certificate,
+        private_key=private_key,
+        trust=PemFile("brokerClientTrustCertsFilePath", config.broker_client_trust_certs_file_path),
+        protocols=tuple(config.broker_client_tls_protocols),
+        protocols_key="brokerClientTlsProtocols",
+        ciphers=tuple(config.broker_client_tls_ciphers),
+        ciphers_key="brokerClientTlsCiphers",
+        verify=ssl.CERT_NONE if insecure else ssl.CERT_REQUIRED,
+        check_hostname=config.tls_hostname_verification_enabled and not insecure,
+    )
+
+
+def load(settings: ContextSettings) -> LoadedContext:
+    """Make the context; raises BadTlsSetting."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if settings.server_side else ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.check_hostname
+    context.verify_mode = settings.verify
+    # As in Java, any certificate of the trust file is an anchor, not only one that signed itself.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    if settings.server_side:
+        context.num_tickets = TICKETS
+    restrict(context, settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key)
+    if settings.verify is not ssl.CERT_NONE:
+        _load_trust(context, settings)
+    certificate = settings.certificate
+    if settings.server_side or certificate.path or settings.private_key.path:
+        pem = certificate.read()
+        settings.private_key.read()
+        _load_certificate(context, settings)
+        return LoadedContext(context, _expiry(pem, certificate))
+    return LoadedContext(context, None)
+
+
+def _load_trust(context: ssl.SSLContext, settings: ContextSettings) -> None:
+    trust = settings.trust
+    if not trust.path:
+        # Towards brokers alone: a server without a trust file asks for no certificates.
+        context.set_default_verify_paths()
+        return
+    trust.read()
+    try:
+        context.load_verify_locations(trust.path)
+    except (ssl.SSLError, OSError) as error:
+        raise BadTlsSetting(trust.key, repr(trust.path), "a PEM file with certificates") from error
+
+
+def _load_certificate(context: ssl.SSLContext, settings: ContextSettings) -> None:
+    certificate, private_key = settings.certificate, settings.private_key
+    try:
+        context.load_cert_chain(certificate.path, private_key.path, _no_password)
+    except _Encrypted as error:
+        raise BadTlsSetting(private_key.key, repr(private_key.path), "a key that is not encrypted") from error
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            expected = f"the key of the certificate in {certificate.path!r} ({certificate.key})"
+            raise BadTlsSetting(private_key.key, repr(private_key.path), expected) from error
+        expected = f"a PEM file with a certificate, and its key in {private_key.path!r} ({private_key.key})"
+        raise BadTlsSetting(certificate.key, repr(certificate.path), expected) from error
+    except OSError as error:
+        raise BadTlsSetting(certificate.key, repr(certificate.path), "a PEM file that can be read") from error
+
+
+class _Encrypted(Exception):
+    """A key asks for a password; OpenSSL would ask the terminal for it."""
+
+
+def _no_password() -> str:
+    raise _Encrypted
+
+
+def _expiry(pem: bytes, certificate: PemFile) -> float:
+    try:
+        return expiry(pem)
+    except ValueError as error:
+        raise BadTlsSetting(certificate.key, repr(certificate.path), "a PEM file with a certificate") from error

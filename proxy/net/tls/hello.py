@@ -1,0 +1,76 @@
+"""The first flight of a client, looked at before OpenSSL sees any of it.
+
+Rule: OpenSSL gets a ClientHello whole or not at all. It takes memory for as much as a ClientHello claims to be, up to
+128 KiB, when it has seen four bytes of it; what is kept here is what was sent, and that is bounded.
+"""
+
+from typing import Final
+
+from proxy.core.errors import DisconnectCause
+from proxy.net.tls.failures import TlsFailed
+
+# Real ones are below 4 KiB; with post-quantum key shares and a ticket that carries certificates, below 8 KiB.
+LARGEST_HELLO_BYTES: Final = 16 * 1024
+# Clients put it into one record, at most a few; each further one would only cost a look.
+MOST_RECORDS: Final = 64
+_HANDSHAKE: Final = 22
+_CLIENT_HELLO: Final = 1
+_RECORD_HEADER_BYTES: Final = 5
+_MESSAGE_HEADER_BYTES: Final = 4
+# A client that is asked for another key share may send this before it (RFC 8446, D.4).
+_CHANGE_CIPHER_SPEC: Final = b"\x14\x03\x03\x00\x01\x01"
+# The random that makes a ServerHello a HelloRetryRequest (RFC 8446, 4.1.3), and where it stands in the first record.
+_RETRY_RANDOM: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+_RANDOM_AT: Final = _RECORD_HEADER_BYTES + _MESSAGE_HEADER_BYTES + 2
+
+
+def hello_end(held: bytes) -> int:
+    """Give where the ClientHello that `held` begins with ends, 0 if more of it must come first.
+
+    Raises TlsFailed for what is none, and for one that claims more than any client has to say.
+    """
+    start = len(_CHANGE_CIPHER_SPEC) if held.startswith(_CHANGE_CIPHER_SPEC) else 0
+    if start == 0 and _CHANGE_CIPHER_SPEC.startswith(held):
+        return 0
+    missing = _MESSAGE_HEADER_BYTES
+    for number in range(MOST_RECORDS):
+        body = start + _RECORD_HEADER_BYTES
+        if held[start : start + 1] not in (b"", bytes((_HANDSHAKE,))):
+            raise _refused(f"got a record of type {held[start]} within it, expected type {_HANDSHAKE}")
+        if len(held) < body:
+            return 0
+        length = int.from_bytes(held[body - 2 : body], "big")
+        if number == 0:
+            if length < _MESSAGE_HEADER_BYTES:
+                raise _refused(f"got a first record of {length} bytes, expected {_MESSAGE_HEADER_BYTES} or more")
+            if len(held) < body + _MESSAGE_HEADER_BYTES:
+                return 0
+            missing = _MESSAGE_HEADER_BYTES + _claimed(held[body : body + _MESSAGE_HEADER_BYTES])
+        if length > LARGEST_HELLO_BYTES + _MESSAGE_HEADER_BYTES:
+            raise _refused(f"got a record of {length} bytes within it")
+        # What stands behind it in its last record is OpenSSL's to judge.
+        missing -= length
+        start = body + length
+        if missing <= 0:
+            return start if len(held) >= start else 0
+        if len(held) < start:
+            return 0
+    raise _refused(f"got more than {MOST_RECORDS} records of it")
+
+
+def asks_again(answer: bytes) -> bool:
+    """Tell whether what a server answers is a HelloRetryRequest: another ClientHello comes then."""
+    return answer[_RANDOM_AT : _RANDOM_AT + len(_RETRY_RANDOM)] == _RETRY_RANDOM
+
+
+def _claimed(header: bytes) -> int:
+    if header[0] != _CLIENT_HELLO:
+        raise _refused(f"got handshake type {header[0]}, expected {_CLIENT_HELLO}")
+    size = int.from_bytes(header[1:], "big")
+    if size > LARGEST_HELLO_BYTES:
+        raise _refused(f"got one that claims {size} bytes, expected at most {LARGEST_HELLO_BYTES}")
+    return size
+
+
+def _refused(detail: str) -> TlsFailed:
+    return TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "other", f"the client's hello is refused: {detail}")

@@ -1,0 +1,298 @@
+"""Watch the clients for whom something waits to be written: who takes nothing is closed, who takes too little has to go
+while others wait for its memory.
+
+Rules:
+- Progress is what the client's kernel has acknowledged, not what ours has taken: our kernel takes bytes from us in
+  steps of a third of the send buffer, so that a slow reader's write buffer may stand still for half a minute.
+- A client that has taken all it was given owes nothing: whatever is late then, it is not the client.
+- A client that takes no byte for the stall timeout is closed, whether anybody waits or not.
+- A client slower than the least rate is closed only while others wait for direct memory, or for heap memory that a list
+  for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of those who
+  waited was served. Only clients that hold direct memory are looked at.
+- A second in which the proxy itself stood still is no second of a client's.
+
+The decisions have no I/O and no clock of their own; samples are the output's business (`proxy.net.output.Output`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import Logger
+from proxy.telemetry.counters import Counters
+
+RATE_WINDOW_SECONDS: Final = 10.0
+# Who reads fast enough now is not closed for a silence before: it will be done soon.
+RECENT_SECONDS: Final = 2.0
+LONGEST_WINDOW_SECONDS: Final = 60.0
+# So few keep the books of a writer under 1.5 KiB.
+MARKS_A_WINDOW: Final = 5
+STALLED_SECONDS: Final = 1.0
+# A sweep comes once a second; what is beyond this between two of them is the proxy's own delay.
+LONGEST_STEP_SECONDS: Final = 2.0
+# Writers looked at in one turn of the loop: a system call each, some 2 ms together.
+WRITERS_A_TURN: Final = 250
+# An evicted client's tasks end in the next turn, who waited for their memory one turn later.
+TURNS_TO_SERVE: Final = 4
+# The rule that closes a client, by the cause it is closed with.
+_KEYS: Final = {
+    DisconnectCause.WRITE_STALLED: "topicListWriteStallTimeoutMillis",
+    DisconnectCause.READS_TOO_SLOWLY: "topicListWriteMinBytesPerSecond",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLimits:
+    """When a client is closed for not reading, in seconds and bytes per second; 0: never."""
+
+    stall_seconds: float
+    min_bytes_per_second: int
+
+
+class WriteProgress:
+    """What one client has taken since something waits for it; made only for clients that are written to."""
+
+    __slots__ = (
+        "_buffer_bytes",
+        "_delivered",
+        "_marks",
+        "_window_seconds",
+        "handed_bytes",
+        "kernel_bytes",
+        "progressed_at",
+    )
+
+    def __init__(self) -> None:
+        self.handed_bytes = 0
+        self.kernel_bytes = 0
+        self.progressed_at = 0.0
+        self._delivered = 0
+        # What the client's receive buffer took at first.
+        self._buffer_bytes = 0
+        self._window_seconds = RATE_WINDOW_SECONDS
+        # When progress was seen, and what had been delivered before and after it.
+        self._marks: list[tuple[float, int, int]] = []
+
+    def note(self, now: float, buffered_bytes: int, kernel_bytes: int) -> bool:
+        """Take a sample: of the bytes handed over so many are still in user space and in the kernel.
+
+        Tells whether the client has taken anything since the last sample.
+        """
+        before, self._delivered = self._delivered, self.handed_bytes - buffered_bytes - kernel_bytes
+        self.kernel_bytes = kernel_bytes
+        if not self._marks:
+            self._buffer_bytes = max(0, self._delivered)
+            self._begin(now, min(0, self._delivered))
+            return False
+        moved = self._delivered > before
+        if not buffered_bytes + kernel_bytes:
+            self._begin(now, self._delivered)
+        elif moved:
+            self.progressed_at = now
+            self._mark(now, before)
+        return moved
+
+    def _begin(self, now: float, before: int) -> None:
+        self.progressed_at = now
+        self._marks = [(now, before, self._delivered)]
+
+    def _mark(self, now: float, before: int) -> None:
+        marks, window = self._marks, self._window_seconds
+        if now - marks[-1][0] >= window / MARKS_A_WINDOW:
+            marks.append((now, before, self._delivered))
+        while len(marks) > 1 and marks[1][0] <= now - window:
+            del marks[0]
+
+    def rate(self, now: float, least: int) -> float | None:
+        """Give the bytes per second of the last window or of the last seconds, the better; None if it is too early.
+
+        A large receive buffer is reopened in steps: a steady reader may show nothing for seconds, and then all of it at
+        once. So a window is ten seconds or, if that is longer, what a buffer lasts at the `least` rate; it counts what
+        came at its very beginning, and ends with what came last, unless nothing came for a whole window.
+        """
+        self._window_seconds = min(max(RATE_WINDOW_SECONDS, self._buffer_bytes / least), LONGEST_WINDOW_SECONDS)
+        start, before, _ = self._marks[0]
+        if now - start < self._window_seconds:
+            return None
+        end = self.progressed_at if now - self.progressed_at < self._window_seconds else now
+        recent = ((self._delivered - after) / max(now - time, RECENT_SECONDS) for time, _, after in self._marks)
+        return max((self._delivered - before) / (end - start), *recent)
+
+
+class Writer(Protocol):
+    """What is watched (`proxy.net.output.Output` is one)."""
+
+    progress: WriteProgress | None
+
+    @property
+    def client(self) -> str:
+        """Name the client for the log."""
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether anything waits to be written to a client that is still there."""
+
+    @property
+    def holds_memory(self) -> bool:
+        """Tell whether a direct permit owns what waits."""
+
+    @property
+    def holds_up_a_list(self) -> bool:
+        """Tell whether a list that holds heap memory waits for this client to take its earlier ones."""
+
+    def sample(self, progress: WriteProgress, now: float) -> None:
+        """Note in `progress` what the client has taken."""
+
+    def evict(self, cause: DisconnectCause) -> int:
+        """End the connection and forget what waits; gives the bytes that were under way."""
+
+    def crashed(self, error: BaseException) -> None:
+        """End the connection because of an exception of its own."""
+
+
+@dataclass(slots=True)
+class _Evictions:
+    """The clients that one sweep closed for one cause: how many, the bytes under way to them, and one of them."""
+
+    clients: int = 0
+    size: int = 0
+    client: str = ""
+
+
+class Memory(Protocol):
+    """Who waits for memory (`limiter.semaphore.AsyncSemaphore` knows it)."""
+
+    @property
+    def short(self) -> bool:
+        """Tell whether anybody waits for memory that others hold."""
+
+
+class WriteWatch:
+    """All clients that are being written to. `limits` may be replaced at any time.
+
+    `served` counts those who waited for memory and got it.
+    """
+
+    def __init__(
+        self,
+        direct: Memory,
+        heap: Memory,
+        served: Callable[[], int],
+        counters: Counters,
+        limits: WriteLimits,
+        log: Logger,
+    ) -> None:
+        self.limits = limits
+        self._direct = direct
+        self._heap = heap
+        self._served = served
+        self._counters = counters
+        self._log = log
+        self._evictions: dict[DisconnectCause, _Evictions] = {}
+        self._writers: set[Writer] = set()
+        self._swept_at: float | None = None
+        self._time = 0.0
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def add(self, writer: Writer) -> None:
+        """Look at `writer` from now on, until nothing waits for its client any more."""
+        if writer.progress is None:
+            writer.progress = WriteProgress()
+            self._writers.add(writer)
+
+    def discard(self, writer: Writer) -> None:
+        """Forget `writer`: its client is gone."""
+        self._writers.discard(writer)
+        writer.progress = None
+
+    async def sweep(self, now: float) -> None:
+        """Close who stands still, then as many of the slow as others need; called once a second."""
+        time = self._advance(now)
+        writers = stalled = kernel_bytes = 0
+        slow: list[tuple[float, int, Writer]] = []
+        for number, writer in enumerate(list(self._writers), 1):
+            rate = self._look(writer, time)
+            if rate is not None:
+                slow.append((rate, number, writer))
+            if (progress := writer.progress) is not None:
+                writers += 1
+                stalled += time - progress.progressed_at > STALLED_SECONDS
+                kernel_bytes += progress.kernel_bytes
+            if not number % WRITERS_A_TURN:
+                await asyncio.sleep(0)
+        counters = self._counters
+        counters.writers, counters.stalled_readers, counters.writers_kernel_bytes = writers, stalled, kernel_bytes
+        if slow:
+            await self._make_room(sorted(slow))
+        self._tell_evictions()
+
+    def _advance(self, now: float) -> float:
+        if self._swept_at is not None:
+            self._time += min(now - self._swept_at, LONGEST_STEP_SECONDS)
+        self._swept_at = now
+        return self._time
+
+    def _look(self, writer: Writer, time: float) -> float | None:
+        """Judge one writer, and give its rate if that is too low."""
+        progress = writer.progress
+        if progress is None or not writer.waiting:
+            self.discard(writer)
+            return None
+        try:
+            writer.sample(progress, time)
+        except Exception as error:
+            self.discard(writer)
+            writer.crashed(error)
+            return None
+        limits = self.limits
+        if 0 < limits.stall_seconds <= time - progress.progressed_at:
+            self._evict(writer, DisconnectCause.WRITE_STALLED)
+            return None
+        least = limits.min_bytes_per_second
+        rate = progress.rate(time, least) if least else None
+        return rate if rate is not None and rate < least else None
+
+    async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
+        served = self._served()
+        for _, _, writer in slowest_first:
+            if self._served() != served:
+                return
+            if not (writer.waiting and writer.holds_memory and self._others_wait_for(writer)):
+                continue
+            self._evict(writer, DisconnectCause.READS_TOO_SLOWLY)
+            for _ in range(TURNS_TO_SERVE):
+                await asyncio.sleep(0)
+
+    def _others_wait_for(self, writer: Writer) -> bool:
+        return self._direct.short or (writer.holds_up_a_list and self._heap.short)
+
+    def _evict(self, writer: Writer, cause: DisconnectCause) -> None:
+        self.discard(writer)
+        try:
+            client = writer.client
+            under_way = writer.evict(cause)
+        except Exception as error:
+            writer.crashed(error)
+            return
+        self._counters.evicted_bytes += under_way
+        evictions = self._evictions.setdefault(cause, _Evictions())
+        evictions.clients += 1
+        evictions.size += under_way
+        evictions.client = client
+
+    def _tell_evictions(self) -> None:
+        """Write a line for each cause: a sweep comes once a second, so they need no other pace."""
+        for cause, evictions in self._evictions.items():
+            self._log.warning(
+                "client closed for not reading",
+                cause=str(cause),
+                change=_KEYS[cause],
+                client=evictions.client,
+                bytes=evictions.size,
+                evictions=evictions.clients,
+            )
+        self._evictions.clear()

@@ -1,0 +1,263 @@
+"""Direct mode: check the broker a client asks for, connect to it, and join the two.
+
+Owns the order of the checks and what a client is told when one fails (upstream closes without a word where the broker
+cannot be reached; here it gets an ERROR first).
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import ProxyHeader, encode
+from proxy.brokers.connect_frames import ConnectFrames
+from proxy.brokers.dialer import Dialer
+from proxy.brokers.discovery import Brokers
+from proxy.brokers.handshake import BrokerHandshake
+from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address
+from proxy.core.errors import (
+    BrokerUnavailable,
+    BrokerUnreachable,
+    ConnectionClosed,
+    CredentialsUnavailable,
+    DisconnectCause,
+    NoSocket,
+    RequestFailed,
+    TargetRefused,
+)
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import SharedReadBuffer
+from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
+from proxy.relay.relay import Relay
+from proxy.relay.relay_log import RelayLog
+from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_relay import WatchedRelay
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.recorder import RequestOrigin
+
+
+class DirectRefused(Exception):
+    """A client cannot be joined to the broker it asks for; says what it is told and how its connection ends."""
+
+    def __init__(self, code: int, message: str, cause: DisconnectCause) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRules:
+    """How brokers that clients name are reached: with TLS or not, only those of the configuration or any, and with
+    which version of the PROXY protocol in front (0: none).
+    """
+
+    tls: bool = False
+    check_active: bool = False
+    header_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedBroker:
+    """A broker that has sent CONNECTED, waiting for its relay."""
+
+    handshake: BrokerHandshake
+    connected_frame: bytes
+
+    def hand_over(self) -> tuple[asyncio.Transport, bytes]:
+        """Give the broker's transport, and all bytes the client must get first."""
+        transport, rest = self.handshake.hand_over()
+        return transport, self.connected_frame + rest
+
+
+class DirectMode:
+    """Connect clients to brokers they name."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        counters: Counters,
+        dialer: Dialer,
+        validator: TargetValidator,
+        brokers: Brokers,
+        rules: TargetRules,
+        introductions: ConnectFrames,
+        read_timeout_seconds: float,
+        watch: WatchLimits,
+        relay_log: RelayLog | None = None,
+    ) -> None:
+        self._relay_log = relay_log
+        self._loop = loop
+        self._shared = shared
+        self._hangup = hangup
+        self._counters = counters
+        self._dialer = dialer
+        self._validator = validator
+        self._brokers = brokers
+        self._rules = rules
+        self._introductions = introductions
+        self._read_timeout_seconds = read_timeout_seconds
+        self._watch = watch
+
+    async def connect(
+        self, connect: pb.CommandConnect, principal: Hashable = None, client: ProxyHeader | None = None
+    ) -> JoinedBroker:
+        """Open a connection to `proxy_to_broker_url` in the name of `principal`; raises DirectRefused.
+
+        `client` is what brokers are told of the client's address.
+        """
+        version = self._rules.header_version
+        preamble = encode(client or ProxyHeader(), version) if version else b""
+        try:
+            frame = await self._introductions.for_client(connect, principal)
+            url = connect.proxy_to_broker_url
+            target, handshake = await (self._dial(url, frame, preamble) if url else self._dial_any(frame, preamble))
+        except TargetRefused as refused:
+            raise DirectRefused(
+                ServerError.ServiceNotReady,
+                f"target broker cannot be validated: {refused}",
+                DisconnectCause.TARGET_REFUSED,
+            ) from refused
+        except BrokerUnavailable as error:
+            raise DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.BROKER_UNREACHABLE) from error
+        except CredentialsUnavailable as error:
+            raise _without_credentials(error) from error
+        joined = await self._await_connected(handshake, target)
+        self._brokers.worked(target)
+        return joined
+
+    @property
+    def tells_addresses(self) -> bool:
+        """Tell whether brokers are told where a client is."""
+        return self._rules.header_version > 0
+
+    def apply(self, read_timeout_seconds: float) -> None:
+        """Change the read timeout of relays made from now on."""
+        self._read_timeout_seconds = read_timeout_seconds
+
+    def join(
+        self,
+        on_end: Callable[[Relay, DisconnectCause], None],
+        *,
+        key: Hashable = None,
+        client: str = "?",
+        asker: RequestOrigin | None = None,
+    ) -> Relay:
+        """Make the relay that will own both sockets; memory for its watch frames is asked for in the name of `key`."""
+        common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
+        log, watch = self._relay_log, self._watch
+        relay: Relay
+        if log is not None and log.level:
+            logged = LoggedWatchedRelay(*common, watch=watch, key=key) if watch.enabled else LoggedRelay(*common)
+            logged.relay_log = log
+            relay = logged
+        else:
+            relay = WatchedRelay(*common, watch=watch, key=key) if watch.enabled else Relay(*common)
+        relay.client_name = client
+        relay.principal = None if asker is None else asker.principal
+        if asker is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
+            relay.named(asker)
+        return relay
+
+    async def _dial(self, url: str, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
+        target = parse_address(url, tls=self._rules.tls)
+        if self._rules.check_active:
+            addresses = await self._active(target)
+        else:
+            addresses = await self._validator.resolve(target)
+        return target, await self._handshake(target, addresses, frame, preamble)
+
+    async def _active(self, target: BrokerAddress) -> list[str]:
+        """Give the addresses of a target that is one of the brokers, by its name or by where that leads."""
+        unknown = DirectRefused(
+            ServerError.ServiceNotReady,
+            "target broker isn't available (checkActiveBrokers)",
+            DisconnectCause.TARGET_REFUSED,
+        )
+        if self._brokers.named(target):
+            return await self._validator.resolve(target)
+        known = await self._brokers.addresses_at(target.port)
+        if not known:
+            raise unknown
+        addresses = [address for address in await self._validator.resolve(target) if address in known]
+        if not addresses:
+            raise unknown
+        return addresses
+
+    async def _dial_any(self, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
+        """Connect to one of the brokers: newer clients ask for any with an empty name. If it fails, to another."""
+        broker = await self._brokers.pick()
+        try:
+            return broker, await self._reported(broker, frame, preamble)
+        except BrokerUnavailable:
+            broker = await self._brokers.pick(avoid=broker)
+            return broker, await self._reported(broker, frame, preamble)
+
+    async def _reported(self, broker: BrokerAddress, frame: bytes, preamble: bytes) -> BrokerHandshake:
+        try:
+            return await self._handshake(broker, await self._brokers.resolve(broker), frame, preamble)
+        except BrokerUnavailable as error:
+            if not isinstance(error, NoSocket):
+                answers_tcp = not isinstance(error, BrokerUnreachable)
+                self._brokers.failed(broker, str(error), answers_tcp=answers_tcp)
+            raise
+
+    async def _handshake(
+        self, target: BrokerAddress, addresses: list[str], frame: bytes, preamble: bytes
+    ) -> BrokerHandshake:
+        return await self._dialer.connect(
+            target, addresses, lambda: BrokerHandshake(self._loop, self._shared, self._hangup, frame), preamble
+        )
+
+    async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:
+        try:
+            async with asyncio.timeout(self._dialer.timeout_seconds):
+                connected = await self._converse(handshake)
+        except TimeoutError:
+            handshake.abort(DisconnectCause.BROKER_SILENT)
+            raise DirectRefused(
+                ServerError.ServiceNotReady,
+                f"broker {target} did not answer CONNECT in time (brokerProxyConnectTimeoutMs)",
+                DisconnectCause.BROKER_SILENT,
+            ) from None
+        except CredentialsUnavailable as error:
+            handshake.abort(DisconnectCause.NO_BROKER_CREDENTIALS)
+            raise _without_credentials(error) from error
+        except RequestFailed as error:
+            handshake.abort(DisconnectCause.BROKER_REFUSED)
+            self._introductions.refused(target, error)
+            raise DirectRefused(error.code, error.message, DisconnectCause.BROKER_REFUSED) from error
+        except ConnectionClosed as error:
+            raise DirectRefused(
+                ServerError.ServiceNotReady, f"broker {target}: {error}", DisconnectCause.BROKER_CLOSED
+            ) from error
+        except BaseException:
+            handshake.abort(DisconnectCause.CLIENT_CLOSED)
+            raise
+        if not handshake.open:
+            # A hang-up may be dispatched in the same turn of the loop as CONNECTED.
+            raise DirectRefused(
+                ServerError.ServiceNotReady,
+                f"broker {target} ended the connection behind CONNECTED",
+                DisconnectCause.BROKER_CLOSED,
+            )
+        return JoinedBroker(
+            handshake, commands.connected_direct(connected, self._introductions.versions.server_version)
+        )
+
+    async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
+        """Answer the broker's challenges until it says CONNECTED."""
+        while (command := await handshake.heard).type == CommandType.AUTH_CHALLENGE:
+            # One that goes on asking and reads nothing is not written to.
+            await handshake.drained()
+            handshake.respond(await self._introductions.answer())
+        return command.connected
+
+
+def _without_credentials(error: CredentialsUnavailable) -> DirectRefused:
+    return DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.NO_BROKER_CREDENTIALS)

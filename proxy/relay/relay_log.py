@@ -1,0 +1,180 @@
+"""What `proxyLogLevel` shows of relayed connections: 1 their commands in the log, 2 also the rates of their topics.
+
+Rule: it looks on and changes nothing: whatever a peer sends, and whatever fails here, the bytes pass. Lines are paced
+for the whole proxy, and a line says for how many it stands. The topics of producers and consumers are kept for at most
+`MOST_NAMES` of a connection and `MOST_NAMES_IN_ALL` of all, and go with them. Never a payload, and never credentials,
+in a line.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from protocol.command_type import CommandType
+from protocol.command_walker import CommandWalker, WalkedFrame
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.core.log import Logger
+from proxy.relay.topic_rates import MOST_TOPICS, TopicRates
+
+COMMANDS: Final = 1
+TOPICS: Final = 2
+LEVELS: Final = (0, COMMANDS, TOPICS)
+LINES_PER_SECOND: Final = 100
+# Producers and consumers of one connection whose topics are known; those of more are counted for no topic.
+MOST_NAMES: Final = 1024
+MOST_NAMES_IN_ALL: Final = 65_536
+LONGEST_TOPIC: Final = 512
+# The worst that all of it may hold besides the heads of frames: names of four bytes a character, and their places.
+NAMES_BYTES: Final = (MOST_NAMES_IN_ALL + MOST_TOPICS) * (4 * LONGEST_TOPIC + 512)
+_NAMES: Final = {command.value: command.name for command in CommandType}
+
+
+class RelayLog:
+    """What all relays that are looked at share: the level of new ones, the log, its pace, and the rates."""
+
+    def __init__(self, log: Logger, now: Callable[[], float], level: int) -> None:
+        self._log = log
+        self._now = now
+        self._level = level
+        self._second = 0
+        self._lines = 0
+        self._unsaid = 0
+        self.names = 0
+        self.rates = TopicRates(now())
+
+    @property
+    def level(self) -> int:
+        """Give the level of relays that begin from now on."""
+        return self._level
+
+    def set_level(self, level: int) -> None:
+        """Change it; relays there are go on as they began. Below 2 the rates are forgotten."""
+        self._level = level
+        if level < TOPICS:
+            self.rates.clear()
+
+    def tap(self, client: str, broker: str) -> "RelayTap | None":
+        """Give something that looks at a new relay, or None at level 0."""
+        return RelayTap(self, client, broker, self._level) if self._level else None
+
+    def tick(self, now: float) -> None:
+        """Do what the clock demands; called once a second."""
+        self.rates.tick(now)
+
+    def write(self, tap: "RelayTap", direction: str, frame: WalkedFrame, topic: str | None) -> None:
+        """Write a line about a command, if the pace allows one."""
+        second = int(self._now())
+        if second != self._second:
+            self._second, self._lines = second, 0
+        if self._lines >= LINES_PER_SECOND:
+            self._unsaid += 1
+            return
+        self._lines += 1
+        fields: dict[str, object] = {} if topic is None else {"topic": topic}
+        if self._unsaid:
+            fields["commands_since_last_line"], self._unsaid = self._unsaid, 0
+        self._log.info(
+            "relayed command",
+            command=_NAMES.get(frame.kind, f"number {frame.kind}"),
+            direction=direction,
+            bytes=frame.frame_bytes,
+            client=tap.client,
+            broker=tap.broker,
+            **fields,
+        )
+
+    def count(self, topic: str, frame: WalkedFrame, *, produced: bool) -> None:
+        """Count the messages of a frame for its topic, while the level is 2."""
+        if self._level >= TOPICS:
+            add = self.rates.produced if produced else self.rates.consumed
+            add(topic, frame.messages(), frame.payload_bytes, self._now())
+
+
+class RelayTap:
+    """Look at one relay; `level` is the level it began with."""
+
+    __slots__ = ("_consumers", "_level", "_log", "_producers", "_to_broker", "_to_client", "broker", "client")
+
+    def __init__(self, log: RelayLog, client: str, broker: str, level: int) -> None:
+        self.client = client
+        self.broker = broker
+        self._log = log
+        self._level = level
+        self._to_broker = CommandWalker()
+        self._to_client = CommandWalker()
+        self._producers: dict[int, str] = {}
+        self._consumers: dict[int, str] = {}
+
+    def to_broker(self, data: memoryview | bytes, count: int) -> None:
+        """See bytes of the client."""
+        for frame in self._to_broker.walk(data, count):
+            self._see(frame, "to_broker", self._learn(frame, from_client=True))
+
+    def to_client(self, data: memoryview | bytes, count: int) -> None:
+        """See bytes of the broker."""
+        for frame in self._to_client.walk(data, count):
+            self._see(frame, "to_client", self._learn(frame, from_client=False))
+
+    @property
+    def names(self) -> int:
+        """Count the producers and consumers whose topic is known."""
+        return len(self._producers) + len(self._consumers)
+
+    def close(self) -> None:
+        """Forget them all: the connection is gone."""
+        self._log.names -= self.names
+        self._producers.clear()
+        self._consumers.clear()
+
+    def _see(self, frame: WalkedFrame, direction: str, topic: str | None) -> None:
+        if self._level >= TOPICS and topic is not None and frame.kind in (CommandType.SEND, CommandType.MESSAGE):
+            self._log.count(topic, frame, produced=frame.kind == CommandType.SEND)
+        self._log.write(self, direction, frame, topic)
+
+    def _learn(self, frame: WalkedFrame, *, from_client: bool) -> str | None:
+        """Give the topic that a command is about; keep it from PRODUCER and SUBSCRIBE on, until they are closed."""
+        if frame.kind not in _TOPIC_COMMANDS or not frame.whole:
+            return None
+        try:
+            command = pb.BaseCommand.FromString(frame.command)
+        except Exception:  # protobuf's errors have no base of their own; the broker will judge these bytes
+            return None
+        match frame.kind:
+            case CommandType.PRODUCER if from_client:
+                return self._remember(self._producers, command.producer.producer_id, command.producer.topic)
+            case CommandType.SUBSCRIBE if from_client:
+                return self._remember(self._consumers, command.subscribe.consumer_id, command.subscribe.topic)
+            case CommandType.SEND:
+                return self._producers.get(command.send.producer_id)
+            case CommandType.MESSAGE:
+                return self._consumers.get(command.message.consumer_id)
+            case CommandType.CLOSE_PRODUCER:
+                return self._forget(self._producers, command.close_producer.producer_id)
+            case CommandType.CLOSE_CONSUMER:
+                return self._forget(self._consumers, command.close_consumer.consumer_id)
+        return None
+
+    def _remember(self, names: dict[int, str], number: int, topic: str) -> str:
+        topic = topic[:LONGEST_TOPIC]
+        if number in names:
+            names[number] = topic
+        elif self.names < MOST_NAMES and self._log.names < MOST_NAMES_IN_ALL:
+            names[number] = topic
+            self._log.names += 1
+        return topic
+
+    def _forget(self, names: dict[int, str], number: int) -> str | None:
+        topic = names.pop(number, None)
+        self._log.names -= topic is not None
+        return topic
+
+
+_TOPIC_COMMANDS: Final = frozenset(
+    {
+        CommandType.PRODUCER,
+        CommandType.SUBSCRIBE,
+        CommandType.SEND,
+        CommandType.MESSAGE,
+        CommandType.CLOSE_PRODUCER,
+        CommandType.CLOSE_CONSUMER,
+    }
+)

@@ -1,0 +1,58 @@
+"""What all relays share about topic-list watchers: the memory their frames are counted against, and the settings.
+
+The settings may change at any time. A new relay is walked or not by what `enabled` says when it begins. A walked one
+goes on being walked, but asks for no memory while `enabled` is false; one that was never walked cannot begin, because
+nobody knows where in a frame it stands. A pause under way keeps its length.
+"""
+
+from limiter.semaphore import AsyncSemaphore
+from protocol.walker import Sighting
+from proxy.telemetry.counters import Counters, WatchOvershoot
+from proxy.telemetry.events.recorder import Recorder
+
+
+class WatchLimits:
+    """The direct limiter, and how long a relay waits for it; `window_bytes` is the most that one relay asks for.
+
+    `recorder` makes events of the frames, if there is an event log.
+    """
+
+    __slots__ = (
+        "counters",
+        "direct",
+        "enabled",
+        "longest_hold_seconds",
+        "max_pause_seconds",
+        "recorder",
+        "window_bytes",
+    )
+
+    def __init__(
+        self,
+        direct: AsyncSemaphore,
+        counters: Counters,
+        *,
+        window_bytes: int,
+        enabled: bool,
+        max_pause_seconds: float,
+        longest_hold_seconds: float,
+    ) -> None:
+        self.direct = direct
+        self.counters = counters
+        self.window_bytes = window_bytes
+        self.enabled = enabled
+        self.max_pause_seconds = max_pause_seconds
+        self.longest_hold_seconds = longest_hold_seconds
+        self.recorder: Recorder | None = None
+
+    def count(self, sighting: Sighting) -> None:
+        """Count what one read has shown."""
+        watch = self.counters.watch
+        watch.successes += sighting.successes
+        watch.updates += sighting.updates
+        watch.frame_bytes += sighting.frame_bytes
+        watch.unwalkable += sighting.unwalkable
+
+    def overshot(self, why: WatchOvershoot) -> None:
+        """Count frames that pass without memory, or whose memory is given back before they have passed."""
+        self.counters.watch.overshoots[why] += 1

@@ -1,0 +1,191 @@
+"""Forward the small requests: LOOKUP with its redirects, PARTITIONED_METADATA, and the creation of a schema.
+
+Each function gives the frame to send to the client, failures included: an error never leaves a request without an
+answer. `maxConcurrentLookupRequests` is held until the broker has answered (upstream lets go of it as soon as it has
+asked).
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from functools import partial
+
+from limiter.errors import PermitAcquireError
+from limiter.semaphore import AsyncSemaphore
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.request import SmallRequest
+from proxy.brokers.target import BrokerAddress, parse_address
+from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
+from proxy.requests.client import ClientView
+from proxy.requests.lookup_slot import Slot
+from proxy.requests.validation import check_get_or_create_schema
+from proxy.telemetry.counters import Counters
+
+MAX_REDIRECTS = 10
+TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
+
+MakeFrame = Callable[[int], bytes]
+
+
+class LookupService:
+    """Ask brokers the small questions, over connections pooled by principal."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BrokerPool,
+        brokers: BrokerChoice,
+        concurrency: AsyncSemaphore,
+        counters: Counters,
+        timeout_seconds: float,
+        *,
+        tls: bool = False,
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._brokers = brokers
+        self._concurrency = concurrency
+        self._counters = counters
+        self._timeout_seconds = timeout_seconds
+        self._tls = tls
+
+    def apply(self, concurrency: int, timeout_seconds: float) -> None:
+        """Change the limits for requests from now on; lowered below what is in work, newcomers are refused until it has
+        ended.
+        """
+        self._concurrency.set_limit(concurrency)
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def concurrency(self) -> AsyncSemaphore:
+        """Give the books of `maxConcurrentLookupRequests`, to look at."""
+        return self._concurrency
+
+    def try_begin(self) -> Slot | None:
+        """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
+        permit = self._concurrency.try_acquire(1)
+        return None if permit is None else Slot(permit)
+
+    def full(self) -> OverLimit:
+        """Say that no more requests may begin now."""
+        held, limit = self._concurrency.held, self._concurrency.limit
+        key = "maxConcurrentLookupRequests"
+        return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
+
+    async def lookup(self, client: ClientView, request: pb.CommandLookupTopic, slot: Slot) -> None:
+        """Find a topic's owner by following redirects; the client is told to come back through this proxy."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                owner_url = await self._find_owner(client.principal, request, slot)
+            answer = commands.lookup_connect(request.request_id, owner_url)
+        except Exception as error:
+            failure = self._failure(error, "lookup")
+            answer = commands.lookup_failed(request.request_id, failure.code, failure.message)
+        client.output.send(answer)
+
+    async def partition_metadata(
+        self, client: ClientView, request: pb.CommandPartitionedTopicMetadata, slot: Slot
+    ) -> None:
+        """Ask how many partitions a topic has."""
+        try:
+            found = await self._ask(
+                client.principal,
+                CommandType.PARTITIONED_METADATA_RESPONSE,
+                lambda request_id: commands.partition_metadata_request(request, request_id),
+                slot,
+            )
+            answer = commands.relay_answer(found, request.request_id)
+        except Exception as error:
+            failure = self._failure(error, "partition metadata")
+            answer = commands.partition_metadata_failed(request.request_id, failure.code, failure.message)
+        client.output.send(answer)
+
+    async def get_or_create_schema(self, client: ClientView, request: pb.CommandGetOrCreateSchema, slot: Slot) -> None:
+        """Register a schema, or find it registered."""
+        try:
+            check_get_or_create_schema(request)
+            found = await self._ask(
+                client.principal,
+                CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
+                lambda request_id: commands.get_or_create_schema_request(request, request_id),
+                slot,
+            )
+            answer = commands.relay_answer(found, request.request_id)
+        except Exception as error:
+            failure = self._failure(error, "get or create schema")
+            answer = commands.error(request.request_id, failure.code, failure.message)
+        client.output.send(answer)
+
+    async def _find_owner(self, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot) -> str:
+        """Follow redirects; from the beginning, once, if a broker fails: its topics have other owners then."""
+        broker = await self._brokers.pick()
+        try:
+            return await self._follow(broker, principal, request, slot)
+        except FAIL_OVER:
+            broker = await self._brokers.pick(avoid=broker)
+            return await self._follow(broker, principal, request, slot)
+
+    async def _follow(
+        self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot
+    ) -> str:
+        authoritative = False
+        for _ in range(MAX_REDIRECTS):
+            answer = await self._ask_once(
+                PoolKey(broker, principal, Purpose.LOOKUPS),
+                CommandType.LOOKUP_RESPONSE,
+                partial(_lookup_frame, request, authoritative),
+                slot,
+            )
+            found = answer.lookupTopicResponse
+            if not found.HasField("response"):
+                raise RequestFailed(ServerError.UnknownError, "the broker's lookup answer is of an unknown kind")
+            if found.response == pb.CommandLookupTopicResponse.Failed:
+                raise RequestFailed(found.error, found.message)
+            url = found.brokerServiceUrlTls if self._tls else found.brokerServiceUrl
+            if not url:
+                kind = "with" if self._tls else "without"
+                text = f"the broker names no address {kind} TLS for this topic's owner (tlsEnabledWithBroker)"
+                raise RequestFailed(ServerError.MetadataError, text)
+            if found.response == pb.CommandLookupTopicResponse.Connect:
+                return url
+            broker = self._redirect_target(url)
+            authoritative = found.authoritative
+        raise RequestFailed(ServerError.ServiceNotReady, f"reached max number of redirections ({MAX_REDIRECTS})")
+
+    def _redirect_target(self, url: str) -> BrokerAddress:
+        scheme = "pulsar+ssl://" if self._tls else "pulsar://"
+        if not url.startswith(scheme):
+            raise RequestFailed(ServerError.MetadataError, f"the broker redirected to {url[:200]!r}, expected {scheme}")
+        return parse_address(url, "the broker's redirect", tls=self._tls)
+
+    async def _ask(self, principal: Hashable, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
+        """Ask a small question; once more, on another broker if there is one, if the first one failed."""
+        async with asyncio.timeout(self._timeout_seconds):
+            broker = await self._brokers.pick()
+            try:
+                return await self._ask_once(PoolKey(broker, principal, Purpose.LOOKUPS), expected, make, slot)
+            except FAIL_OVER:
+                broker = await self._brokers.pick(avoid=broker)
+                return await self._ask_once(PoolKey(broker, principal, Purpose.LOOKUPS), expected, make, slot)
+
+    async def _ask_once(self, key: PoolKey, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
+        connection = await self._pool.connection(key)
+        request_id = connection.new_request_id()
+        frame = make(request_id)
+        question = SmallRequest(self._loop, expected, slot.share())
+        connection.ask(question, request_id, frame)
+        return await question.answer
+
+    def _failure(self, error: Exception, where: str) -> RequestFailed:
+        self._counters.request_failed(where)
+        if not isinstance(error, ProxyError | PermitAcquireError | TimeoutError):
+            self._counters.internal_error(error, where)
+        return request_failure(error)
+
+
+def _lookup_frame(request: pb.CommandLookupTopic, authoritative: bool, request_id: int) -> bytes:
+    return commands.lookup_request(request, request_id, authoritative=authoritative)

@@ -1,0 +1,100 @@
+"""Serve GET_SCHEMA: a direct permit covers the answer from before it is read until it is written."""
+
+import asyncio
+
+from limiter.dual import AsyncDualMemoryLimiter
+from limiter.errors import PermitAcquireError
+from protocol import commands
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
+from proxy.auth.fairness_key import Charging, namespace_of
+from proxy.brokers.admitted_request import SchemaRequest
+from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
+from proxy.requests.client import ClientView
+from proxy.requests.lookup_slot import Slot
+from proxy.requests.validation import check_get_schema
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.refusals import RefusalLog, Stage
+
+
+class SchemaService:
+    """Forward schema requests and write the broker's answer as it came, under the client's request id."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BrokerPool,
+        brokers: BrokerChoice,
+        limiter: AsyncDualMemoryLimiter,
+        slabs: SlabPool,
+        counters: Counters,
+        refusals: RefusalLog,
+        timeout_seconds: float,
+        charging: Charging,
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._brokers = brokers
+        self._limiter = limiter
+        self._slabs = slabs
+        self._counters = counters
+        self._refusals = refusals
+        self._timeout_seconds = timeout_seconds
+        self._charging = charging
+
+    def apply(self, timeout_seconds: float) -> None:
+        """Change the time of requests from now on."""
+        self._timeout_seconds = timeout_seconds
+
+    async def serve(self, client: ClientView, request: pb.CommandGetSchema, slot: Slot) -> None:
+        """Answer one request with exactly one frame, or find the client gone."""
+        try:
+            check_get_schema(request)
+            async with asyncio.timeout(self._timeout_seconds) as clock:
+                broker = await self._brokers.pick()
+                try:
+                    await self._exchange(client, broker, request, slot, clock)
+                except FAIL_OVER:
+                    if client.gone:
+                        return
+                    broker = await self._brokers.pick(avoid=broker)
+                    await self._exchange(client, broker, request, slot, clock)
+        except Exception as error:
+            if not client.gone:
+                self._fail(client, request, error)
+
+    async def _exchange(
+        self,
+        client: ClientView,
+        broker: BrokerAddress,
+        request: pb.CommandGetSchema,
+        slot: Slot,
+        clock: asyncio.Timeout,
+    ) -> None:
+        connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
+        limiter, slabs = self._limiter, self._slabs
+        key = self._charging.key(client, namespace_of(request.topic))
+        question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key)
+        request_id = connection.new_request_id()
+        connection.ask(question, request_id, commands.get_schema_request(request, request_id))
+        try:
+            longest_wait = self._limiter.direct.timeout_seconds
+            answer = await question.answer(connection, 2 * longest_wait, longest_wait)
+            clock.reschedule(None)
+            await client.output.send_body(answer.prefix(request.request_id), answer.consume())
+        finally:
+            question.release()
+
+    def _fail(self, client: ClientView, request: pb.CommandGetSchema, error: Exception) -> None:
+        self._counters.request_failed("get schema")
+        failure = request_failure(error)
+        if isinstance(error, PermitAcquireError):
+            self._refusals.note(error, Stage.DIRECT, self._limiter.direct, client.name, request.topic)
+            failure = RequestFailed(ServerError.TooManyRequests, DIRECT_REFUSAL)
+        elif not isinstance(error, ProxyError | TimeoutError):
+            self._counters.internal_error(error, "schema")
+        client.output.send(commands.error(request.request_id, failure.code, failure.message))

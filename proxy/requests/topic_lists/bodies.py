@@ -1,0 +1,189 @@
+"""Encoded topic lists on their way to clients: one body, whoever many it is for, under one direct permit.
+
+A list for one client leaves slab by slab, and its permit shrinks with it. A list for many lies in pages that the
+kernel sends from: what waits in a thousand send buffers are references to them, not copies. Only the few bytes with
+the request id differ. All are written by the pump, past the transports.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from limiter.permit import Permit
+from protocol.slabs import SLAB_BYTES
+from protocol.topic_list import TopicListAnswer
+from proxy.net.pump import STEP_BYTES, Body, Pump
+from proxy.requests.client import ClientView
+from proxy.telemetry.events.timeline import RequestTimeline
+
+# Below this a copy in a send buffer is cheaper than pages and a descriptor.
+PAGED_FROM_BYTES: Final = 64 * 1024
+# The loop gets its turn after so much was copied: about 2 ms.
+COPY_STEP_BYTES: Final = 4 * 1024 * 1024
+# A prefix alone in a segment would cost about as much as 64 KiB do: it goes with the first bytes of the body.
+HEAD_BYTES: Final = 4096
+
+
+class EncodedList:
+    """A topic list ready for its clients; owns its direct permit."""
+
+    __slots__ = ("_answer", "_body", "_permit", "_pump")
+
+    def __init__(self, answer: TopicListAnswer, permit: Permit, pump: Pump, body: Body) -> None:
+        self._answer = answer
+        self._permit = permit
+        self._pump = pump
+        self._body = body
+
+    @property
+    def size(self) -> int:
+        """Count the bytes of the list."""
+        return self._body.size
+
+    async def write_to(self, client: ClientView, request_id: int) -> None:
+        """Write the list as the answer to `request_id`; returns when the kernel has all of it."""
+        await client.output.send_pumped(self._answer.prefix(request_id), self._body, self._pump)
+
+    def close(self) -> None:
+        """Give everything back: the last client has gone."""
+        if isinstance(self._body, PagedBody):
+            self._body.close()
+        self._permit.release()
+
+
+async def encode(
+    answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump, story: RequestTimeline | None = None
+) -> EncodedList:
+    """Make the body for that many clients; it owns `permit` from then on."""
+    body: Body
+    if clients == 1:
+        body = LeavingBody(answer, partial(_shrink, permit, story))
+    elif answer.size < PAGED_FROM_BYTES:
+        body = SlabListBody(answer)
+    else:
+        body = await _paged(answer)
+    return EncodedList(answer, permit, pump, body)
+
+
+async def _paged(answer: TopicListAnswer) -> Body:
+    try:
+        pages = PagedBody()
+    except OSError:
+        # No descriptor is left: the slabs serve as well, with a copy in every send buffer.
+        return SlabListBody(answer)
+    in_this_step = 0
+    try:
+        for piece in answer.consume():
+            pages.append(piece)
+            in_this_step += len(piece)
+            if in_this_step >= COPY_STEP_BYTES:
+                in_this_step = 0
+                await asyncio.sleep(0)
+    except BaseException:
+        pages.close()
+        raise
+    return pages
+
+
+class LeavingBody:
+    """The slabs of a list for one client: each is given back when it has left, and `on_left` hears its size."""
+
+    __slots__ = ("_on_left", "_piece", "_pieces", "_start", "size")
+
+    def __init__(self, answer: TopicListAnswer, on_left: Callable[[int], None]) -> None:
+        self.size = answer.size
+        self._pieces = answer.consume()
+        self._piece = next(self._pieces, _EMPTY)
+        self._start = 0
+        self._on_left = on_left
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        """Write from the slab that `position` is in."""
+        rest = self._piece[max(0, position - self._start) :]
+        taken = os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
+        if taken == len(prefix) + len(rest) and rest:
+            self._on_left(len(self._piece))
+            self._start += len(self._piece)
+            self._piece = next(self._pieces, _EMPTY)
+        return taken
+
+    def read(self, position: int, count: int) -> memoryview:
+        """Give bytes of the slab that `position` is in; those before it are given back."""
+        if position == self._start + len(self._piece) and self._piece:
+            self._on_left(len(self._piece))
+            self._start = position
+            self._piece = next(self._pieces, _EMPTY)
+        return self._piece[position - self._start :][:count]
+
+
+class SlabListBody:
+    """The slabs of a list for many, each of whom gets a copy."""
+
+    __slots__ = ("_slabs", "size")
+
+    def __init__(self, answer: TopicListAnswer) -> None:
+        self.size = answer.size
+        self._slabs = answer.slices()
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        """Write from the slab that `position` is in."""
+        number, start = divmod(max(0, position), SLAB_BYTES)
+        rest = self._slabs[number][start:] if self._slabs else _EMPTY
+        return os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
+
+    def read(self, position: int, count: int) -> memoryview:
+        """Give bytes of the slab that `position` is in."""
+        number, start = divmod(position, SLAB_BYTES)
+        return self._slabs[number][start:][:count] if self._slabs else _EMPTY
+
+
+class PagedBody:
+    """Bytes in an anonymous file: written once, then sent any number of times, never changed.
+
+    Pages that were sent may be referred to by the kernel after `close`; they are its own until the last reader has
+    them. Raises OSError if there is no descriptor for it.
+    """
+
+    __slots__ = ("_fd", "size")
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("topic-list", os.MFD_CLOEXEC)
+        self.size = 0
+
+    def append(self, piece: memoryview) -> None:
+        """Copy `piece` to the end."""
+        while len(piece):
+            written = os.write(self._fd, piece)
+            self.size += written
+            piece = piece[written:]
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        """Have the kernel send up to 256 KiB from `position`."""
+        if prefix:
+            head = os.pread(self._fd, HEAD_BYTES, 0)
+            return os.writev(fd, (prefix, head))
+        return os.sendfile(fd, self._fd, position, min(STEP_BYTES, self.size - position))
+
+    def read(self, position: int, count: int) -> memoryview:
+        """Copy bytes out of the file, to be encrypted and forgotten."""
+        return memoryview(os.pread(self._fd, count, position))
+
+    def close(self) -> None:
+        """Give the file up; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _shrink(direct: Permit, story: RequestTimeline | None, left: int) -> None:
+    # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
+    direct.requested -= left
+    if direct.requested < direct.size:
+        direct.try_update(direct.requested)
+        if story is not None:
+            story.direct_resized(direct.size)
+
+
+_EMPTY: Final = memoryview(b"")

@@ -1,0 +1,74 @@
+"""Record what needs direct memory only: frames for watchers on relays, and lists over HTTP.
+
+Rule: one event for each time that memory was asked for. A frame that passed without any, because its pause was over,
+did reach its client: `ok`, with a wait for direct memory, no write, and nothing held. Several frames of one read share
+a permit, and so an event, of the kind watch_init if a first list is among them. The time of the broker is within
+`write_us` for HTTP, whose answer is never held. `response_bytes` are those of all the frames; those that HTTP sent.
+"""
+
+from proxy.core.errors import DisconnectCause
+from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
+from proxy.telemetry.events.recorder import Recorder, RequestOrigin
+from proxy.telemetry.events.timeline import Meter
+
+__all__ = ["DirectRecord"]
+
+
+class DirectRecord:
+    """What is noted from the arrival until `ended`; `namespace` is empty on a relay, which does not know it."""
+
+    __slots__ = ("_asked_ns", "_granted_ns", "_meter", "_moment", "_namespace", "_recorder", "_size", "_who")
+
+    def __init__(self, recorder: Recorder, who: RequestOrigin, namespace: str = "") -> None:
+        self._recorder = recorder
+        self._moment = recorder.moment()
+        self._who = who
+        self._namespace = namespace
+        self._asked_ns = self._granted_ns = 0
+        self._size: int | None = None
+        self._meter = Meter()
+
+    def asks(self, size: int) -> None:
+        """Note that `size` bytes are asked for."""
+        self._asked_ns = self._recorder.now()
+        self._size = size
+
+    def granted(self, booked_bytes: int) -> None:
+        """Note that they are held."""
+        self._granted_ns = self._recorder.now()
+        self._meter.begin(self._granted_ns, booked_bytes)
+
+    def ended(self, kind: str, outcome: str, response_bytes: int | None, gone: DisconnectCause | None = None) -> None:
+        """Make the event, of a client whose connection ended for the cause `gone` if the outcome is cancelled."""
+        try:
+            event = self._recorder.begun(self._moment, kind, self._who, self._namespace)
+            self._add(event, outcome)
+            event["response_bytes"] = response_bytes
+            if outcome == "cancelled":
+                event["cancelled_after_us"] = event["total_us"]
+                event["close_cause"] = close_cause_of(gone)
+            self._recorder.put(event)
+        except Exception as error:
+            self._recorder.crashed(error)
+
+    def failed(self, kind: str, error: Exception, response_bytes: int | None) -> None:
+        """Make the event of a request that ended with `error`."""
+        self.ended(kind, outcome_of(error, under_way=bool(self._granted_ns)), response_bytes)
+
+    def _add(self, event: dict[str, object], outcome: str) -> None:
+        end_ns = self._recorder.now()
+        at_ns, asked_ns, granted_ns = self._moment[0], self._asked_ns or end_ns, self._granted_ns or end_ns
+        self._meter.end(end_ns)
+        event["direct_bytes"] = self._size
+        event["reader_wait_us"] = asked_ns // 1000 - at_ns // 1000
+        event["direct_wait_us"] = granted_ns // 1000 - asked_ns // 1000
+        if self._granted_ns:
+            event["write_us"] = end_ns // 1000 - granted_ns // 1000
+        event["total_us"] = end_ns // 1000 - at_ns // 1000
+        event["carries_cost"] = True
+        event["heap_held_us"] = event["heap_byte_us"] = 0
+        event["direct_held_us"] = self._meter.held_us
+        event["direct_byte_us"] = self._meter.byte_us
+        event["outcome"] = outcome
+        if outcome != "ok":
+            event["outcome_stage"] = "write" if self._granted_ns else "direct" if self._asked_ns else "reader"

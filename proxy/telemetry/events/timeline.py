@@ -1,0 +1,299 @@
+"""What is noted of a topic list while it is under way: where it stands since when, and what memory it holds.
+
+Rule: each part begins where the one before ended, so that the parts of any member add up to its life. One story for
+each group of requests; a member adds when it came, when it joined and when it left. Numbers only: no clock of its own,
+no I/O, and nothing that could keep a list in memory.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = ["PARTS", "STAGE_OF_PART", "DepartedMember", "Meter", "Part", "RequestTimeline", "parts_between"]
+
+
+class Part:
+    """Where a request stands; the numbers count through `PARTS`."""
+
+    CLIENT: Final = 0
+    GROUP: Final = 1
+    HEAP: Final = 2
+    BROKER: Final = 3
+    UPSTREAM: Final = 4
+    HEAP_UPDATE: Final = 5
+    READ: Final = 6
+    READER: Final = 7
+    DIRECT: Final = 8
+    WRITE: Final = 9
+
+
+# The field of an event that says how long each part took.
+PARTS: Final = (
+    "client_wait_us",
+    "group_wait_us",
+    "heap_wait_us",
+    "broker_wait_us",
+    "upstream_us",
+    "heap_update_wait_us",
+    "read_us",
+    "reader_wait_us",
+    "direct_wait_us",
+    "write_us",
+)
+STAGE_OF_PART: Final = (
+    "client",
+    "group",
+    "heap",
+    "broker",
+    "upstream",
+    "heap_update",
+    "read",
+    "reader",
+    "direct",
+    "write",
+)
+# Null if never reached; the others are then 0.
+_MAY_BE_NULL: Final = frozenset({Part.BROKER, Part.UPSTREAM, Part.READ, Part.READER, Part.WRITE})
+_NEVER: Final[tuple[int | None, ...]] = tuple(None if part in _MAY_BE_NULL else 0 for part in range(len(PARTS)))
+
+
+class Meter:
+    """Integrate a permit's size over the time it is held; times in nanoseconds.
+
+    `began_ns` is when it was taken, 0 while none is held.
+    """
+
+    __slots__ = ("_at_ns", "_byte_ns", "_held_ns", "_size", "began_ns")
+
+    def __init__(self) -> None:
+        self._at_ns = self._size = self.began_ns = self._byte_ns = self._held_ns = 0
+
+    def begin(self, now_ns: int, size: int) -> None:
+        """Note that a permit of `size` bytes is held."""
+        self.began_ns = self._at_ns = now_ns
+        self._size = size
+
+    def resized(self, now_ns: int, size: int) -> None:
+        """Note that it is `size` bytes from now on."""
+        self._byte_ns += self._size * (now_ns - self._at_ns)
+        self._at_ns = now_ns
+        self._size = size
+
+    def end(self, now_ns: int) -> None:
+        """Note that it was given back; a second call does nothing."""
+        if self.began_ns:
+            self._byte_ns += self._size * (now_ns - self._at_ns)
+            self._held_ns += now_ns - self.began_ns
+            self._size = self.began_ns = 0
+
+    @property
+    def held_us(self) -> int:
+        """Give how long it was held."""
+        return self._held_ns // 1000
+
+    @property
+    def byte_us(self) -> int:
+        """Give the sum of bytes times the time they were booked."""
+        return self._byte_ns // 1000
+
+
+class DepartedMember(Protocol):
+    """A member of a group."""
+
+    def over(self, *, carries_cost: bool) -> None:
+        """Hear that nothing about this member changes any more; whether it tells what the group cost."""
+
+
+class RequestTimeline:
+    """What the members of one group have in common; `now` gives monotonic nanoseconds, `broker` its name as text.
+
+    The event of the last member to leave carries what the group cost, so it waits until the group's work is over.
+    """
+
+    __slots__ = (
+        "_now",
+        "_pending",
+        "_request_id",
+        "_working",
+        "broker",
+        "direct",
+        "direct_bytes",
+        "entered_ns",
+        "filtered",
+        "heap",
+        "heap_actual_bytes",
+        "heap_estimate_bytes",
+        "name_bytes",
+        "number",
+        "open",
+        "parts",
+        "question",
+        "question_hash",
+        "size",
+        "topic_count",
+        "unchanged",
+    )
+
+    def __init__(
+        self,
+        now: Callable[[], int],
+        number: int,
+        broker: object,
+        question: bytes,
+    ) -> None:
+        self._now = now
+        self._pending: DepartedMember | None = None
+        self._working = True
+        self.number = number
+        self.broker = broker
+        self.question = question
+        self.question_hash = ""
+        self.size = self.open = 0
+        self.parts = [Part.GROUP]
+        self.entered_ns = [now()]
+        self.heap, self.direct = Meter(), Meter()
+        self.heap_estimate_bytes: int | None = None
+        self.heap_actual_bytes: int | None = None
+        self.direct_bytes: int | None = None
+        self._request_id = -1
+        self.topic_count: int | None = None
+        self.name_bytes: int | None = None
+        self.filtered = self.unchanged = False
+
+    # --- where the group stands -------------------------------------------------------------------
+
+    @property
+    def part(self) -> int:
+        """Give where the group stands."""
+        return self.parts[-1]
+
+    def enter(self, part: int) -> None:
+        """Note that the group stands in another part from now on."""
+        if part != self.parts[-1]:
+            self.parts.append(part)
+            self.entered_ns.append(self._now())
+
+    def _enter(self, part: int, now_ns: int) -> None:
+        if part != self.parts[-1]:
+            self.parts.append(part)
+            self.entered_ns.append(now_ns)
+
+    def announced(self, needed_bytes: int, booked_bytes: int, *, admitted: bool) -> None:
+        """Note that the answer has begun: it is read if its memory was `admitted`, else it waits for that."""
+        now_ns = self._now()
+        self.heap_actual_bytes = needed_bytes
+        if admitted:
+            self.heap.resized(now_ns, booked_bytes)
+        self._enter(Part.READ if admitted else Part.HEAP_UPDATE, now_ns)
+
+    def admitted(self, booked_bytes: int) -> None:
+        """Note that the answer's memory has come."""
+        now_ns = self._now()
+        self.heap.resized(now_ns, booked_bytes)
+        self._enter(Part.READ, now_ns)
+
+    def decoded(self, topic_count: int, name_bytes: int, *, filtered: bool, changed: bool) -> None:
+        """Note what the whole answer was."""
+        self.topic_count = topic_count
+        self.name_bytes = name_bytes
+        self.filtered = filtered
+        self.unchanged = not changed
+
+    # --- what it holds ----------------------------------------------------------------------------
+
+    def heap_held(self, booked_bytes: int) -> None:
+        """Note that heap memory is held for the estimate."""
+        self.heap.begin(self._now(), booked_bytes)
+
+    def heap_resized(self, booked_bytes: int) -> None:
+        """Note another size of it."""
+        self.heap.resized(self._now(), booked_bytes)
+
+    def heap_over(self) -> None:
+        """Note that it was given back; a second call does nothing."""
+        if self.heap.began_ns:
+            self.heap.end(self._now())
+
+    def asks_direct(self, frame_bytes: int, request_id: int) -> None:
+        """Note that direct memory is asked for, for a frame of so many bytes with that request id in it."""
+        self.direct_bytes = frame_bytes
+        self._request_id = request_id
+
+    def frame_bytes(self, request_id: int) -> int | None:
+        """Give the size of the frame for another request; None if its id is not of the same length."""
+        same = (request_id.bit_length() - 1) // 7 == (self._request_id.bit_length() - 1) // 7
+        return self.direct_bytes if same else None
+
+    def direct_held(self, booked_bytes: int) -> None:
+        """Note that direct memory is held, for the writing."""
+        now_ns = self._now()
+        self.direct.begin(now_ns, booked_bytes)
+        self._enter(Part.WRITE, now_ns)
+
+    def direct_resized(self, booked_bytes: int) -> None:
+        """Note another size of it."""
+        self.direct.resized(self._now(), booked_bytes)
+
+    def direct_over(self) -> None:
+        """Note that it was given back; a second call does nothing."""
+        if self.direct.began_ns:
+            self.direct.end(self._now())
+
+    # --- its events -------------------------------------------------------------------------------
+
+    def joined(self) -> bool:
+        """Count a member; tells whether it shares the question of another."""
+        self.size += 1
+        self.open += 1
+        return self.size > 1
+
+    def left(self, member: DepartedMember) -> None:
+        """Hear that a member has left."""
+        self.open -= 1
+        if self.open:
+            member.over(carries_cost=False)
+        elif self._working:
+            self._pending = member
+        else:
+            self._last_left(member)
+
+    def work_over(self) -> None:
+        """Hear that nothing is done for this group any more; what it has left to hold ends with its members."""
+        self._working = False
+        member, self._pending = self._pending, None
+        if member is not None:
+            self._last_left(member)
+
+    def _last_left(self, member: DepartedMember) -> None:
+        now_ns = self._now()
+        self.heap.end(now_ns)
+        self.direct.end(now_ns)
+        member.over(carries_cost=True)
+
+    def add_cost(self, event: dict[str, object]) -> None:
+        """Put what the group cost into the event of its last member."""
+        heap, direct = self.heap, self.direct
+        event["carries_cost"] = True
+        event["heap_held_us"] = heap.held_us
+        event["direct_held_us"] = direct.held_us
+        event["heap_byte_us"] = heap.byte_us
+        event["direct_byte_us"] = direct.byte_us
+
+
+def parts_between(story: RequestTimeline, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
+    """Give, in microseconds, how long a member that joined then and left then was in each part, and in which last."""
+    found = list(_NEVER)
+    parts, entered_ns = story.parts, story.entered_ns
+    last, since = parts[0], joined_ns // 1000
+    for part, at_ns in zip(parts, entered_ns, strict=True):
+        if at_ns > until_ns:
+            break
+        at = at_ns // 1000
+        if at > since:
+            found[last] = (found[last] or 0) + at - since
+            since = at
+        elif found[last] is None:
+            # Passed through in less than a microsecond.
+            found[last] = 0
+        last = part
+    found[last] = (found[last] or 0) + until_ns // 1000 - since
+    return found, last

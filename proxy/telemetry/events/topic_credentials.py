@@ -1,0 +1,94 @@
+"""The proxy's own credentials for brokers as pulsar-client takes them, and its TLS settings.
+
+Rule: the sink's thread asks, the event loop answers: credentials belong to the loop. A token is asked for anew for each
+connection; the client library calls for it from a thread in which an exception would end the process, so none gets out.
+
+What pulsar-client cannot: TLS versions and cipher suites of one's own choice (`brokerClientTlsProtocols`,
+`brokerClientTlsCiphers`), which `proxy.config.checks` says.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from proxy.auth.identity import AuthData
+from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.config.config import Config
+from proxy.core.errors import CredentialsUnavailable
+from proxy.telemetry.events.topic_sink import TopicTls
+from proxy.web.forward.own_credentials import own_authorization
+from proxy.web.http.errors import HttpRefused
+
+if TYPE_CHECKING:
+    import pulsar
+
+__all__ = ["TopicCredentials", "topic_tls"]
+
+# OAuth 2.0 issuers are given 10 s; with these the loop has as long again to be busy.
+ANSWER_SECONDS: Final = 20.0
+
+
+class TopicCredentials:
+    """Credentials `own`, made on `loop`, for a client in another thread."""
+
+    def __init__(self, own: BrokerCredentials, loop: asyncio.AbstractEventLoop) -> None:
+        self._own = own
+        self._loop = loop
+        self._token = ""
+
+    def authentication(self) -> "pulsar.Authentication | None":
+        """Make what pulsar-client presents, None for nothing; raises CredentialsUnavailable. Blocks."""
+        import pulsar
+
+        files = self._own.tls_files()
+        if files is not None:
+            return pulsar.AuthenticationTLS(*files)
+        data = self._ask()
+        if data is None:
+            return None
+        if data.method == "basic":
+            user, _, password = data.data.decode().partition(":")
+            return pulsar.AuthenticationBasic(user, password)
+        self._token = data.data.decode()
+        return pulsar.AuthenticationToken(self._fresh_token)
+
+    async def headers(self) -> Mapping[str, str]:
+        """Give the same for the admin API; raises CredentialsUnavailable."""
+        try:
+            header = await own_authorization(self._own)
+        except HttpRefused as error:
+            raise CredentialsUnavailable(str(error)) from error
+        return {} if header is None else {"Authorization": header}
+
+    def _ask(self) -> AuthData | None:
+        question = self._own.current()
+        try:
+            return asyncio.run_coroutine_threadsafe(question, self._loop).result(ANSWER_SECONDS)
+        except CredentialsUnavailable:
+            raise
+        except Exception as error:
+            question.close()
+            raise CredentialsUnavailable(f"no credentials for brokers: {type(error).__name__}") from error
+
+    def _fresh_token(self) -> str:
+        try:
+            data = self._ask()
+        except Exception:  # the broker refuses an old token with a clear answer; this thread is not ours
+            return self._token
+        if data is not None:
+            self._token = data.data.decode()
+        return self._token
+
+
+def topic_tls(config: Config, *, own_cluster: bool) -> TopicTls:
+    """Give the TLS settings towards brokers; a foreign cluster is not shown this proxy's certificate."""
+    insecure = config.tls_allow_insecure_connection
+    return TopicTls(
+        # pulsar-client's own default is a bundle that comes with it; the rest of the proxy trusts what the system does.
+        trust_path=config.broker_client_trust_certs_file_path or ssl.get_default_verify_paths().cafile or "",
+        certificate_path=config.broker_client_certificate_file_path if own_cluster else "",
+        key_path=config.broker_client_key_file_path if own_cluster else "",
+        allow_insecure=insecure,
+        check_hostname=config.tls_hostname_verification_enabled and not insecure,
+    )

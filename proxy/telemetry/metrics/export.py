@@ -1,0 +1,140 @@
+"""Export the metrics to an OpenTelemetry collector at intervals: when, with what end, and what is said if it fails.
+
+Rule: the books belong to the event loop, so all are read there, in one step, and handed over; a thread sends them. At
+most one thread is there, and no wait is without an end: a collector that hangs costs one thread and the exports that
+are skipped meanwhile, one that is away costs a line in the log now and then. The library is imported by that thread.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+from proxy.core.log import Logger
+from proxy.core.secrets import masked
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
+from proxy.telemetry.metrics.instrument import MetricSources, Reading, take
+from proxy.telemetry.metrics.otel_settings import OtelSettings, otel_settings
+from proxy.telemetry.metrics.table import INSTRUMENTS
+
+# What the last export may take when the proxy leaves: a collector may be gone for good by then.
+FLUSH_SECONDS: Final = 2.0
+SECONDS_BETWEEN_LINES: Final = 60.0
+
+
+class Sender(Protocol):
+    """Who sends, in a thread (`proxy.telemetry.metrics.otlp.OtlpSender`)."""
+
+    def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
+        """Send what was read at `at_ns` (Unix nanoseconds); gives the reason if it did not get there."""
+
+    def close(self) -> None:
+        """End a send under way soon; any thread may call it."""
+
+
+class OtlpExport:
+    """The exports of one proxy, from `start` to `close`; `make` is called once, by the thread that sends."""
+
+    def __init__(self, settings: OtelSettings, sources: MetricSources, log: Logger, make: Callable[[], Sender]) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._results = sources.counters.otlp_exports
+        self._log = log
+        self._make = make
+        self._sender: Sender | None = None
+        self._busy = False
+        self._closing = asyncio.Event()
+        self._failing_since_line = 0
+        self._next_line = 0.0
+        self._scope = TaskScope(lambda error: sources.counters.internal_error(error, "otlp"))
+
+    def start(self) -> None:
+        """Begin to export."""
+        self._scope.start(self._run())
+
+    async def close(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Export once more, and end; takes so long at most."""
+        self._closing.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._scope.emptied()
+        self._scope.cancel()
+        await self._scope.emptied()
+        if self._sender is not None:
+            self._sender.close()
+
+    async def _run(self) -> None:
+        last = False
+        while not last:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.interval_seconds):
+                    await self._closing.wait()
+            # Asked before the export: what happens during it must be in one more.
+            last = self._closing.is_set()
+            await self._export()
+
+    async def _export(self) -> None:
+        if self._busy:
+            self._results["skipped"] += 1
+            self._failed("the export before it is still under way")
+            return
+        # Set here, not by the thread: one that is slow to begin is under way, too.
+        self._busy = True
+        try:
+            readings, at_ns = take(INSTRUMENTS, self._sources), time.time_ns()
+            problem = await in_thread(partial(self._send, readings, at_ns), "otlp", self._settings.timeout_seconds)
+        except TimeoutError:
+            problem = f"no end after {self._settings.timeout_seconds:g} s (OTEL_METRIC_EXPORT_TIMEOUT)"
+        except Exception as error:
+            # The thread may never have begun.
+            self._busy = False
+            problem = repr(error)
+        if problem is None:
+            self._results["sent"] += 1
+            self._succeeded()
+        else:
+            self._results["failed"] += 1
+            self._failed(problem)
+
+    def _send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
+        try:
+            if self._sender is None:
+                self._sender = self._make()
+            return self._sender.send(readings, at_ns)
+        finally:
+            self._busy = False
+
+    def _succeeded(self) -> None:
+        if self._next_line:
+            self._log.info("metrics are exported again")
+        self._failing_since_line, self._next_line = 0, 0.0
+
+    def _failed(self, reason: str) -> None:
+        self._failing_since_line += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_line:
+            self._log.warning("metrics not exported", detail=masked(reason), exports=self._failing_since_line)
+            self._failing_since_line, self._next_line = 0, now + SECONDS_BETWEEN_LINES
+
+
+def export_wanted(environ: Mapping[str, str], log: Logger) -> OtelSettings | None:
+    """Give the settings of the export that the environment asks for; None if it asks for none. Logs what is odd."""
+    settings, notes = otel_settings(environ)
+    for note in notes:
+        log.warning("opentelemetry", detail=note)
+    return settings
+
+
+def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, log: Logger) -> OtlpExport:
+    """Make the export, not started yet."""
+
+    def make() -> Sender:
+        from proxy.telemetry.metrics.otlp import OtlpSender
+
+        return OtlpSender(cluster, round(sources.created * 1e9), settings.temporality)
+
+    log.info("metrics are exported", seconds=settings.interval_seconds)
+    return OtlpExport(settings, sources, log, make)

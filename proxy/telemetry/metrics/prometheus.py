@@ -1,0 +1,59 @@
+"""The Prometheus text of the table of instruments.
+
+Rule: numbers are read at scrape time, and prometheus_client is imported at the first scrape only. It opens no socket.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from proxy.telemetry.metrics.instrument import QUANTILES, MetricSources, Reading, take
+from proxy.telemetry.metrics.table import INSTRUMENTS
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+
+class ProxyMetrics:
+    """The Prometheus text of all instruments, each sample labelled with the cluster."""
+
+    def __init__(self, cluster: str, sources: MetricSources) -> None:
+        self._cluster = {"cluster": cluster}
+        self._sources = sources
+        self._registry: CollectorRegistry | None = None
+
+    def render(self) -> bytes:
+        """Give the text that /metrics answers with (Prometheus text format 0.0.4)."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        if self._registry is None:
+            self._registry = CollectorRegistry()
+            self._registry.register(self)
+        return generate_latest(self._registry)
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield a metric family per instrument (the collector's side of prometheus_client)."""
+        return map(self._family, take(INSTRUMENTS, self._sources))
+
+    def _family(self, reading: Reading) -> "Metric":
+        from prometheus_client.metrics_core import Metric
+
+        instrument = reading.instrument
+        family = Metric(instrument.name, instrument.help, instrument.kind)
+        self._add_distribution(family, reading)
+        for values, number in reading.numbers.items():
+            labels = self._cluster | dict(zip(instrument.labels, values, strict=True))
+            family.add_sample(instrument.exposed_name, labels, number)
+        if instrument.created:
+            family.add_sample(f"{instrument.name}_created", self._cluster, self._sources.created)
+        return family
+
+    def _add_distribution(self, family: "Metric", reading: Reading) -> None:
+        found = reading.distribution
+        if found is None:
+            return
+        per_unit = reading.instrument.millis_per_unit
+        for text, value in zip(QUANTILES, found.quantiles, strict=True):
+            family.add_sample(family.name, self._cluster | {"quantile": text}, value / per_unit)
+        family.add_sample(f"{family.name}_count", self._cluster, found.samples)
+        family.add_sample(f"{family.name}_sum", self._cluster, found.total / per_unit)

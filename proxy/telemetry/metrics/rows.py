@@ -1,0 +1,73 @@
+"""How rows of the table that are only this proxy's are written; `traffic_rows` and `process_rows` are made of them."""
+
+from collections.abc import Callable, Mapping
+
+from limiter.observer import LimiterStatistics
+from proxy.telemetry.counters import Counters, SinkNumbers
+from proxy.telemetry.metrics.instrument import Instrument, Kind, MetricSources, Unit
+from proxy.telemetry.metrics.tenants import TenantNumbers
+
+
+def counted(name: str, text: str, read: Callable[[Counters], float], unit: Unit = "") -> Instrument:
+    """Declare a counter without labels."""
+    return Instrument(f"pulsar_proxy_{name}", "counter", text, lambda s: {(): read(s.counters)}, unit=unit)
+
+
+def gauge(name: str, text: str, read: Callable[[Counters], float], unit: Unit = "") -> Instrument:
+    """Declare a gauge without labels."""
+    return Instrument(f"pulsar_proxy_{name}", "gauge", text, lambda s: {(): read(s.counters)}, unit=unit)
+
+
+def labelled(
+    name: str, label: str, text: str, read: Callable[[Counters], Mapping[str, float]],
+    kind: Kind = "counter", unit: Unit = "",
+) -> Instrument:  # fmt: skip
+    """Declare numbers by the values of one label."""
+    return Instrument(
+        f"pulsar_proxy_{name}", kind, text,
+        lambda s: {(value,): number for value, number in read(s.counters).items()}, labels=(label,), unit=unit,
+    )  # fmt: skip
+
+
+def per_limiter(
+    name: str, kind: Kind, text: str, read: Callable[[LimiterStatistics], float], unit: Unit = ""
+) -> Instrument:
+    """Declare a number of both limiters' books."""
+    return Instrument(
+        f"pulsar_proxy_lists_{name}", kind, text,
+        lambda s: {("heap",): read(s.heap.statistics()), ("direct",): read(s.direct.statistics())},
+        labels=("limiter",), unit=unit,
+    )  # fmt: skip
+
+
+def per_sink(name: str, kind: Kind, text: str, read: Callable[[SinkNumbers], int], unit: Unit = "") -> Instrument:
+    """Declare a number of each sink of the event log."""
+    return Instrument(
+        f"pulsar_proxy_event_log_{name}", kind, text,
+        lambda s: {(sink,): read(numbers) for sink, numbers in s.counters.event_log.sinks().items()},
+        labels=("sink",), unit=unit,
+    )  # fmt: skip
+
+
+def per_tenant(name: str, text: str, read: Callable[[TenantNumbers], int], unit: Unit = "") -> Instrument:
+    """Declare a counter by tenant."""
+    return Instrument(
+        f"pulsar_proxy_tenant_{name}", "counter", text,
+        # A name from an HTTP path need not be Unicode that can be written.
+        lambda s: {(tenant.encode(errors="replace").decode(),): read(n) for tenant, n in s.tenants.rows()},
+        labels=("tenant",), unit=unit,
+    )  # fmt: skip
+
+
+def of_process(
+    name: str, kind: Kind, text: str, read: Callable[[MetricSources], float | None],
+    unit: Unit = "", otel: str = "",
+) -> Instrument:  # fmt: skip
+    """Declare a number that the kernel knows; without it there is no sample."""
+
+    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+        value = read(sources)
+        return {} if value is None else {(): value}
+
+    origin = "ours" if name.startswith("pulsar_proxy_") else "convention"
+    return Instrument(name, kind, text, readings, unit=unit, otel=otel, origin=origin)  # type: ignore[arg-type]

@@ -1,0 +1,15 @@
+"""The table of all metrics: one row each, declared once.
+
+Rule: what repeats it is made from it: /metrics, the OTLP export, docs/reference/metrics.md, docs/compatibility.md.
+"""
+
+from typing import Final
+
+from proxy.telemetry.metrics.instrument import Instrument
+from proxy.telemetry.metrics.process_rows import PROCESS_ROWS
+from proxy.telemetry.metrics.traffic_rows import TRAFFIC_ROWS
+from proxy.telemetry.metrics.upstream_rows import UPSTREAM_ROWS
+
+__all__ = ["INSTRUMENTS"]
+
+INSTRUMENTS: Final[tuple[Instrument, ...]] = (*UPSTREAM_ROWS, *TRAFFIC_ROWS, *PROCESS_ROWS)

@@ -1,0 +1,101 @@
+"""Topic lists by tenant: how many were asked for, their bytes and the refusals, for a bounded number of tenants.
+
+Rule: names are the clients' choice, so at most `MOST_TENANTS` have numbers of their own; the rest is `OTHERS`. A place
+is free for whoever comes, and when all are taken, `turn` gives that of the least to a tenant that lately did clearly
+more. Who loses its place begins at 0 if it comes back, and its numbers are added to nobody's: a counter that takes over
+the past of another would show a burst that never was.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from proxy.telemetry.heavy_hitters import HeavyHitters, label
+
+MOST_TENANTS: Final = 50
+OTHERS: Final = "(others)"
+# Of tenants without a place, to find the heaviest of them.
+_WATCHED: Final = 64
+TURN_SECONDS: Final = 60.0
+# A place changes hands only for so much more than the other did: names near each other must not alternate.
+_CLEARLY_MORE: Final = 2.0
+_FADE: Final = 0.5
+
+
+class TenantNumbers:
+    """What one tenant did; `recent` is its latest requests, older ones counting for less."""
+
+    __slots__ = ("lists", "recent", "refusals", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.lists = 0
+        self.sent_bytes = 0
+        self.refusals = 0
+        self.recent = 0.0
+
+
+class TenantTracker:
+    """Count topic lists by the tenant of their namespace."""
+
+    def __init__(self, most: int = MOST_TENANTS) -> None:
+        self._most = most
+        self._places: dict[str, TenantNumbers] = {}
+        self._without: HeavyHitters = HeavyHitters(_WATCHED)
+        self._others = TenantNumbers()
+        self._turned_at = 0.0
+
+    def asked(self, namespace: str) -> None:
+        """Count a request for the topics of `namespace`."""
+        name = tenant_of(namespace)
+        numbers = self._places.get(name)
+        if numbers is None:
+            if name == OTHERS:
+                numbers = self._others
+            elif len(self._places) < self._most:
+                numbers = self._places[name] = TenantNumbers()
+            else:
+                self._without.add(name, 1.0)
+                numbers = self._others
+        numbers.lists += 1
+        numbers.recent += 1.0
+
+    def sent(self, namespace: str, size: int) -> None:
+        """Count the bytes of an answer that was sent."""
+        self._places.get(tenant_of(namespace), self._others).sent_bytes += size
+
+    def refused(self, namespace: str) -> None:
+        """Count a refusal."""
+        self._places.get(tenant_of(namespace), self._others).refusals += 1
+
+    def turn(self, now: float) -> None:
+        """Let the heaviest tenants without a place have those of the lightest; does it once in `TURN_SECONDS`."""
+        if now - self._turned_at < TURN_SECONDS:
+            return
+        self._turned_at = now
+        lightest = sorted(self._places, key=lambda name: self._places[name].recent)
+        newcomers = self._without.top(_WATCHED) if len(self._places) >= self._most else []
+        for old, new in zip(lightest, newcomers, strict=False):
+            if self._without.get(new) <= _CLEARLY_MORE * self._places[old].recent:
+                break
+            del self._places[old]
+            self._places[new] = TenantNumbers()
+        # Who has a place is watched no more, and the others' past counts for half, as everybody's does.
+        self._without = self._left_over()
+        for numbers in self._places.values():
+            numbers.recent *= _FADE
+
+    def rows(self) -> Iterator[tuple[str, TenantNumbers]]:
+        """Give every tenant that has a place, and what the others did together."""
+        yield from self._places.items()
+        yield OTHERS, self._others
+
+    def _left_over(self) -> HeavyHitters:
+        left = HeavyHitters(_WATCHED)
+        for name in self._without.top(_WATCHED):
+            if name not in self._places:
+                left.add(name, self._without.get(name) * _FADE)
+        return left
+
+
+def tenant_of(namespace: str) -> str:
+    """Give the tenant of `tenant/namespace`, cut to a bounded length."""
+    return label(namespace.partition("/")[0])

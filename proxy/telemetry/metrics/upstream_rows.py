@@ -1,0 +1,96 @@
+"""The rows of metrics that upstream's proxy has too, under its names: PIP-442's and the classic ones.
+
+Rule: names, labels and kinds are upstream's, to the letter; dashboards and alerts of others query them.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from proxy.telemetry.counters import LimiterMetrics
+from proxy.telemetry.metrics.instrument import TOPIC_LIST, Instrument, Kind, MetricSources
+
+__all__ = ["UPSTREAM_ROWS"]
+
+
+def _pip_442(
+    name: str, kind: Kind, text: str, read: Callable[[MetricSources], float], *, up_down: bool = False
+) -> Instrument:
+    return Instrument(
+        TOPIC_LIST + name, kind, text, lambda s: {(): read(s)}, unit="bytes" if name.endswith("_bytes") else "",
+        created=kind == "counter", origin="PIP-442", up_down=up_down,
+    )  # fmt: skip
+
+
+def _pip_442_queue(name: str, text: str, read: Callable[[MetricSources], float]) -> Instrument:
+    return _pip_442(name, "gauge", text, read, up_down=True)
+
+
+def _wait_time(name: str, text: str, waits: Callable[[MetricSources], LimiterMetrics]) -> Instrument:
+    return Instrument(
+        TOPIC_LIST + name, "summary", text, durations=lambda s: waits(s).wait_millis, labels=("quantile",),
+        unit="milliseconds", created=True, better="fractions of a millisecond, which upstream cuts off",
+        origin="PIP-442",
+    )  # fmt: skip
+
+
+def _classic(name: str, text: str, kind: Kind = "counter", better: str = "") -> Instrument:
+    return Instrument(
+        f"pulsar_proxy_{name}", kind, text, lambda s: {(): getattr(s.counters, name)},
+        unit="bytes" if name.endswith("_bytes") else "", created=kind == "counter", better=better, origin="pulsar",
+    )  # fmt: skip
+
+
+UPSTREAM_ROWS: Final[tuple[Instrument, ...]] = (
+    _pip_442("heap_memory_used_bytes", "gauge", "Heap memory held by topic lists.",
+             lambda s: s.heap.statistics().held),
+    _pip_442("heap_memory_limit_bytes", "gauge", "Limit of heap memory for topic lists; 0 is none.",
+             lambda s: s.heap.statistics().limit),
+    _pip_442("direct_memory_used_bytes", "gauge", "Direct memory held by encoded topic lists.",
+             lambda s: s.direct.statistics().held),
+    _pip_442("direct_memory_limit_bytes", "gauge", "Limit of direct memory for topic lists; 0 is none.",
+             lambda s: s.direct.statistics().limit),
+    _pip_442_queue("heap_queue_size", "Requests that wait for heap memory.",
+             lambda s: s.heap.statistics().queue_size),
+    _pip_442("heap_queue_max_size", "gauge", "Requests that may wait for heap memory; 0 is no limit.",
+             lambda s: s.heap.statistics().max_queue),
+    _pip_442_queue("direct_queue_size", "Requests that wait for direct memory.",
+             lambda s: s.direct.statistics().queue_size),
+    _pip_442("direct_queue_max_size", "gauge", "Requests that may wait for direct memory; 0 is no limit.",
+             lambda s: s.direct.statistics().max_queue),
+    _wait_time("heap_wait_time_ms", "Wait for heap memory, quantiles of the last ten minutes.",
+               lambda s: s.heap_waits),
+    _wait_time("direct_wait_time_ms", "Wait for direct memory, quantiles of the last ten minutes.",
+               lambda s: s.direct_waits),
+    _pip_442("heap_timeout", "counter", "Requests whose wait for heap memory timed out.",
+             lambda s: s.heap.statistics().timed_out),
+    _pip_442("direct_timeout", "counter", "Requests whose wait for direct memory timed out.",
+             lambda s: s.direct.statistics().timed_out),
+
+    _classic("active_connections", "Client connections open now.", "gauge"),
+    _classic("new_connections", "Client connections accepted."),
+    _classic("rejected_connections", "Client connections refused by a limit on their number."),
+    _classic("binary_ops", "Commands of lookup-mode clients."),
+    _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients.",
+             better="up to date; upstream's moves in lumps of a GiB while it splices"),
+    _classic("lookup_requests", "Topic lookups asked for."),
+    _classic("partitions_metadata_requests", "Partition metadata asked for."),
+    _classic("get_topics_of_namespace_requests", "Topic lists asked for."),
+    _classic("get_schema_requests", "Schemas asked for."),
+    _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
+    _classic("rejected_partitions_metadata_requests",
+             "Partition metadata requests refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
+    _classic("rejected_get_topics_of_namespace_requests",
+             "Topic list requests refused by the limit on requests in work.",
+             better="the limit counts requests until their answers"),
+
+    Instrument("pulsar_authentication_success", "counter", "Clients that proved a role.",
+               lambda s: s.counters.authentication.successes,
+               labels=("provider_name", "auth_method"), origin="pulsar"),
+    Instrument("pulsar_authentication_failures", "counter", "Clients whose credentials were refused.",
+               lambda s: s.counters.authentication.failures,
+               labels=("provider_name", "auth_method", "reason"), origin="pulsar"),
+    Instrument("pulsar_expired_token", "counter", "Tokens refused because they had expired.",
+               lambda s: {(): s.counters.authentication.expired_tokens}, origin="pulsar"),
+)  # fmt: skip

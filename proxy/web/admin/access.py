@@ -1,0 +1,88 @@
+"""Who may use the admin API: whoever can open the control socket, and whoever knows the token at `adminApiAddress`.
+
+Rule: there is no third way in, and no part that needs neither. A web page cannot get in: it cannot open the socket, and
+a browser sends no Authorization header for a page that does not know the token; what says that it comes from a page is
+refused all the same. The token is in no text.
+"""
+
+import hmac
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from protocol.host_port import host_port
+from proxy.auth.failures import SettingFault
+from proxy.config.config import Config
+from proxy.core.threads import in_thread
+from proxy.web.http.errors import HttpRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LEAST_TOKEN: Final = 16
+LARGEST_TOKEN: Final = 4096
+READ_SECONDS: Final = 2.0
+_PEER: Final = struct.Struct("3i")  # struct ucred of Linux: pid, uid, gid
+_KEY: Final = Config.admin_api_token_file_path.name
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection; `local`: the kernel has checked that it may open the control socket."""
+
+    name: str
+    local: bool
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    """Name the other end: the user and the process at a Unix socket, else the address."""
+    if sock.family == socket.AF_UNIX:
+        pid, uid, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        return Peer(f"uid {uid}, pid {pid}", local=True)
+    try:
+        host, port, *_ = sock.getpeername()
+    except OSError:
+        return Peer("?", local=False)
+    return Peer(host_port(host, port), local=False)
+
+
+def read_token(path: str) -> bytes:
+    """Read the token of `adminApiTokenFilePath`; raises SettingFault."""
+    try:
+        with Path(path).open("rb") as file:
+            token = file.read(LARGEST_TOKEN + 1).strip()
+    except OSError as error:
+        raise SettingFault(_KEY, f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    if not LEAST_TOKEN <= len(token) <= LARGEST_TOKEN or not token.isascii() or len(token.split()) != 1:
+        expected = f"{path}: expected one word of {LEAST_TOKEN} to {LARGEST_TOKEN} ascii characters"
+        raise SettingFault(_KEY, f"{expected}, got {len(token)} bytes")
+    return token
+
+
+class AdminAccess:
+    """Judge requests; `token_file` is empty where nobody can come but by the control socket."""
+
+    def __init__(self, token_file: str) -> None:
+        self._token_file = token_file
+
+    async def check(self, peer: Peer, headers: "Mapping[str, str]") -> None:
+        """Let a request pass, or raise HttpRefused: 401, 403, or 503 if the token cannot be read."""
+        if peer.local:
+            return
+        if "Origin" in headers or headers.get("Sec-Fetch-Site", "none") != "none":
+            raise HttpRefused(403, "the admin API is not for web pages", "cross_origin")
+        kind, _, presented = headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not presented:
+            raise self._unknown("the token is needed: Authorization: Bearer ...")
+        try:
+            token = await in_thread(lambda: read_token(self._token_file), "admin token", READ_SECONDS)
+        except (SettingFault, TimeoutError) as error:
+            raise HttpRefused(503, f"the token cannot be read now ({_KEY})", "token") from error
+        if not hmac.compare_digest(presented.strip().encode(errors="surrogateescape"), token):
+            raise self._unknown("this is not the token")
+
+    @staticmethod
+    def _unknown(reason: str) -> HttpRefused:
+        return HttpRefused(401, f"{reason} ({_KEY})", "authentication", (("WWW-Authenticate", "Bearer"),))

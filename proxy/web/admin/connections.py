@@ -1,0 +1,128 @@
+"""The rows of /v1/connections: a client as an operator sees it, whatever it is at the moment.
+
+Rule: principals are named as in the log (`authenticationRoleLoggingAnonymizer`), never otherwise; what a row costs does
+not depend on what its client does.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import Session
+from proxy.core.registry import Entry, Registry
+from proxy.relay.relay import Relay
+from proxy.web.admin.paging import SLICE_ROWS, Row
+
+Names = Callable[[object], str]
+LONGEST_NAME: Final = 200
+# Numbers that are looked up at once: to find the place of the first of them all below it are passed over.
+WINDOW_ROWS: Final = 1000
+
+
+def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
+    """Describe one client at `now` (the loop's time)."""
+    session = entry.member
+    if isinstance(session, Relay):
+        shown = _relay(session, names)
+    elif isinstance(session, ClientConnection):
+        shown = _client(session, names)
+    else:
+        shown = {**_nothing_yet(session.name), "state": "tls_handshake"}
+    return {"id": entry.number, **shown, "age_seconds": round(now - entry.since, 3)}
+
+
+def _nothing_yet(name: str) -> dict[str, Any]:
+    return {
+        "client": name, "principal": None, "mode": "handshake", "broker": None, "from_client_bytes": 0,
+        "to_client_bytes": 0, "unsent_bytes": 0, "held_bytes": 0, "requests": 0,
+    }  # fmt: skip
+
+
+def _client(client: ClientConnection, names: Names) -> dict[str, Any]:
+    holds = client.holds
+    return {
+        "client": client.name,
+        "principal": _principal(client.principal, names),
+        "mode": "lookup" if client.in_lookup_mode else "handshake",
+        "broker": None,
+        "from_client_bytes": client.received_bytes,
+        "to_client_bytes": client.output.sent_bytes,
+        "unsent_bytes": client.output.unsent_bytes,
+        "held_bytes": client.held_bytes,
+        "requests": client.outstanding,
+        "state": "held: " + ", ".join(holds) if holds else "busy" if client.busy else "idle",
+    }
+
+
+def _relay(relay: Relay, names: Names) -> dict[str, Any]:
+    client, broker = relay.client, relay.broker
+    return {
+        "client": relay.client_name,
+        "principal": _principal(relay.principal, names),
+        "mode": "relay",
+        "broker": relay.broker_name,
+        "from_client_bytes": relay.to_broker_bytes + client.received,
+        "to_client_bytes": relay.to_client_bytes + broker.received,
+        "unsent_bytes": client.unsent_bytes + broker.unsent_bytes,
+        "held_bytes": client.held_bytes + broker.held_bytes,
+        "requests": 0,
+        "state": _relay_state(relay),
+    }
+
+
+def _relay_state(relay: Relay) -> str:
+    if relay.broker.waits_for_memory:
+        return "waits for memory"
+    if relay.half_open:
+        return "half closed"
+    if not relay.client.reading:
+        return "broker does not read"
+    return "open" if relay.broker.reading else "client does not read"
+
+
+def _principal(principal: object, names: Names) -> str | None:
+    return None if principal is None else names(principal)[:LONGEST_NAME]
+
+
+class ConnectionsPage:
+    """One page of /v1/connections, found a slice at a time; `next` is known when all of it has been."""
+
+    def __init__(
+        self, roll: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
+    ) -> None:
+        self._roll = roll
+        self._now = now
+        self._names = names
+        self._wanted = {name: wanted[name] for name in ("mode", "principal") if name in wanted}
+        self._limit = limit
+        self.next: int | None = None
+
+    def steps(self, after: int) -> Iterator[Sequence[Row]]:
+        """Yield the rows of those with a larger number than `after` that are still there and are wanted."""
+        found = 0
+        for numbers in self._slices(after):
+            now, rows = self._now(), []
+            for number in numbers:
+                entry = self._roll.find(number)
+                row = None if entry is None else connection_row(entry, now, self._names)
+                if row is None or any(row[name] != value for name, value in self._wanted.items()):
+                    continue
+                rows.append(row)
+                found += 1
+                if found == self._limit:
+                    self.next = number if self._roll.numbers(number, 1) else None
+                    yield rows
+                    return
+            yield rows
+
+    def _slices(self, after: int) -> Iterator[Sequence[int]]:
+        """Yield the numbers above `after` of those who were there at the first step, so that newcomers end no walk."""
+        last = self._roll.last
+        while after < last and (numbers := self._roll.numbers(after, WINDOW_ROWS)):
+            for start in range(0, len(numbers), SLICE_ROWS):
+                yield [number for number in numbers[start : start + SLICE_ROWS] if number <= last]
+            after = numbers[-1]
+
+    def tail(self) -> Row:
+        """Give what follows the rows."""
+        return {"next": self.next}

@@ -1,0 +1,48 @@
+"""What a route answers: a small document, or rows that are made and written a slice at a time.
+
+Rule: a step makes at most `SLICE_ROWS` rows and looks at no more members than that, whatever there is to show; between
+two steps the loop turns, so members may have come and gone.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from proxy.core.registry import Entry, Registry
+
+M = TypeVar("M", bound=Hashable)
+
+SLICE_ROWS: Final = 50
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AdminDocument:
+    """A small answer, and its status."""
+
+    body: Row
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A long answer: the fields of `head`, then `name` with the rows of all `steps`, then the fields of `tail`.
+
+    `named`: each row has one field, its name, and together they are one object instead of a list.
+    """
+
+    head: Row
+    name: str
+    steps: Iterator[Sequence[Row]]
+    tail: Callable[[], Row] = field(default=dict)
+    named: bool = False
+
+
+Answer = AdminDocument | Rows
+
+
+def steps(roll: Registry[M], numbers: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
+    """Make the rows of those of `numbers` that are still there, a slice at a time."""
+    for start in range(0, len(numbers), SLICE_ROWS):
+        found = map(roll.find, numbers[start : start + SLICE_ROWS])
+        yield [row(entry) for entry in found if entry is not None]

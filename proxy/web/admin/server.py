@@ -1,0 +1,236 @@
+"""One request and its answer: judged, answered by `views` or `changes`, and written in slices.
+
+Rule: whatever is wrong with a request has one clear JSON error, `{"reason": ...}`; no exception of one asker reaches
+anybody else; a long answer is never whole in memory, and its asker is waited for between two slices.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import orjson
+from aiohttp import HttpVersion10, web
+from multidict import CIMultiDict
+
+from proxy.web.admin import routes
+from proxy.web.admin.access import AdminAccess
+from proxy.web.admin.actions import Changes
+from proxy.web.admin.listener import Place
+from proxy.web.admin.paging import Answer, Row, Rows
+from proxy.web.admin.routes import BadParameter, Parameter, Route
+from proxy.web.admin.views import Views
+from proxy.web.forward.routes import BadPath, checked_segments
+from proxy.web.http.errors import JSON, HttpRefused
+from proxy.web.server import HttpConnection
+
+if TYPE_CHECKING:
+    from proxy.app.proxy import Proxy
+
+LONGEST_HEADER_BYTES: Final = 8192
+LONGEST_BODY_BYTES: Final = 4096
+MOST_HEADERS: Final = 64
+_BETWEEN: Final = b","
+
+
+class AdminConnection(HttpConnection):
+    """The connection of one asker, in its place."""
+
+    __slots__ = ("place",)
+
+    header_refusal = f"expected a header of at most {LONGEST_HEADER_BYTES} bytes"
+    place: Place
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Own the socket."""
+        assert isinstance(self._manager, AdminServer)
+        super().connection_made(transport)
+        # A cast would say no more: uvloop's transports are no subclass of asyncio's.
+        abort = transport.abort  # type: ignore[attr-defined]
+        self.place.taken_over(abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Free the place."""
+        super().connection_lost(exc)
+        self.place.gone()
+
+
+class AdminServer(web.Server):
+    """Answer the requests of one proxy's askers."""
+
+    def __init__(self, proxy: "Proxy", access: AdminAccess) -> None:
+        super().__init__(
+            self.answer, handler_cancellation=True, access_log=None, lingering_time=0.0, auto_decompress=False,
+            max_headers=MOST_HEADERS, max_line_size=LONGEST_HEADER_BYTES, max_field_size=LONGEST_HEADER_BYTES,
+            read_bufsize=LONGEST_BODY_BYTES, tcp_keepalive=False,
+        )  # fmt: skip
+        self._proxy = proxy
+        self._access = access
+        self._views = Views(proxy)
+        self._changes = Changes(proxy)
+
+    def connection(self, place: Place) -> AdminConnection:
+        """Make the connection of an asker."""
+        made = AdminConnection(self, loop=self._loop, **self._kwargs)
+        made.longest_header = LONGEST_HEADER_BYTES
+        made.place = place
+        return made
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, whatever happens."""
+        connection = request.protocol
+        assert isinstance(connection, AdminConnection)
+        try:
+            answer = await self._judge(request, connection.place)
+            if isinstance(answer, Rows):
+                return await self._stream(request, answer)
+            return _whole(answer.status, _dumped(answer.body))
+        except HttpRefused as refused:
+            response = _whole(refused.status, refused.body)
+            for name, value in refused.headers:
+                response.headers.add(name, value)
+            return response
+        except ConnectionError:
+            raise
+        except Exception as error:
+            self._proxy.counters.internal_error(error, "admin")
+            return _whole(500, HttpRefused(500, "internal error of the proxy, see its log", "internal").body)
+
+    async def _judge(self, request: web.BaseRequest, place: Place) -> Answer:
+        peer = place.peer
+        if request.version < HttpVersion10:
+            raise HttpRefused(400, "expected a request of http/1.1", "bad_request")
+        await self._access.check(peer, request.headers)
+        route, asked = _route_of(request)
+        body = await _body_of(request)
+        place.answering()
+        asked |= _fields(route, body)
+        if not route.changes:
+            shown: Answer = getattr(self._views, route.name)(asked)
+            return shown
+        who = peer.name if peer.local else f"token, from {peer.name}"
+        changed: Answer = await getattr(self._changes, route.name)(asked, who)
+        return changed
+
+    async def _stream(self, request: web.BaseRequest, answer: Rows) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_headers())
+        response.force_close()
+        await response.prepare(request)
+        try:
+            async for piece in _pieces(answer):
+                if piece:
+                    await response.write(piece)
+                # A reader as fast as we are never makes this wait.
+                await asyncio.sleep(0)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            # Too late for another status: an answer that is cut is no JSON.
+            self._proxy.counters.internal_error(error, "admin")
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        await response.write_eof()
+        return response
+
+
+async def _pieces(answer: Rows) -> AsyncIterator[bytes]:
+    head = _dumped(answer.head)
+    begin = head[:-1] + (_BETWEEN if answer.head else b"")
+    opening, closing, dumped = (b":{", b"}", _fields_of) if answer.named else (b":[", b"]", _dumped)
+    yield begin + orjson.dumps(answer.name) + opening
+    first = True
+    for rows in answer.steps:
+        joined = _BETWEEN.join(map(dumped, rows))
+        yield joined if first or not joined else _BETWEEN + joined
+        first = first and not joined
+    tail = _dumped(answer.tail())
+    yield closing + (_BETWEEN + tail[1:] if len(tail) > len(b"{}") else tail[1:]) + b"\n"
+
+
+def _dumped(row: Row) -> bytes:
+    return orjson.dumps(row, default=str)
+
+
+def _fields_of(row: Row) -> bytes:
+    return _dumped(row)[1:-1]
+
+
+def _headers() -> CIMultiDict[str]:
+    return CIMultiDict({"Content-Type": JSON, "Server": "pulsar-proxy", "Cache-Control": "no-store"})
+
+
+def _whole(status: int, body: bytes) -> web.Response:
+    response = web.Response(status=status, body=body + b"\n", headers=_headers())
+    response.force_close()
+    return response
+
+
+def _route_of(request: web.BaseRequest) -> tuple[Route, dict[str, Any]]:
+    """Find the route of a request, and read its path and query; raises HttpRefused."""
+    path, _, query = request.raw_path.partition("?")
+    try:
+        segments = checked_segments(path)
+    except BadPath as error:
+        raise HttpRefused(400, str(error), "bad_request") from error
+    route, found = routes.find(request.method, segments)
+    if route is None:
+        if not found:
+            raise HttpRefused(404, "no such path: GET /v1 lists all there are", "no_route")
+        allowed = ", ".join(sorted(map(str, found)))
+        raise HttpRefused(405, f"this path has {allowed} only", "method", (("Allow", allowed),))
+    assert isinstance(found, dict)
+    return route, {**found, **_query(route, query)}
+
+
+def _query(route: Route, query: str) -> dict[str, Any]:
+    known, asked = {parameter.name: parameter for parameter in route.query}, {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in known or name in asked:
+            raise _unexpected(name, known, "parameter")
+        try:
+            asked[name] = known[name].of_text(text)
+        except BadParameter as error:
+            raise HttpRefused(400, str(error), "bad_request") from error
+    return asked
+
+
+async def _body_of(request: web.BaseRequest) -> bytes:
+    if not request.can_read_body:
+        return b""
+    if request.content_length is not None and request.content_length > LONGEST_BODY_BYTES:
+        raise _too_large()
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > LONGEST_BODY_BYTES:
+            raise _too_large()
+    return bytes(body)
+
+
+def _too_large() -> HttpRefused:
+    return HttpRefused(413, f"expected a body of at most {LONGEST_BODY_BYTES} bytes", "bad_request")
+
+
+def _fields(route: Route, body: bytes) -> dict[str, Any]:
+    if not body:
+        return {}
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise HttpRefused(400, "expected a body of JSON, or none", "bad_request") from error
+    if not isinstance(found, dict):
+        raise HttpRefused(400, "expected a JSON object, or no body", "bad_request")
+    known = {parameter.name: parameter for parameter in route.body}
+    for name in found:
+        if name not in known:
+            raise _unexpected(name, known, "field")
+    try:
+        return {name: known[name].checked(value) for name, value in found.items() if value is not None}
+    except BadParameter as error:
+        raise HttpRefused(400, str(error), "bad_request") from error
+
+
+def _unexpected(name: str, known: Mapping[str, Parameter], what: str) -> HttpRefused:
+    expected = f"expected {', '.join(known)}, each once" if known else f"this path has no {what}s"
+    return HttpRefused(400, f"got {what} {name[:80]!r}, {expected}", "bad_request")

@@ -1,0 +1,149 @@
+"""What `pulsar-proxy top` is told: one document of numbers and short texts (docs/operations.md names every field).
+
+Rule: made on demand out of books that others keep, in a millisecond or two, and of bounded size. Fields are added,
+never renamed. It must not import what the start of the proxy would have to wait for.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from limiter.observer import LimiterStatistics
+from protocol.host_port import host_port
+from proxy.clients.sessions import Sessions
+from proxy.config.config import Config
+from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core.version import VERSION
+from proxy.telemetry.counters import LimiterMetrics
+from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.table import INSTRUMENTS
+from proxy.telemetry.refusals import RefusalLog
+from proxy.web.admin.rates import Rates
+
+TOP_ROWS: Final = 10
+TOP_BROKERS: Final = 50
+# Causes of disconnects that say that a client does not read.
+SLOW_READERS: Final = ("write_stalled", "reads_too_slowly", "memory_limit")
+_WATCH_METRICS: Final = "pulsar_proxy_watch_"
+
+
+@dataclass(frozen=True, slots=True)
+class TopSources:
+    """The books that the document is made from."""
+
+    config: Config
+    restart_needed: tuple[str, ...]
+    metrics: MetricSources
+    sessions: Sessions
+    usage: UsageTracker
+    refusals: RefusalLog
+    rates: Rates
+    state: str
+    brokers: Sequence[Mapping[str, object]]
+    uptime_seconds: float
+    port: int
+
+
+def top_document(sources: TopSources) -> Mapping[str, object]:
+    """Give the document as a tree for JSON; a quantile of nothing is NaN, so null."""
+    metrics = sources.metrics
+    return {
+        "proxy": _proxy(sources),
+        "memory": _memory(metrics),
+        "limiters": {
+            "heap": _limiter(metrics.heap.statistics(), metrics.heap_waits),
+            "direct": _limiter(metrics.direct.statistics(), metrics.direct_waits),
+        },
+        "clients": _clients(sources),
+        "brokers": list(sources.brokers[:TOP_BROKERS]),
+        "broker_connections": dict(metrics.counters.broker_connection_states()),
+        "lists": {
+            "asked": metrics.counters.get_topics_of_namespace_requests,
+            "outcomes": dict(metrics.counters.list_outcomes),
+            "per_second": sources.rates.per_second(),
+        },
+        "slow_readers_closed": {name: metrics.counters.disconnects.get(name, 0) for name in SLOW_READERS},
+        "watches": _watches(metrics),
+        "usage": _usage(sources.usage),
+        "refusals": [asdict(refusal) for refusal in reversed(sources.refusals.recent)],
+        "config": {key.name: text for key, text, _ in sources.config.items()},
+        "restart_needed": list(sources.restart_needed),
+    }
+
+
+def _proxy(sources: TopSources) -> Mapping[str, object]:
+    return {
+        "version": VERSION,
+        "pid": os.getpid(),
+        "cluster": sources.config.cluster_name,
+        "address": host_port(sources.config.bind_address, sources.port),
+        "state": sources.state,
+        "uptime_seconds": sources.uptime_seconds,
+        "time": time.time(),
+        "config_reloads": dict(sources.metrics.counters.config_reloads),
+        "config_applied_at": sources.metrics.counters.config_applied_at,
+    }
+
+
+def _memory(metrics: MetricSources) -> Mapping[str, object]:
+    return {
+        "resident_bytes": resident_bytes(metrics.memory),
+        "peak_bytes": peak_resident_bytes(metrics.memory),
+        "budget_bytes": metrics.counters.budget_bytes,
+        "container_limit_bytes": container_limit_bytes(metrics.memory),
+    }
+
+
+def _limiter(books: LimiterStatistics, waits: LimiterMetrics) -> Mapping[str, object]:
+    p50, p99 = waits.wait_millis.quantiles(0.5, 0.99)
+    return {
+        "held_bytes": books.held,
+        "limit_bytes": books.limit,
+        "peak_held_bytes": books.peak_held,
+        "queue_size": books.queue_size,
+        "queue_max_size": books.max_queue,
+        "growers_waiting": books.growers_waiting,
+        "overshoots": books.overshoots,
+        "timed_out": books.timed_out,
+        "queue_full": books.rejected,
+        "cancelled": books.cancelled,
+        "wait_p50_ms": p50,
+        "wait_p99_ms": p99,
+    }
+
+
+def _clients(sources: TopSources) -> Mapping[str, object]:
+    counters = sources.metrics.counters
+    relays = sources.sessions.relays
+    return {
+        "lookup_mode": len(sources.sessions) - relays,
+        "relayed": relays,
+        "accepted": counters.new_connections,
+        "rejected": counters.rejected_connections,
+    }
+
+
+def _watches(metrics: MetricSources) -> Mapping[str, float]:
+    """Give all that is measured of watches, under the names of the metrics less their common beginning."""
+    found = {}
+    for instrument in INSTRUMENTS:
+        if instrument.name.startswith(_WATCH_METRICS):
+            for labels, number in instrument.read(metrics).items():
+                found["_".join((instrument.name.removeprefix(_WATCH_METRICS), *labels))] = number
+    return found
+
+
+def _usage(book: UsageTracker) -> Mapping[str, object]:
+    top = book.top(TOP_ROWS)
+    return {
+        "half_life_seconds": HALF_LIFE_SECONDS,
+        "namespaces": _rows(top.namespaces),
+        "principals": _rows(top.principals),
+    }
+
+
+def _rows(usages: list[Usage]) -> list[Mapping[str, object]]:
+    return [asdict(usage) for usage in usages]

@@ -1,0 +1,102 @@
+"""Give each broker that HTTP lookups name a port of this proxy: a client that comes there is joined to that broker.
+
+Rules: ports are opened when a broker's own answer first names a broker, so their number is bounded by the cluster and
+by `httpLookupPorts`; what is opened stays until the end; the target is checked as any other when a client comes.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from typing import Final
+
+from proxy.brokers.target import BrokerAddress, parse_address
+from proxy.core.errors import TargetRefused
+from proxy.core.log import LinePace, Logger
+from proxy.web.forward.lookup_answers import host_of, rewritten
+
+MOST_CHOSEN_BY_THE_KERNEL: Final = 64
+
+# Listens on a port (0: any free one) for clients of one broker, with or without TLS, and gives the port.
+OpenPort = Callable[[int, BrokerAddress, bool], int]
+
+
+class BrokerPorts:
+    """The ports of brokers, and the answers that name them.
+
+    `ports` may be used; without any, the kernel chooses if `loopback` (nobody else can come, so that no other port has
+    to be opened for them), else answers are passed as they are. `plain_ports`, `tls_ports`: whether clients are served
+    without TLS and with it; a port of a kind that the operator has turned off is opened for no broker either.
+    """
+
+    def __init__(
+        self,
+        ports: tuple[int, ...],
+        open_port: OpenPort,
+        clock: Callable[[], float],
+        log: Logger,
+        *,
+        advertised: str,
+        loopback: bool,
+        tls_to_brokers: bool,
+        plain_ports: bool,
+        tls_ports: bool,
+    ) -> None:
+        self._free = list(ports) if ports else [0] * (MOST_CHOSEN_BY_THE_KERNEL if loopback else 0)
+        self._open_port = open_port
+        self._clock = clock
+        self._log = log
+        self._advertised = advertised
+        self._tls_to_brokers = tls_to_brokers
+        self._plain_ports = plain_ports
+        self._tls_ports = tls_ports
+        self._opened: dict[tuple[BrokerAddress, bool], int] = {}
+        self._pace = LinePace()
+        self.web_ports: tuple[int | None, int | None] = (None, None)
+
+    def rewritten(self, answer: bytes, host_header: str) -> bytes:
+        """Give a lookup's answer as the client gets it; `host_header` is how it calls this proxy."""
+        host = self._advertised or host_of(host_header)
+        if not host or not (self._free or self._opened):
+            return answer
+        return rewritten(answer, host, self.port_of, self.web_ports, tls_to_brokers=self._tls_to_brokers)
+
+    def port_of(self, url: str, tls: bool) -> int | None:
+        """Give the port for a broker's URL, opened if need be; None if there is none to have."""
+        if not (self._tls_ports if tls else self._plain_ports):
+            return None
+        try:
+            broker = parse_address(url.replace("pulsar+ssl://", "pulsar://"), "a lookup's answer")
+        except TargetRefused:
+            return None
+        port = self._opened.get((broker, tls))
+        if port is None:
+            port = self._open(broker, tls)
+        return port
+
+    def _open(self, broker: BrokerAddress, tls: bool) -> int | None:
+        while self._free:
+            wanted = self._free.pop(0)
+            try:
+                port = self._open_port(wanted, broker, tls)
+            except OSError as error:
+                self._warn(broker, str(error))
+                continue
+            self._opened[broker, tls] = port
+            self._log.info("listening for clients of one broker", broker=str(broker), port=port)
+            return port
+        self._warn(broker, "no port is left")
+        return None
+
+    def _warn(self, broker: BrokerAddress, reason: str) -> None:
+        if self._pace.due(self._clock()):
+            self._log.warning(
+                "http lookup answered with a broker's own address", broker=str(broker), reason=reason,
+                change="httpLookupPorts",
+            )  # fmt: skip
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether only programs on this machine can reach what listens on `address`."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

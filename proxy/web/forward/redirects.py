@@ -1,0 +1,81 @@
+"""Judge where a broker's redirect leads, so that the proxy may follow it in its client's name; no I/O but DNS.
+
+A broker that does not own a namespace sends its callers to the one that does. A client outside the cluster cannot
+follow, so the proxy does, with the client's credentials. What a redirect may reach is narrow: the configured servers;
+else a host of `brokerProxyAllowedHostNames` whose addresses are in `brokerProxyAllowedIPAddresses`, at a port of
+`brokerWebServiceAllowedTargetPorts`. And never from TLS to plain text.
+"""
+
+from typing import Final
+
+from yarl import URL
+
+from proxy.brokers.target import BrokerAddress, TargetValidator
+from proxy.core.errors import TargetRefused
+from proxy.web.http.errors import HttpRefused
+
+MAX_REDIRECTS: Final = 10
+_SAME_REQUEST: Final = frozenset({307, 308})
+_AS_A_GET: Final = frozenset({301, 302, 303})
+
+
+def follows(status: int, method: str) -> bool:
+    """Tell whether a proxy may follow on its own: 307 and 308 always, others only for what has no body to lose."""
+    return status in _SAME_REQUEST or (status in _AS_A_GET and method in ("GET", "HEAD"))
+
+
+class RedirectRules:
+    """What redirects may lead to.
+
+    `brokers` are the URLs of brokers and function workers, `third_parties` those of `httpReverseProxy` routes.
+    """
+
+    def __init__(
+        self, brokers: tuple[str, ...], validator: TargetValidator, third_parties: tuple[str, ...] = ()
+    ) -> None:
+        own = {_place(URL(url)) for url in brokers}
+        self._third_parties = {_place(URL(url)) for url in third_parties} - own
+        self._configured = own | self._third_parties
+        self._validator = validator
+
+    async def target(self, asked: URL, location: str | None) -> URL:
+        """Give the URL that `location` in the answer of `asked` leads to; raises HttpRefused."""
+        if not location:
+            raise _refusal("a broker redirected without saying where to")
+        try:
+            target = asked.join(URL(location, encoded=True))
+        except ValueError as error:
+            raise _refusal("a broker redirected to what is no url") from error
+        if target.scheme not in ("http", "https") or not target.host or target.user is not None:
+            raise _refusal("a broker redirected to what is no http url of a host")
+        if asked.scheme == "https" and target.scheme != "https":
+            raise _refusal("a broker redirected from https to http")
+        if _place(target) not in self._configured:
+            await self._check(target)
+        return target.with_fragment(None)
+
+    def is_third_party(self, url: URL) -> bool:
+        """Tell whether a server that may be asked is neither broker nor function worker."""
+        return _place(url) in self._third_parties
+
+    async def _check(self, target: URL) -> None:
+        assert target.host is not None
+        port = target.port or 0
+        try:
+            await self._validator.resolve(BrokerAddress(target.host, port))
+        except TargetRefused as refused:
+            text = str(refused).replace("brokerProxyAllowedTargetPorts", "brokerWebServiceAllowedTargetPorts")
+            raise _refusal(f"a broker redirected to where this proxy may not go: {text}") from refused
+
+
+def too_many() -> HttpRefused:
+    """Say that redirects go round in circles."""
+    return _refusal(f"brokers redirected more than {MAX_REDIRECTS} times")
+
+
+def _refusal(reason: str) -> HttpRefused:
+    return HttpRefused(502, reason, "redirect")
+
+
+def _place(url: URL) -> tuple[str, str, int]:
+    return url.scheme, (url.host or "").lower(), url.port or 0

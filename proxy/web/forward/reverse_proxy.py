@@ -1,0 +1,342 @@
+"""Pass requests on to brokers and function workers, and their answers back: streamed, bounded, redirects followed.
+
+Rules: no body is ever here as a whole; a broker is asked only for a client that is still there; a request that may
+have reached a broker is repeated only if HTTP calls its method idempotent and its body is still here; whatever fails
+before the answer begins is a JSON error with the key to change, what fails later cuts the client's connection.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Protocol
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from limiter.clock import Clock
+from limiter.semaphore import AsyncSemaphore
+from proxy.auth.fairness_key import Charging
+from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import LinePace, Logger
+from proxy.net.write_watch import WriteWatch
+from proxy.telemetry.counters import Counters
+from proxy.web.forward.answer_writer import AnswerWriter
+from proxy.web.forward.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
+from proxy.web.forward.broker_client import NoConnectionFree
+from proxy.web.forward.headers import Headers, UnsafeHeader, to_broker, to_client
+from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
+from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
+from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
+from proxy.web.forward.settings import WebLimits, WebTargets
+from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
+from proxy.web.forward.uploads import Uploads
+from proxy.web.forward.upstreams import Upstreams
+from proxy.web.http.clients import WebClient
+from proxy.web.http.errors import HttpRefused, retry_after
+
+_NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_NO_BODY: Final = frozenset({204, 304})
+_KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "functionWorkerWebServiceURL"}
+
+
+class LookupAnswers(Protocol):
+    """How answers to HTTP lookups are written anew."""
+
+    def rewritten(self, answer: bytes, host_header: str) -> bytes:
+        """Give the answer as the client gets it."""
+
+
+@dataclass(slots=True)
+class ProxyServices:
+    """What passing on needs of the rest of the proxy; `limits` may be replaced at any time."""
+
+    clock: Clock
+    limits: WebLimits
+    direct: AsyncSemaphore
+    charging: Charging
+    counters: Counters
+    writes: WriteWatch
+    door: TopicListPermits
+    lookups: LookupAnswers
+    own: BrokerCredentials | None
+    tls: Callable[[], ssl.SSLContext] | None
+    extra_headers: Headers
+    log: Logger
+    uploads: Uploads
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One request on its way: what is asked, for whom, and with which care.
+
+    `introduction`: headers for brokers and function workers only.
+    """
+
+    request: web.BaseRequest
+    client: WebClient
+    destination: Destination
+    method: str
+    headers: Headers
+    introduction: Headers
+    body: RequestBody | None
+    size: int | None
+    under_way: ListUnderWay | None = None
+
+    def ended(self, outcome: str, sent_bytes: int = 0) -> None:
+        """Note how a topic list ended, in the words of the event schema; nothing for any other request."""
+        if self.under_way is not None:
+            self.under_way.outcome = outcome
+            self.under_way.sent_bytes = sent_bytes
+
+
+class ReverseProxy:
+    """Serve what a route leads to."""
+
+    def __init__(
+        self, client: aiohttp.ClientSession, targets: WebTargets, rules: RedirectRules, services: ProxyServices
+    ) -> None:
+        self._client = client
+        self._rules = rules
+        self._services = services
+        self._pace = LinePace()
+        self._brokers = Upstreams(targets.brokers, services.clock)
+        self._workers = Upstreams(targets.function_workers, services.clock) if targets.function_workers else None
+        self._extra = {route: Upstreams((route.proxy_to,), services.clock) for route in targets.extra}
+
+    def servers(self, destination: Destination) -> tuple[Upstreams, str]:
+        """Give the servers of a destination and the key that names them; raises HttpRefused if there are none."""
+        group = destination.servers
+        if isinstance(group, ExtraRoute):
+            return self._extra[group], f"httpReverseProxy.{group.name}.proxyTo"
+        if group is Group.FUNCTION_WORKERS and self._workers is not None:
+            return self._workers, _KEYS[group]
+        if not len(self._brokers):
+            raise HttpRefused(404, "the admin interface is not served here (brokerWebServiceURL)", "no_route")
+        return self._brokers, _KEYS[Group.BROKERS]
+
+    async def serve(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> web.StreamResponse:
+        """Answer one request; raises HttpRefused before the answer has begun."""
+        self.servers(destination)
+        limits = self._services.limits
+        copy = ReplayCopy(limits.replay_bytes, self._services.direct, self._services.charging.key(client, None))
+        has_body = request.body_exists
+        exchange = _Exchange(
+            request, client, destination, request.method, *await self._request_headers(request, client, destination),
+            self._body(request, copy) if has_body else None, request.content_length if has_body else None,
+        )  # fmt: skip
+        try:
+            async with AsyncExitStack() as stack:
+                if destination.care is Care.TOPIC_LIST and destination.namespace is not None:
+                    admission = self._services.door.admitted(client, destination.namespace, limits.window_bytes)
+                    exchange.under_way = await stack.enter_async_context(admission)
+                return await self._within_time(exchange)
+        finally:
+            # First, and without a wait before: a client that leaves cancels this handler while it waits in `stop`.
+            copy.give_up()
+            if exchange.body is not None:
+                await exchange.body.stop()
+
+    def _body(self, request: web.BaseRequest, copy: ReplayCopy) -> RequestBody:
+        services = self._services
+        return RequestBody(request, copy, services.counters.web, services.uploads, services.limits.buffer_bytes)
+
+    async def _request_headers(
+        self, request: web.BaseRequest, client: WebClient, destination: Destination
+    ) -> tuple[Headers, Headers]:
+        try:
+            headers = to_broker(
+                request.headers.items(),
+                client_address=client.accepted_from,
+                scheme="https" if request.secure else "http",
+                host=request.headers.get("Host", ""),
+            )
+            introduced = await self.introduced(request, client, destination)
+        except UnsafeHeader as error:
+            raise HttpRefused(400, str(error), "bad_request") from error
+        if destination.care is Care.LOOKUP:
+            # Its answer is read here.
+            headers = [(name, value) for name, value in headers if name.lower() != "accept-encoding"]
+        return headers, introduced
+
+    async def introduced(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+        """Give what a request to a broker or function worker has besides; nothing for `httpReverseProxy` routes.
+
+        Raises HttpRefused and UnsafeHeader.
+        """
+        if isinstance(destination.servers, ExtraRoute):
+            return []
+        given = "Authorization" in request.headers
+        return await introduction(self._services.own, client.role, has_authorization=given)
+
+    async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
+        seconds = self._services.limits.exchange_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._follow(exchange)
+        except TimeoutError as error:
+            raise HttpRefused(504, "no answer of the broker in time (httpProxyTimeout)", "timeout") from error
+
+    async def _follow(self, exchange: _Exchange) -> web.StreamResponse:
+        url: URL | None = None
+        for _ in range(MAX_REDIRECTS + 1):
+            async with self._asked(exchange, url) as answer:
+                body = exchange.body
+                if not follows(answer.status, exchange.method) or (body is not None and not body.replayable):
+                    return await self._pass_back(exchange, answer)
+                url = await self._rules.target(answer.url, answer.headers.get("Location"))
+                self._services.counters.web.redirects += 1
+                if body is not None:
+                    # Two that read the client's body would share it out.
+                    await body.stop()
+        raise too_many()
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _asked(self, exchange: _Exchange, url: URL | None) -> AsyncIterator[aiohttp.ClientResponse]:
+        answer = await (self._ask_one_of(exchange) if url is None else self._ask(exchange, url))
+        try:
+            yield answer
+        finally:
+            # One that was read to its end has given its connection back already; any other must not be used again.
+            answer.close()
+
+    async def _ask_one_of(self, exchange: _Exchange) -> aiohttp.ClientResponse:
+        """Ask the server whose turn it is, and the next one if it cannot be reached."""
+        servers, key = self.servers(exchange.destination)
+        path = exchange.request.raw_path
+        for server in servers.in_turn():
+            try:
+                answer = await self._ask(exchange, URL(server + path, encoded=True))
+            except _NOT_REACHED as error:
+                servers.failed(server)
+                self._note_failure(server, error)
+                continue
+            servers.worked(server)
+            return answer
+        wait = servers.seconds_to_wait
+        raise HttpRefused(503, f"no server of {key} can be reached", "unreachable", retry_after(wait))
+
+    async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
+        headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
+        if not self._rules.is_third_party(url):
+            headers.extend(exchange.introduction)
+        payload = None
+        if exchange.body is not None:
+            payload = BodyPayload(exchange.body, exchange.size)
+            exchange.body.goes_to((url.raw_host or "", url.port))
+            if exchange.size is not None:
+                headers["Content-Length"] = str(exchange.size)
+        elif exchange.method in ("POST", "PUT", "PATCH"):
+            headers["Content-Length"] = "0"
+        tls = self._services.tls
+        try:
+            # The context of this moment: certificates may have been replaced.
+            return await self._client.request(
+                exchange.method, url, headers=headers, data=payload, allow_redirects=False,
+                ssl=tls() if tls is not None else True,
+            )  # fmt: skip
+        except _NOT_REACHED:
+            raise
+        except NoConnectionFree as error:
+            raise HttpRefused(503, str(error), "connections", retry_after(1)) from error
+        except (aiohttp.ClientError, NotReplayable, OSError) as error:
+            if exchange.body is not None and exchange.body.refusal is not None:
+                raise exchange.body.refusal from error
+            self._note_failure(str(url.origin()), error)
+            raise HttpRefused(502, "the connection to the broker broke before it answered", "broken") from error
+
+    def _note_failure(self, server: str, error: BaseException) -> None:
+        self._services.counters.web.server_failures += 1
+        if self._pace.due(self._services.clock.time()):
+            detail = str(getattr(error, "os_error", None) or type(error).__name__)
+            self._services.log.warning("web server failed", address=server, detail=detail.lower())
+
+    # --- answering --------------------------------------------------------------------------------
+
+    async def _pass_back(self, exchange: _Exchange, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        try:
+            headers = to_client(answer.headers.items())
+        except UnsafeHeader as error:
+            raise HttpRefused(502, f"the broker's {error}", "bad_answer") from error
+        if exchange.destination.care is Care.LOOKUP and answer.status == 200:
+            return await self._pass_lookup(exchange, answer, headers)
+        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=CIMultiDict(headers))
+        self.finish_headers(response)
+        bodiless = exchange.method == "HEAD" or answer.status in _NO_BODY
+        if answer.content_length is not None:
+            # What a HEAD says of a length is passed on, too.
+            response.content_length = answer.content_length
+        elif exchange.request.version >= aiohttp.HttpVersion11 and not bodiless:
+            response.enable_chunked_encoding()
+        self._services.counters.web.answered(answer.status)
+        if not bodiless:
+            await self._stream(exchange, response, answer)
+        return response
+
+    async def _stream(self, exchange: _Exchange, response: web.StreamResponse, answer: aiohttp.ClientResponse) -> None:
+        services = self._services
+        writer = AnswerWriter(
+            exchange.request, exchange.client.name, services.counters, services.writes,
+            holds_memory=exchange.under_way is not None,
+        )  # fmt: skip
+        try:
+            await response.prepare(exchange.request)
+            sent = await writer.write(response, answer.content, services.limits.buffer_bytes)
+            await response.write_eof()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            # Includes an answer that is shorter than it said.
+            if exchange.body is None or exchange.body.refusal is None:
+                self._broke_off(answer, error)
+            writer.cut()
+            exchange.ended("upstream_error")
+        except asyncio.CancelledError:
+            # The client is gone, or its time is over: in the middle of a body neither may look like an end.
+            writer.cut()
+            raise
+        except ConnectionError:
+            exchange.ended("cancelled")
+        else:
+            exchange.ended("ok" if answer.status < HTTPStatus.BAD_REQUEST else "upstream_error", sent)
+
+    def _broke_off(self, answer: aiohttp.ClientResponse, error: BaseException) -> None:
+        self._services.counters.disconnected(DisconnectCause.BROKER_CLOSED)
+        self._note_failure(str(answer.url.origin()), error)
+
+    async def _pass_lookup(
+        self, exchange: _Exchange, answer: aiohttp.ClientResponse, headers: Headers
+    ) -> web.StreamResponse:
+        try:
+            # One byte more tells an answer that is too long.
+            found = await _at_most(answer.content, LARGEST_ANSWER_BYTES + 1)
+        except aiohttp.ClientError as error:
+            raise HttpRefused(502, "the broker's answer broke off", "broken") from error
+        if len(found) > LARGEST_ANSWER_BYTES:
+            raise HttpRefused(
+                502, f"the broker's answer to a lookup is above {LARGEST_ANSWER_BYTES} bytes", "bad_answer"
+            )
+        written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
+        response = web.Response(status=answer.status, body=written, headers=CIMultiDict(headers))
+        self.finish_headers(response)
+        self._services.counters.web.answered(answer.status)
+        return response
+
+    def finish_headers(self, response: web.StreamResponse) -> None:
+        """Add what every answer gets, and hide what serves it."""
+        response.headers["Server"] = "pulsar-proxy"
+        for name, value in self._services.extra_headers:
+            response.headers[name] = value
+
+
+async def _at_most(content: aiohttp.StreamReader, most_bytes: int) -> bytes:
+    found = bytearray()
+    while len(found) < most_bytes and (piece := await content.read(most_bytes - len(found))):
+        found += piece
+    return bytes(found)

@@ -1,0 +1,98 @@
+"""Read what the web ports may do out of the configuration."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.app.settings import socket_options
+from proxy.brokers.dialer import SocketOptions
+from proxy.config.config import Config
+from proxy.web.forward.headers import Headers, extra_headers
+from proxy.web.forward.routes import ExtraRoute
+from proxy.web.http.gate import GateLimits
+
+# Bodies hold so many times httpOutputBufferSize in each direction: what is being written (1), what is read ahead (1),
+# and one read from the kernel, which doubles the receive buffer it is asked for (2).
+WINDOW_BUFFERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WebLimits:
+    """Sizes in bytes and times in seconds of what is passed on."""
+
+    buffer_bytes: int
+    max_header_bytes: int
+    replay_bytes: int
+    exchange_seconds: float
+    connect_seconds: float
+    metrics_seconds: float
+    max_connections: int
+    gate: GateLimits
+    sockets: SocketOptions
+
+    @property
+    def window_bytes(self) -> int:
+        """Give what a body holds at most, in one direction."""
+        return WINDOW_BUFFERS * self.buffer_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WebTargets:
+    """Base URLs of the servers that requests are passed on to, and what is known of redirects among them."""
+
+    brokers: tuple[str, ...]
+    function_workers: tuple[str, ...]
+    extra: tuple[ExtraRoute, ...]
+    tls_only: bool
+    dns_seconds: int
+
+    @property
+    def third_parties(self) -> tuple[str, ...]:
+        """Give the URLs of servers that are neither brokers nor function workers."""
+        return tuple(route.proxy_to for route in self.extra)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Give every configured URL."""
+        return (*self.brokers, *self.function_workers, *self.third_parties)
+
+    @property
+    def any(self) -> bool:
+        """Tell whether anything is passed on."""
+        return bool(self.urls)
+
+
+def web_limits(config: Config) -> WebLimits:
+    """Read the limits."""
+    rate, limited = config.http_requests_max_per_second, config.http_requests_limit_enabled
+    return WebLimits(
+        buffer_bytes=config.http_output_buffer_size,
+        max_header_bytes=config.http_max_request_header_size,
+        replay_bytes=config.http_input_max_replay_buffer_size,
+        exchange_seconds=config.http_proxy_timeout / 1000,
+        connect_seconds=config.broker_proxy_connect_timeout_ms / 1000,
+        metrics_seconds=config.metrics_servlet_timeout_ms / 1000,
+        max_connections=config.max_http_server_connections,
+        gate=GateLimits(
+            config.max_concurrent_http_requests,
+            rate,
+            limited,
+            # Each connection has one request at a time.
+            max_waiting=config.max_http_server_connections,
+            wait_seconds=config.http_proxy_timeout / 1000,
+        ),
+        sockets=socket_options(config),
+    )
+
+
+def web_targets(config: Config) -> WebTargets:
+    """Read the destinations; with `tlsEnabledWithBroker` those of the keys that end with TLS."""
+    tls = config.tls_enabled_with_broker
+    brokers = config.broker_web_service_url_tls if tls else config.broker_web_service_url
+    workers = config.function_worker_web_service_url_tls if tls else config.function_worker_web_service_url
+    extra = tuple(ExtraRoute(route.name, route.path, route.proxy_to) for route in config.http_reverse_proxies)
+    return WebTargets(brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds)
+
+
+def response_headers(config: Config) -> Headers:
+    """Read the headers that every answer gets; raises ValueError naming the key."""
+    return extra_headers(config.proxy_http_response_headers_json)

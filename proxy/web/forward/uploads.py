@@ -1,0 +1,108 @@
+"""Judge the uploads that hold connections to web services: who sends too little must not keep others from theirs.
+
+Rules: only the time in which this proxy waits for a client counts against it, never a broker's; the least rate holds
+only while others wait for a connection to the same server, slowest first. No I/O, no clock of its own.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from proxy.net.write_watch import RATE_WINDOW_SECONDS, WriteLimits
+from proxy.web.http.errors import HttpRefused
+
+Server = tuple[str, int | None]
+_MARK_SECONDS: Final = 2.0
+_STALL_KEY: Final = "topicListWriteStallTimeoutMillis"
+_RATE_KEY: Final = "topicListWriteMinBytesPerSecond"
+
+
+class Upload:
+    """What one client has sent, against the seconds in which it was waited for."""
+
+    __slots__ = ("_marks", "_since", "_size", "_stop", "_waited_seconds", "server", "too_slow")
+
+    def __init__(self) -> None:
+        self.server: Server = ("", None)
+        self.too_slow = False
+        self._size = 0
+        self._waited_seconds = 0.0
+        self._since: float | None = None
+        self._stop: Callable[[], None] | None = None
+        self._marks = [(0.0, 0)]
+
+    def wait(self, now: float, stop: Callable[[], None]) -> None:
+        """Note that its client is waited for; `stop` ends that."""
+        self._since, self._stop = now, stop
+
+    def came(self, now: float, size: int) -> None:
+        """Note what has come of it, if anything."""
+        self._waited_seconds, self._since, self._stop = self._waited(now), None, None
+        self._size += size
+        if size and self._waited_seconds - self._marks[-1][0] >= _MARK_SECONDS:
+            self._marks.append((self._waited_seconds, self._size))
+
+    def rate(self, now: float) -> float | None:
+        """Give the bytes per second of the last ten seconds of waiting; None if it is too early to say."""
+        waited, marks = self._waited(now), self._marks
+        while len(marks) > 1 and marks[1][0] <= waited - RATE_WINDOW_SECONDS:
+            del marks[0]
+        began, before = marks[0]
+        if waited - began < RATE_WINDOW_SECONDS:
+            return None
+        return (self._size - before) / (waited - began)
+
+    def stop(self) -> None:
+        """End it for its rate."""
+        if self._stop is not None:
+            self.too_slow = True
+            self._stop()
+
+    @property
+    def refusal(self) -> HttpRefused:
+        """Say why it was ended."""
+        if self.too_slow:
+            reason = f"the request's body comes too slowly while others wait ({_RATE_KEY})"
+        else:
+            reason = f"nothing came of the request's body for too long ({_STALL_KEY})"
+        return HttpRefused(408, reason, "slow_upload", close=True)
+
+    def _waited(self, now: float) -> float:
+        return self._waited_seconds + (now - self._since if self._since is not None else 0.0)
+
+
+class Uploads:
+    """All uploads whose clients are waited for; `limits` gives those in force, which are the ones of slow readers."""
+
+    def __init__(self, limits: Callable[[], WriteLimits]) -> None:
+        self._limits = limits
+        self._waiting: set[Upload] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def stall_seconds(self) -> float | None:
+        """Give the time after which a silent client is ended; None: never."""
+        return self._limits().stall_seconds or None
+
+    def wait(self, upload: Upload, now: float, stop: Callable[[], None]) -> None:
+        """Note that a client is waited for from `now` on."""
+        upload.wait(now, stop)
+        self._waiting.add(upload)
+
+    def came(self, upload: Upload, now: float, size: int) -> None:
+        """Note the end of waiting, and what has come."""
+        self._waiting.discard(upload)
+        upload.came(now, size)
+
+    def make_room(self, server: Server, most: int, now: float) -> int:
+        """End the slowest uploads to `server` that are below the least rate, `most` of them; gives how many."""
+        least = self._limits().min_bytes_per_second
+        rates = ((upload.rate(now), upload) for upload in self._waiting if upload.server == server)
+        slow = sorted(
+            ((rate, upload) for rate, upload in rates if rate is not None and rate < least), key=lambda each: each[0]
+        )[:most]
+        for _, upload in slow:
+            self._waiting.discard(upload)
+            upload.stop()
+        return len(slow)

@@ -1,0 +1,267 @@
+"""WebSockets passed through: the opening request is judged and rewritten as any other, then bytes go both ways.
+
+Rules: frames are not looked at, so close codes, pings and extensions are between client and broker; each direction
+holds a window and no more; a tunnel ends with either side, or when nothing has passed for `httpProxyTimeout`.
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aiohttp import web
+from yarl import URL
+
+from proxy.brokers.target import BrokerAddress, resolve
+from proxy.core.errors import BrokerUnavailable, TargetRefused
+from proxy.core.tasks import TaskScope
+from proxy.web.forward.broker_client import socket_for
+from proxy.web.forward.headers import UnsafeHeader, to_broker, to_client
+from proxy.web.http.clients import WebClient
+from proxy.web.http.endings import end
+from proxy.web.http.errors import HttpRefused, retry_after
+
+if TYPE_CHECKING:
+    from aiohttp._websocket.reader import WebSocketReader
+
+    from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.forward.routes import Destination
+
+TLS_SHUTDOWN_SECONDS: Final = 1.0
+
+
+class _FromClient:
+    """Take what the client sends once its connection is a tunnel (the parser's side of aiohttp's connections)."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take bytes."""
+        if data:
+            self._reader.feed_data(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """Hear that there will be no more."""
+        self._reader.feed_eof()
+
+
+class WebSocketTunnels:
+    """Open tunnels to the servers of a reverse proxy's routes."""
+
+    def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices") -> None:
+        self._reverse_proxy = reverse_proxy
+        self._services = services
+
+    def asked_for(self, request: web.BaseRequest) -> bool:
+        """Tell whether a request asks for a WebSocket."""
+        headers = request.headers
+        options = [option.strip().lower() for option in headers.get("Connection", "").split(",")]
+        return request.method == "GET" and "upgrade" in options and headers.get("Upgrade", "").lower() == "websocket"
+
+    async def serve(
+        self, request: web.BaseRequest, client: WebClient, destination: "Destination"
+    ) -> web.StreamResponse:
+        """Open a tunnel and stay until it ends; raises HttpRefused if it cannot be opened."""
+        limits = self._services.limits
+        reader, writer, host = await self._connected(destination)
+        try:
+            try:
+                async with asyncio.timeout(limits.connect_seconds):
+                    writer.write(await self._opening(request, client, destination, host))
+                    head = await reader.readuntil(b"\r\n\r\n")
+            except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as error:
+                raise HttpRefused(502, "the broker did not answer the opening of a websocket", "broken") from error
+            if not head.startswith(b"HTTP/1.1 101 "):
+                raise _not_opened(head)
+            return await self._join(request, reader, writer, _answer_to_client(head))
+        finally:
+            end(writer.transport)
+
+    async def _connected(self, destination: "Destination") -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+        servers, key = self._reverse_proxy.servers(destination)
+        for server in servers.in_turn():
+            url = URL(server)
+            assert url.host is not None
+            try:
+                async with asyncio.timeout(self._services.limits.connect_seconds):
+                    target = BrokerAddress(url.host, url.port or 80)
+                    reader, writer = await self._open(target, tls=url.scheme == "https")
+            except (OSError, TargetRefused, BrokerUnavailable, TimeoutError):
+                servers.failed(server)
+                self._services.counters.web.server_failures += 1
+                continue
+            servers.worked(server)
+            return reader, writer, url.raw_authority
+        wait = retry_after(servers.seconds_to_wait)
+        raise HttpRefused(503, f"no server of {key} can be reached", "unreachable", wait)
+
+    async def _open(self, target: BrokerAddress, *, tls: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        failure: OSError | None = None
+        for address in await resolve(target):
+            current = self._services.tls or ssl.create_default_context
+            context = current() if tls else None
+            try:
+                reader, writer = await self._connect(address, target, context)
+            except OSError as error:
+                failure = error
+                continue
+            writer.transport.set_write_buffer_limits(high=0)
+            return reader, writer
+        raise failure or BrokerUnavailable(f"{target} has no address")
+
+    async def _connect(
+        self, address: str, target: BrokerAddress, context: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        limits = self._services.limits
+        connecting = socket_for(limits, socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            await asyncio.get_running_loop().sock_connect(connecting, (address, target.port))
+            tls: dict[str, Any] = {}
+            if context is not None:
+                tls = {"ssl": context, "server_hostname": target.host, "ssl_shutdown_timeout": TLS_SHUTDOWN_SECONDS}
+            return await asyncio.open_connection(sock=connecting, limit=limits.buffer_bytes // 2, **tls)
+        except BaseException:
+            connecting.close()
+            raise
+
+    async def _opening(
+        self, request: web.BaseRequest, client: WebClient, destination: "Destination", host: str
+    ) -> bytes:
+        try:
+            headers = to_broker(
+                request.headers.items(), client_address=client.accepted_from,
+                scheme="https" if request.secure else "http", host=request.headers.get("Host", ""),
+            )  # fmt: skip
+            headers += await self._reverse_proxy.introduced(request, client, destination)
+        except UnsafeHeader as error:
+            raise HttpRefused(400, str(error), "bad_request") from error
+        headers = [("Host", host), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]
+        lines = [f"GET {request.raw_path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+        return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+
+    async def _join(
+        self, request: web.BaseRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
+    ) -> web.StreamResponse:
+        transport, connection = request.transport, request.protocol
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        transport.set_write_buffer_limits(high=0)
+        from_client = asyncio.StreamReader(limit=self._services.limits.buffer_bytes // 2)
+        # The reader pauses the socket when it is full.
+        from_client.set_transport(transport)
+        transport.write(head)
+        connection.set_parser(cast("WebSocketReader", _FromClient(from_client)))
+        web_counters = self._services.counters.web
+        web_counters.answered(101)
+        web_counters.tunnels += 1
+        tunnel = _Tunnel(self._services.limits.exchange_seconds, self._services.limits.buffer_bytes)
+        try:
+            await tunnel.run(from_client, writer, reader, request)
+        finally:
+            web_counters.tunnels -= 1
+            web_counters.bytes_to_brokers += tunnel.to_broker
+            web_counters.bytes_to_clients += tunnel.to_client
+            end(transport)
+        return _Done(tunnel.to_client)
+
+
+class _Tunnel:
+    """Two directions that end together."""
+
+    def __init__(self, idle_seconds: float, step_bytes: int) -> None:
+        self._idle_seconds = idle_seconds
+        self._step_bytes = step_bytes
+        self.to_broker = 0
+        self.to_client = 0
+
+    async def run(
+        self,
+        from_client: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+        from_broker: asyncio.StreamReader,
+        request: web.BaseRequest,
+    ) -> None:
+        """Pass bytes until either side has ended, or neither has said anything for the idle time."""
+        over = asyncio.get_running_loop().create_future()
+
+        def ended() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        # A side that breaks ends the tunnel like one that ends.
+        scope = TaskScope(lambda _: ended())
+
+        try:
+            async with asyncio.timeout(self._idle_seconds) as clock:
+                scope.start(self._to_broker(from_client, to_broker, clock), ended)
+                scope.start(self._to_client(from_broker, request, clock), ended)
+                await over
+        except (OSError, TimeoutError):
+            return
+        finally:
+            scope.cancel()
+            await scope.emptied()
+
+    def _goes_on(self, clock: asyncio.Timeout) -> None:
+        clock.reschedule(asyncio.get_running_loop().time() + self._idle_seconds)
+
+    async def _to_broker(
+        self, from_client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, clock: asyncio.Timeout
+    ) -> None:
+        while piece := await from_client.read(self._step_bytes):
+            to_broker.write(piece)
+            await to_broker.drain()
+            self.to_broker += len(piece)
+            self._goes_on(clock)
+
+    async def _to_client(
+        self, from_broker: asyncio.StreamReader, request: web.BaseRequest, clock: asyncio.Timeout
+    ) -> None:
+        while (transport := request.transport) is not None and (piece := await from_broker.read(self._step_bytes)):
+            transport.write(piece)
+            await request.writer.drain()
+            self.to_client += len(piece)
+            self._goes_on(clock)
+
+
+class _Done(web.StreamResponse):
+    """An answer that was given by other means."""
+
+    def __init__(self, sent_bytes: int) -> None:
+        super().__init__(status=101)
+        self._sent_bytes = sent_bytes
+
+    @property
+    def body_length(self) -> int:
+        """Give what its client was sent."""
+        return self._sent_bytes
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Write nothing."""
+        return
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write nothing."""
+        return
+
+
+def _answer_to_client(head: bytes) -> bytes:
+    """Write the broker's consent as the client gets it."""
+    lines = [line.partition(b":") for line in head.split(b"\r\n")[1:] if line]
+    given = [(name.decode("latin-1"), value.strip().decode("latin-1")) for name, _, value in lines]
+    try:
+        headers = [("Connection", "Upgrade"), ("Upgrade", "websocket"), *to_client(given)]
+    except UnsafeHeader as error:
+        raise HttpRefused(502, f"the broker's {error}", "bad_answer") from error
+    text = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return f"HTTP/1.1 101 Switching Protocols\r\n{text}\r\n".encode("latin-1")
+
+
+def _not_opened(head: bytes) -> HttpRefused:
+    """Pass on that the broker does not want a WebSocket, with its status but not its words."""
+    status = head.partition(b"\r\n")[0].split(b" ")[1:2]
+    number = int(status[0]) if status and status[0].isdigit() else 502
+    number = number if 400 <= number < 600 else 502
+    return HttpRefused(number, f"the broker refused the websocket with status {number}", "websocket")

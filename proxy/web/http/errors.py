@@ -1,0 +1,37 @@
+"""Name the ways in which a request of the web ports ends here instead of at a broker."""
+
+import json
+from typing import Final
+
+from proxy.core.errors import ProxyError
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+LONGEST_REASON: Final = 300
+
+
+class HttpRefused(ProxyError):
+    """A request is answered with `status`; `reason` is for its client: lower case, with the key to change.
+
+    `kind` is a short name for the metrics.
+    """
+
+    def __init__(
+        self, status: int, reason: str, kind: str, headers: tuple[tuple[str, str], ...] = (), *, close: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason[:LONGEST_REASON]
+        self.kind = kind
+        self.headers = headers
+        self.close = close
+
+    @property
+    def body(self) -> bytes:
+        """Give the answer as Pulsar's admin interface writes its own errors."""
+        return json.dumps({"reason": self.reason}).encode()
+
+
+def retry_after(seconds: float) -> tuple[tuple[str, str], ...]:
+    """Tell a client when to come back, in whole seconds of at least one."""
+    return (("Retry-After", str(max(1, round(seconds)))),)

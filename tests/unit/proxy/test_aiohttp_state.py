@@ -1,0 +1,104 @@
+"""Private state of aiohttp that the proxy uses, each attribute by name: no release of aiohttp promises to keep it."""
+
+import ast
+import importlib
+import inspect
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.payload import BytesPayload, Payload
+from aiohttp.web_protocol import RequestHandler
+
+import proxy
+
+# For a newer aiohttp: look at each use below (`proxy/web`), then raise the bound in pyproject.toml.
+USED: dict[type, set[str]] = {
+    RequestHandler: {"_close", "_current_request", "_manager", "_messages", "_request_count", "_upgraded"},
+    web.Server: {"_kwargs", "_loop"},
+    aiohttp.TCPConnector: {"_factory", "_loop", "_wait_for_available_connection"},
+    Payload: {"_size"},
+}
+USED_CLASS = ("aiohttp._websocket.reader", "WebSocketReader")
+
+HOUSE = Path(proxy.__file__).parent
+
+
+async def answer(request: web.BaseRequest) -> web.StreamResponse:
+    raise NotImplementedError
+
+
+def state_of(base: type) -> set[str]:
+    """Return the private names that `base` and what is made of it have."""
+    made: dict[type, Any] = {
+        web.Server: lambda: web.Server(answer),
+        aiohttp.TCPConnector: aiohttp.TCPConnector,
+        Payload: lambda: BytesPayload(b""),
+        web.StreamResponse: web.StreamResponse,
+    }
+    return {name for name in dir(made[base]() if base in made else base) if private(name)}
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def modules() -> Iterator[ModuleType]:
+    """Yield the modules of the proxy that import aiohttp."""
+    for path in sorted(HOUSE.rglob("*.py")):
+        if "import aiohttp" in (text := path.read_text(encoding="utf-8")) or "from aiohttp" in text:
+            yield importlib.import_module(".".join(path.relative_to(HOUSE.parent).with_suffix("").parts))
+
+
+def names_in(of: type) -> set[str]:
+    """Return the private names that the source of a class reads, writes or defines on itself."""
+    names = set()
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(of)))):
+        if isinstance(node, ast.Attribute) and private(node.attr):
+            names.add(node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and private(node.name):
+            names.add(node.name)
+    return names
+
+
+@pytest.mark.parametrize("base", USED, ids=lambda base: base.__name__)
+async def test_aiohttp_still_has_what_is_used(base: type) -> None:
+    lost = sorted(USED[base] - state_of(base))
+    assert not lost, f"aiohttp {aiohttp.__version__} has no {base.__name__}.{', '.join(lost)} any more: used in proxy/"
+
+
+def test_aiohttp_still_has_the_class_that_is_used() -> None:
+    module, name = USED_CLASS
+    assert hasattr(importlib.import_module(module), name)
+
+
+async def test_no_other_private_state_of_aiohttp_is_used() -> None:
+    unlisted = []
+    for of in (each for module in modules() for each in vars(module).values() if inspect.isclass(each)):
+        if not of.__module__.startswith("proxy."):
+            continue
+        names = names_in(of) - set().union(*(USED.get(base, set()) for base in of.__mro__))
+        for base in (each for each in of.__mro__ if each.__module__.startswith("aiohttp.")):
+            unlisted += [f"{of.__qualname__}: {base.__name__}.{name}" for name in names & state_of(base)]
+    assert unlisted == []
+
+
+def test_no_other_private_module_of_aiohttp_is_used() -> None:
+    used = set()
+    for module in modules():
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("aiohttp._"):
+                used |= {(node.module, each.name) for each in node.names}
+    assert used == {USED_CLASS}
+
+
+def test_only_what_must_be_bounded_shuts_newer_releases_out() -> None:
+    project = tomllib.loads((HOUSE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounded = {text for text in project["dependencies"] if "<" in text or "==" in text or "~=" in text}
+    assert bounded == {"aiohttp>=3.14,<3.15", "protobuf>=7.35.1,<8"}
