@@ -10,8 +10,8 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
-from limiter.shares import MAX_IDLE_DEBTORS
-from protocol.command_walker import HEAD_BYTES
+from limiter.fair_queue import MAX_IDLE_DEBTORS
+from protocol.command_scanner import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
