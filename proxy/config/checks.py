@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Final
 
-from eventlog.retention import topic_name
+from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
