@@ -112,7 +112,6 @@ LONG = 10
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')`\]]*\s+(?=[\"'(`\[]*[A-Z])|\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+")
 _ABBREVIATION = re.compile(r"\b(e\.g|i\.e|etc|vs|cf)\.\s")
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
-_DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|fmt:|ruff:|pragma|mypy:|!|-\*-)")
 _NAME_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -179,7 +178,7 @@ def _comment_blocks(source: str) -> Iterator[tuple[int, str]]:
     """Yield the first line and the text of each block of comments; a comment after code is a block of its own."""
     start, column, lines = 0, 0, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT or _DIRECTIVE.match(token.string):
+        if token.type != tokenize.COMMENT:
             continue
         row, at = token.start
         alone = not token.line[:at].strip()

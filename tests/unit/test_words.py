@@ -80,8 +80,7 @@ def test_a_sentence_over_several_lines_of_comment_is_one() -> None:
     assert len(reasons("# The permit is released.\n# What the client sent is dropped.\n")) == 1
 
 
-def test_directives_and_code_are_no_sentences() -> None:
-    assert reasons("import os  # noqa: F401\n") == []
+def test_a_name_in_code_marks_is_a_noun() -> None:
     assert reasons('"""`it` is the name of a variable."""\n') == []
 
 
