@@ -28,10 +28,10 @@ class ListMemory:
     def apply(self, config: Config) -> None:
         """Change limits, queues and timeouts of both memories; what is held stays held."""
         heap, direct = self.limiter.heap, self.limiter.direct
-        heap.set_max_queue(config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size)
-        direct.set_max_queue(config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size)
-        heap.set_timeout(config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000)
-        direct.set_timeout(config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis / 1000)
+        heap.max_queue = config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size
+        direct.max_queue = config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size
+        heap.timeout_seconds = config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000
+        direct.timeout_seconds = config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis / 1000
         heap.set_limit(config.heap_limit_bytes)
         direct.set_limit(config.direct_limit_bytes)
         self.slabs.set_spare(limits.spare_slabs(config))

@@ -6,7 +6,7 @@ nobody knows where in a frame it stands. A pause under way keeps its length.
 """
 
 from limiter.semaphore import AsyncSemaphore
-from protocol.walker import Sighting
+from protocol.scanner import FrameMatch
 from proxy.telemetry.counters import Counters, WatchOvershoot
 from proxy.telemetry.events.recorder import Recorder
 
@@ -45,13 +45,13 @@ class WatchLimits:
         self.longest_hold_seconds = longest_hold_seconds
         self.recorder: Recorder | None = None
 
-    def count(self, sighting: Sighting) -> None:
+    def count(self, match: FrameMatch) -> None:
         """Count what one read has shown."""
         watch = self.counters.watch
-        watch.successes += sighting.successes
-        watch.updates += sighting.updates
-        watch.frame_bytes += sighting.frame_bytes
-        watch.unwalkable += sighting.unwalkable
+        watch.successes += match.successes
+        watch.updates += match.updates
+        watch.frame_bytes += match.frame_bytes
+        watch.unwalkable += match.unwalkable
 
     def overshot(self, why: WatchOvershoot) -> None:
         """Count frames that pass without memory, or whose memory is given back before they have passed."""

@@ -3,7 +3,7 @@
 import itertools
 from pathlib import Path
 
-from limiter.observer import LimiterStatistics
+from limiter.statistics import LimiterStatistics
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
 from proxy.telemetry.durations import Durations

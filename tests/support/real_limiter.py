@@ -324,8 +324,8 @@ class RealLimiter:
         span = self._spans[group]["heap"] = [self._schedule.now, None]
         line = lanes.estimates
         with (
-            await line.acquire(estimate, claim=group.claim(line, estimate)) as gate,
-            await self.heap.acquire(estimate, claim=group.claim(self.heap, estimate)) as heap,
+            await line.acquire(estimate, charge=group.charge(line, estimate)) as gate,
+            await self.heap.acquire(estimate, charge=group.charge(self.heap, estimate)) as heap,
         ):
             span[1] = self._schedule.now
             await self._ask(group, leader, lanes.questions, gate, heap)
@@ -333,7 +333,7 @@ class RealLimiter:
 
     async def _ask(self, group: ListGroup, leader: int, questions: AsyncSemaphore, gate: Permit, heap: Permit) -> None:
         group.stage = Stage.BROKER_BUSY
-        slot = await questions.acquire(1, claim=group.claim(questions, 1))
+        slot = await questions.acquire(1, charge=group.charge(questions, 1))
         self.groups.asked(group)
         self.questions += 1
         group.stage = Stage.BROKER
@@ -367,7 +367,7 @@ class RealLimiter:
         group.stage = Stage.DIRECT
         span = self._spans[group]["direct"] = [self._schedule.now, None]
         size = self._need["direct_bytes"][leader]
-        direct = await self.direct.acquire(size, claim=group.claim(self.direct, size))
+        direct = await self.direct.acquire(size, charge=group.charge(self.direct, size))
         span[1] = self._schedule.now
         group.answer = cast(SharedAnswer, _Body(direct, len(group.members)))
         heap.release()

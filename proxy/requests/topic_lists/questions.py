@@ -9,9 +9,10 @@ from typing import Final
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.observer import LimiterObserver, LimiterStatistics
+from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import LimiterStatistics
 from protocol import commands
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
@@ -77,8 +78,8 @@ class BrokerQueue:
         """Take over changed limits."""
         self.questions.set_limit(limits.max_outstanding_per_broker)
         self.estimates.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
-        self.estimates.set_max_queue(heap.max_queue)
-        self.estimates.set_timeout(heap.timeout_seconds)
+        self.estimates.max_queue = heap.max_queue
+        self.estimates.timeout_seconds = heap.timeout_seconds
         for semaphore in (self.questions, self.estimates):
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
 
@@ -228,7 +229,7 @@ class ListQuestions:
     ) -> TopicListAnswer:
         group.stands_at(Stage.BROKER_BUSY, Part.BROKER)
         questions = self.lanes(broker).questions
-        slot = await questions.acquire(1, claim=group.claim(questions, 1))
+        slot = await questions.acquire(1, charge=group.charge(questions, 1))
         begun = partial(_all, slot.release, on_begun)
         question = TopicListRequest(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap, group.story)
         try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from limiter.observer import LimiterStatistics
+from limiter.statistics import LimiterStatistics
 from protocol.host_port import host_port
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from limiter.readings import WaiterReading
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import WaiterStatistics
 from proxy.core.registry import Entry
 from proxy.requests.topic_lists.groups import ListGroup
 from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, connection_row
@@ -128,7 +128,7 @@ class Views:
                 left -= len(waiters)
                 yield [self._waiter(semaphore.name, unit, waiter) for waiter in waiters]
 
-    def _waiter(self, line: str, unit: str, waiter: WaiterReading) -> Row:
+    def _waiter(self, line: str, unit: str, waiter: WaiterStatistics) -> Row:
         return {
             "line": line,
             "owner": self._owner(waiter.key),

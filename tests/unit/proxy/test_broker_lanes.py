@@ -22,7 +22,7 @@ def test_lines_of_brokers_that_nothing_waits_on_are_forgotten_and_their_counts_a
     async def one_times_out() -> None:
         line = questions.lanes(_broker(0)).estimates
         line.set_limit(1)
-        line.set_timeout(0)
+        line.timeout_seconds = 0
         with await line.acquire(1), pytest.raises(PermitAcquireTimeout):
             await line.acquire(1)
 

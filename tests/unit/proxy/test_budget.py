@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.app.budget import worst_case, worst_case_bytes
+from proxy.app.budget import LINES, Load, total_bytes, worst_case, worst_case_bytes, worst_case_parts
 from proxy.config.config import Config
 
 MIB = 1024 * 1024
@@ -22,6 +22,48 @@ def test_no_owner_stands_twice() -> None:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
     owners = [line.owner for line in worst_case(config)]
     assert len(owners) == len(set(owners))
+
+
+def test_each_owner_is_declared_once_and_each_line_names_keys_that_exist() -> None:
+    owners = [line.owner for line in LINES]
+    assert len(owners) == len(set(owners))
+    known = {key.name for key in Config.keys()}  # noqa: SIM118
+    assert {line.key for line in LINES} - {"", "...PermitsAcquireQueueSize"} <= known
+
+
+def test_a_heavier_load_fills_the_lines_of_the_lighter_ones_and_more() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    rest, storm, worst = (worst_case_parts(config, load=load) for load in Load)
+    assert rest.items() < storm.items() < worst.items()
+    assert rest == {"process at rest": 64 * MIB, "connections at rest": 10_000 * 8192}
+    # Relays are no part of a storm of topic lists.
+    assert total_bytes(storm) == sum(storm.values()) == worst_case_bytes(config, load=Load.STORM)
+
+
+def test_a_line_that_every_configuration_has_is_listed_even_without_a_limit() -> None:
+    lines, _ = budget(maxConcurrentInboundConnections=0, servicePortTls=6651)
+    assert lines["kernel send buffers"] == 0
+    assert "TLS connections" not in lines
+
+
+def test_tls_counts_for_each_end_that_has_it() -> None:
+    keys = {"maxConcurrentInboundConnections": 10, "brokerConnectionsTotal": 2, "servicePortTls": 6651}
+    with_broker = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker:6651"}
+    assert budget(**keys)[0]["TLS connections"] == 10 * 56 * 1024
+    assert budget(**keys, **with_broker)[0]["TLS connections"] == (10 + 10 + 2) * 56 * 1024
+
+
+def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() -> None:
+    keys = {"maxConcurrentHttpRequests": 3, "httpOutputBufferSize": 1024}
+    brokers = {"brokerWebServiceURL": "http://broker:8080"}
+    assert "requests passed on" not in budget(**keys)[0]
+    assert "requests passed on" not in budget(**keys, **brokers, webServicePort="")[0]
+    assert budget(**keys, **brokers)[0]["requests passed on"] == 3 * (48 * 1024 + 14 * 1024)
+
+
+def test_slack_is_rounded_down_once_for_both_limits() -> None:
+    sizes = {"maxTopicListInFlightHeapMemSizeMB": 1, "maxTopicListInFlightDirectMemSizeMB": 2}
+    assert budget(**sizes)[0]["slack of the two"] == 3 * MIB * 15 // 100
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def refused_at_heap(stage: ListStage) -> None:
 
 
 def heap_queue_full(stage: ListStage) -> None:
-    stage.limiter.heap.set_max_queue(1)
+    stage.limiter.heap.max_queue = 1
     with taken(stage.limiter.heap):
         stage.ask(stage.client("alice"), "t/other")
         stage.step()
@@ -384,7 +384,7 @@ def test_the_size_of_a_frame_is_known_for_every_request_id(stage: ListStage) -> 
 def test_limits_are_those_at_the_arrival(stage: ListStage) -> None:
     (client,) = asked(stage)
     stage.limiter.heap.set_limit(12_345_678)
-    stage.limiter.heap.set_timeout(1.5)
+    stage.limiter.heap.timeout_seconds = 1.5
     stage.recorder.limits_changed()
     stage.ask(client, "t/other")
     stage.step()

@@ -127,7 +127,9 @@ def test_a_sole_list_gives_its_memory_back_as_it_leaves() -> None:
         async with hangup_watcher() as hangup:
             loop = asyncio.get_running_loop()
             pump = Pump(loop, lambda: 0.0)
-            client = ListClient(loop, hangup, permit.owner, room=600_000)
+            direct = permit.owner
+            assert isinstance(direct, AsyncSemaphore)
+            client = ListClient(loop, hangup, direct, room=600_000)
             body = await encode(answer, 1, permit, pump)
             client.start(body.write_to(client, 1))
             await turns(20)
@@ -135,7 +137,7 @@ def test_a_sole_list_gives_its_memory_back_as_it_leaves() -> None:
             client.leave()
             await turns()
             body.close()
-            assert permit.owner.held == 0
+            assert direct.held == 0
             pump.close()
 
     run_virtual(main())

@@ -238,7 +238,7 @@ async def test_a_member_at_its_cap_does_not_keep_the_others_waiting() -> None:
     books = Books()
     members = [books.join(Asker(name), at) for at, name in enumerate("abcd")]
     group = members[0][0]
-    capped, all_capped = group.claim(Memory("a", "c"), 1), group.claim(Memory(*"abcd"), 1)
+    capped, all_capped = group.charge(Memory("a", "c"), 1), group.charge(Memory(*"abcd"), 1)
     assert (capped.key, all_capped.key) == ("b", "a")
     group.leave(members[1][1])
     assert (capped.key, all_capped.key) == ("d", "a")
@@ -251,7 +251,7 @@ async def test_the_first_member_pays_and_then_the_next() -> None:
     books = Books()
     members = [books.join(Asker(name), at) for at, name in enumerate("abc")]
     group = members[0][0]
-    heap, direct = group.claim(Memory(), 1), group.claim(Memory(), 1)
+    heap, direct = group.charge(Memory(), 1), group.charge(Memory(), 1)
     paid = []
     for _, member in (members[1], members[0], members[2]):
         group.leave(member)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from limiter.observer import LimiterObserver, LimiterStatistics
+from limiter.observer import LimiterObserver
+from limiter.statistics import LimiterStatistics
 from proxy.app.budget import worst_case_parts
 from proxy.config.config import Config
 from proxy.core.process_memory import MemoryPaths

@@ -12,7 +12,7 @@ from proxy.relay.relay_log import LINES_PER_SECOND, LONGEST_TOPIC, MOST_NAMES, M
 from proxy.relay.topic_rates import IDLE_SECONDS, MOST_TOPICS, WINDOW_SECONDS, TopicRates
 from tests.support.clock import ManualClock
 from tests.support.frames import framed, ping
-from tests.unit.protocol.test_command_walker import message
+from tests.unit.protocol.test_command_scanner import message
 
 TOPIC = "persistent://a/b/c"
 

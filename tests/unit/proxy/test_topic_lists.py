@@ -142,10 +142,10 @@ def test_when_the_payer_leaves_the_next_member_is_charged_for_the_body_on_its_wa
     answer(stage, stage.asked()[0], 20 * KIB)
     held = stage.limiter.direct.held
     assert stage.limiter.direct.top_holders(9) == [(clients[0].name, held)]
-    for leaving, next_payer in pairwise(clients):
+    for leaving, next_charged in pairwise(clients):
         stage.call(leaving.leave)
         stage.step()
-        assert stage.limiter.direct.top_holders(9) == [(next_payer.name, held)]
+        assert stage.limiter.direct.top_holders(9) == [(next_charged.name, held)]
     stage.call(clients[2].leave)
     stage.step()
     assert stage.limiter.direct.top_holders(9) == []

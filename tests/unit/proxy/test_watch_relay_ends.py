@@ -115,7 +115,7 @@ async def test_a_crash_of_the_walk_ends_its_own_pair_only(setting: Setting) -> N
     def crash(*_: object) -> None:
         raise RuntimeError("crash of this relay")
 
-    setting.relay.broker._walker = crash  # type: ignore[attr-defined]
+    setting.relay.broker._scanner = crash  # type: ignore[attr-defined]
     setting.deliver(MESSAGE)
     assert setting.ended == [DisconnectCause.INTERNAL_ERROR]
     assert setting.limits.counters.internal_errors == {"relay": 1}

@@ -1,7 +1,7 @@
-"""Walk over a stream of frames and give the beginning of each: its command, and what of a message's headers fits.
+"""Scan a stream of frames for the beginning of each frame: its command, and as much of a message's headers as fits.
 
-Sans-IO, for looking on (`proxyLogLevel`): nothing is changed, at most `HEAD_BYTES` are kept, and payloads are passed
-over unread. Where the sizes make no sense the walk ends for good.
+Sans-IO, for `proxyLogLevel`: the stream is not changed, at most `HEAD_BYTES` are kept, and payloads are skipped unread.
+Sizes that make no sense end the scan for good.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from typing import Final
 
 from protocol.pb import PulsarApi_pb2 as pb
 
-# A longer command is given cut: its type stands first, and topics are shorter.
+# A longer command is returned cut: the type comes first, and topics are shorter.
 HEAD_BYTES: Final = 4096
 _SIZES_BYTES: Final = 8
 _TYPE_TAG: Final = 0x08
-# A number in several bytes begins so; no command known here has one.
+# The first byte of a number in several bytes; no command known here has such a number.
 _MANY_BYTES: Final = 0x80
 _read_sizes: Final = Struct(">ii").unpack_from
 _read_size: Final = Struct(">I").unpack_from
@@ -24,8 +24,8 @@ _CHECKSUM_BYTES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class WalkedFrame:
-    """One frame: the number of its command, its size on the wire, and its first bytes."""
+class ScannedFrame:
+    """A frame: the number of its command, its size on the wire, and its first bytes."""
 
     kind: int
     frame_bytes: int
@@ -34,17 +34,17 @@ class WalkedFrame:
 
     @property
     def whole(self) -> bool:
-        """Tell whether the head holds the whole command."""
+        """Return whether the head holds the whole command."""
         return len(self.head) >= _SIZES_BYTES + self.command_bytes
 
     @property
     def command(self) -> bytes:
-        """Give the command, as far as the head holds it."""
+        """Return the command, as far as the head holds it."""
         return self.head[_SIZES_BYTES : _SIZES_BYTES + self.command_bytes]
 
     @property
     def payload_bytes(self) -> int:
-        """Give what comes behind the command: a message with its headers."""
+        """Return the size of what follows the command: a message with its headers."""
         return self.frame_bytes - _SIZES_BYTES - self.command_bytes
 
     def messages(self) -> int:
@@ -62,8 +62,8 @@ class WalkedFrame:
             return 1
 
 
-class CommandWalker:
-    """Follow one direction of a connection from its first byte, in reads of any size."""
+class CommandScanner:
+    """Scan one direction of a connection from its first byte, in reads of any size."""
 
     __slots__ = ("_head", "_skip", "_wanted", "ended")
 
@@ -73,9 +73,9 @@ class CommandWalker:
         self._skip = 0
         self.ended = False
 
-    def walk(self, data: memoryview | bytes, count: int) -> list[WalkedFrame]:
-        """Walk over the first `count` bytes of `data`; give the frames whose head is complete with them."""
-        found: list[WalkedFrame] = []
+    def scan(self, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
+        """Scan the first `count` bytes of `data`; return the frames whose head these bytes complete."""
+        found: list[ScannedFrame] = []
         position = 0
         while position < count and not self.ended:
             if self._skip:
@@ -90,7 +90,7 @@ class CommandWalker:
                 self._head_grown(found)
         return found
 
-    def _head_grown(self, found: list[WalkedFrame]) -> None:
+    def _head_grown(self, found: list[ScannedFrame]) -> None:
         total, command = _read_sizes(self._head)
         if self._wanted == _SIZES_BYTES:
             if not 2 <= command <= total - 4:
@@ -102,7 +102,7 @@ class CommandWalker:
                 return
         head = bytes(self._head)
         kind = head[9] if head[8] == _TYPE_TAG and head[9] < _MANY_BYTES else 0
-        found.append(WalkedFrame(kind, total + 4, command, head))
+        found.append(ScannedFrame(kind, total + 4, command, head))
         self._skip = total + 4 - len(head)
         self._head.clear()
         self._wanted = _SIZES_BYTES

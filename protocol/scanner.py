@@ -1,8 +1,8 @@
-"""Walk over a stream of frames without reading them: only the first ten bytes of each are looked at.
+"""Scan a stream of frames for topic lists sent to a watcher (WATCH_TOPIC_LIST_SUCCESS, WATCH_TOPIC_UPDATE).
 
-Owns the search for the frames that carry topic lists to a watcher (WATCH_TOPIC_LIST_SUCCESS, WATCH_TOPIC_UPDATE).
-Sans-IO. Rule: no byte is copied but a frame's head that two reads share (at most nine bytes); a payload costs one
-subtraction a read, whatever its size. Where the sizes make no sense the walk ends for good, and says so once.
+Sans-IO. Only the first ten bytes of a frame are read. No byte is copied, except a frame's head that is split between
+two reads (at most nine bytes); a payload costs one subtraction a read, whatever its size. Sizes that make no sense end
+the scan for good; one match reports that.
 """
 
 from struct import Struct
@@ -10,8 +10,8 @@ from typing import Final
 
 from protocol.command_type import CommandType
 
-# Both sizes, the tag of BaseCommand.type and its value: what all known encoders put first.
-WALKED_BYTES: Final = 10
+# Both sizes, the tag of BaseCommand.type and its value: all known encoders put these first.
+SCANNED_BYTES: Final = 10
 _SIZES_BYTES: Final = 4
 # Signed, as upstream reads them: a length above 2 GiB is negative and fits no command.
 _read_head: Final = Struct(">iiH").unpack_from
@@ -21,12 +21,12 @@ _SMALLEST_COMMAND: Final = 2
 _FOR_GOOD: Final = 1 << 80
 
 
-class Sighting:
-    """Say what begins in one read: watch frames, or the end of the walk.
+class FrameMatch:
+    """The watch frames that begin in one read, or the end of the scan.
 
     The first watch frame begins at `start`, or began with bytes already passed on (then 0); all bytes of a read that
-    only ended the walk lie before `start`. `frame_bytes` is the size of all frames seen here, as they are on the
-    wire, and `open_bytes` what is still to come of the last one behind this read.
+    only ended the scan lie before `start`. `frame_bytes` is the size of all these frames on the wire, and `open_bytes`
+    the rest of the last frame that is still to come after this read.
     """
 
     __slots__ = ("frame_bytes", "open_bytes", "start", "successes", "unwalkable", "updates")
@@ -48,8 +48,8 @@ class Sighting:
         self.frame_bytes += frame_bytes
         self.open_bytes = open_bytes
 
-    def join(self, later: "Sighting | None", read_bytes: int) -> None:
-        """Add what the read behind this one has shown."""
+    def join(self, later: "FrameMatch | None", read_bytes: int) -> None:
+        """Add the match of the next read."""
         if later is None:
             self.open_bytes = max(0, self.open_bytes - read_bytes)
             return
@@ -60,8 +60,8 @@ class Sighting:
         self.unwalkable |= later.unwalkable
 
 
-class FrameWalker:
-    """Follow one direction of a connection from its first byte, in reads of any size."""
+class FrameScanner:
+    """Scan one direction of a connection from its first byte, in reads of any size."""
 
     __slots__ = ("_head", "_left")
 
@@ -71,33 +71,33 @@ class FrameWalker:
 
     @property
     def ended(self) -> bool:
-        """Tell whether the walk has ended, for sizes that made no sense."""
+        """Return whether sizes that make no sense have ended the scan."""
         return self._left >= _FOR_GOOD >> 1
 
-    def walk(self, data: memoryview, count: int) -> Sighting | None:
-        """Walk over the first `count` bytes of `data`; None if nothing there is of interest."""
+    def scan(self, data: memoryview, count: int) -> FrameMatch | None:
+        """Scan the first `count` bytes of `data`; return None if no watch frame begins there."""
         left = self._left
         if count <= left:
             self._left = left - count
             return None
         if self._head:
-            return self._walk_from_split_head(data, count)
-        if not left and count >= WALKED_BYTES:
-            # Most reads of a busy connection are one whole message: no more than this is done for them.
+            return self._scan_from_split_head(data, count)
+        if not left and count >= SCANNED_BYTES:
+            # Most reads of a busy connection are one whole message: this check is all that they cost.
             total, command, kind = _read_head(data)
             whole = total + _SIZES_BYTES == count and _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES
             if whole and kind not in _WATCH_FRAMES:
                 return None
-        return self._walk_frames(data, left, count, None)
+        return self._scan_frames(data, left, count, None)
 
-    def _walk_frames(self, data: memoryview, position: int, count: int, seen: Sighting | None) -> Sighting | None:
-        last = count - WALKED_BYTES
+    def _scan_frames(self, data: memoryview, position: int, count: int, seen: FrameMatch | None) -> FrameMatch | None:
+        last = count - SCANNED_BYTES
         while position <= last:
             total, command, kind = _read_head(data, position)
             if not _SMALLEST_COMMAND <= command <= total - _SIZES_BYTES:
                 return self._end(seen, count)
             if kind in _WATCH_FRAMES:
-                seen = Sighting(position) if seen is None else seen
+                seen = FrameMatch(position) if seen is None else seen
                 seen.add(kind, total + _SIZES_BYTES, max(0, position + total + _SIZES_BYTES - count))
             position += total + _SIZES_BYTES
         if position >= count:
@@ -107,10 +107,10 @@ class FrameWalker:
             self._head = bytes(data[position:count])
         return seen
 
-    def _walk_from_split_head(self, data: memoryview, count: int) -> Sighting | None:
+    def _scan_from_split_head(self, data: memoryview, count: int) -> FrameMatch | None:
         before = len(self._head)
-        head = self._head + data[: min(count, WALKED_BYTES - before)]
-        if len(head) < WALKED_BYTES:
+        head = self._head + data[: min(count, SCANNED_BYTES - before)]
+        if len(head) < SCANNED_BYTES:
             self._head = head
             return None
         self._head = b""
@@ -119,13 +119,13 @@ class FrameWalker:
             return self._end(None, count)
         seen, behind = None, total + _SIZES_BYTES - before
         if kind in _WATCH_FRAMES:
-            seen = Sighting(0)
+            seen = FrameMatch(0)
             seen.add(kind, total + _SIZES_BYTES, max(0, behind - count))
-        return self._walk_frames(data, behind, count, seen)
+        return self._scan_frames(data, behind, count, seen)
 
-    def _end(self, seen: Sighting | None, count: int) -> Sighting:
-        """Stop looking: bytes that follow are passed over as if one endless frame had begun."""
+    def _end(self, seen: FrameMatch | None, count: int) -> FrameMatch:
+        """End the scan: later bytes are skipped as if one endless frame had begun."""
         self._left = _FOR_GOOD
-        seen = Sighting(count) if seen is None else seen
+        seen = FrameMatch(count) if seen is None else seen
         seen.unwalkable = True
         return seen

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
-from limiter.shares import QUANTA_PER_LIMIT
+from limiter.fair_queue import QUANTA_PER_LIMIT
 from tests.support.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
@@ -247,12 +247,44 @@ async def test_giving_back_what_was_not_used_costs_no_turn(clock: ManualClock) -
     moved, pool = await limiter.acquire(10, key="first"), await limiter.acquire(LIMIT - 10, key="pool")
     first = await start(limiter.acquire(LIMIT // 2, key="first"))
     second = await start(limiter.acquire(LIMIT // 2, key="second"))
-    limiter.recharge(moved, "heir")
+    limiter.reassign(moved, "heir")
     pool.release()
     await settle()
     assert (first.done(), second.done()) == (True, False)
     first.result().release()
     (await second).release()
+
+
+async def test_a_cancelled_grant_leaves_its_key_no_deficit(clock: ManualClock) -> None:
+    limiter = semaphore(LIMIT, clock, share_by_key=True)
+    kept, pool = await limiter.acquire(100, key="kept"), await limiter.acquire(LIMIT - 100, key="pool")
+    leaves = await start(limiter.acquire(LIMIT // 2, key="leaves"))
+    stays = await start(limiter.acquire(LIMIT, key="stays"))
+    pool.release()
+    assert limiter.statistics().debt > 0, "granted, but the task has not run"
+    leaves.cancel()
+    await settle()
+    assert (limiter.held, stays.done(), limiter.statistics().debt) == (100, False, 0)
+    kept.release()
+    (await stays).release()
+    assert books_are_zero(limiter)
+
+
+@pytest.mark.parametrize("each", [1, 5], ids=["keys of one quantum each", "one key"])
+async def test_few_bytes_pass_a_key_in_deficit_without_waiting(clock: ManualClock, each: int) -> None:
+    limiter = semaphore(LIMIT, clock, share_by_key=True)
+    await limiter.acquire(LIMIT // 2, key="pool")
+    owes = await limiter.acquire(1, key="owes")
+    waiting = [await start(limiter.acquire(LIMIT, key=key)) for key in ("head", "owes")]
+    await owes.update(1 + 20 * QUANTUM)
+    waiting[0].cancel()
+    await settle()
+    passed = 0
+    while limiter.try_acquire(each * QUANTUM, key=f"new {passed}" if each == 1 else "same") is not None:
+        passed += each
+    assert 15 <= passed <= 25, "a deficit of twenty quanta lets about as many quanta pass"
+    assert limiter.statistics().keys_waiting == 1, "a key that passed does not wait"
+    waiting[1].cancel()
 
 
 async def test_debts_stay_when_the_limit_changes(clock: ManualClock) -> None:
@@ -280,10 +312,10 @@ async def test_rounds_that_were_left_are_forgotten_while_the_head_waits(clock: M
         leaves = await start(limiter.acquire(1, key="debtor"))
         leaves.cancel()
         await settle()
-    assert limiter._shares is not None
-    keys = len(limiter._shares._shares)
+    assert limiter._fair_queue is not None
+    keys = len(limiter._fair_queue._key_queues)
     assert keys == 2
-    assert len(limiter._shares._rings) == len(limiter._shares._order) <= 2 * keys + 9
+    assert len(limiter._fair_queue._rounds) == len(limiter._fair_queue._round_heap) <= 2 * keys + 9
 
 
 async def test_keys_waiting_and_debt_are_counted(clock: ManualClock) -> None:
@@ -301,7 +333,7 @@ async def test_keys_waiting_and_debt_are_counted(clock: ManualClock) -> None:
 
 
 async def test_debtors_nobody_waits_for_are_bounded(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limiter.shares.MAX_IDLE_DEBTORS", 10)
+    monkeypatch.setattr("limiter.fair_queue.MAX_IDLE_DEBTORS", 10)
     limiter = semaphore(LIMIT, clock, share_by_key=True)
     permits = [await limiter.acquire(1, key=number) for number in range(100)]
     await limiter.acquire(LIMIT - 100, key="pool")
@@ -309,8 +341,8 @@ async def test_debtors_nobody_waits_for_are_bounded(clock: ManualClock, monkeypa
     for permit in permits:
         assert permit.try_update(50)
         assert permit.try_update(1), "the next may overshoot"
-    assert limiter._shares is not None
-    assert len(limiter._shares._shares) == 1 + 10
+    assert limiter._fair_queue is not None
+    assert len(limiter._fair_queue._key_queues) == 1 + 10
 
 
 async def test_idle_keys_are_forgotten_when_they_have_paid(clock: ManualClock) -> None:
@@ -319,14 +351,14 @@ async def test_idle_keys_are_forgotten_when_they_have_paid(clock: ManualClock) -
     for number in range(500):
         await storm.ask(number, 10)
         await storm.free(partial(storm.was_given, number))
-        assert storm.limiter._shares is not None
-        assert len(storm.limiter._shares._shares) <= 2 * 10 // QUANTUM + 4
+        assert storm.limiter._fair_queue is not None
+        assert len(storm.limiter._fair_queue._key_queues) <= 2 * 10 // QUANTUM + 4
     await storm.end()
 
 
 async def test_grant_costs_the_same_however_many_keys_wait(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Counter[str]()
-    asked = "limiter.shares.Shares.at_cap"
+    asked = "limiter.fair_queue.FairQueue.at_cap"
     monkeypatch.setattr(asked, lambda *_: steps.update(["looked at"]))
     for keys in (100, 10_000):
         steps.clear()

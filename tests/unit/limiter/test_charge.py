@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from limiter import AsyncSemaphore, Claim, PermitAcquireTimeout
+from limiter import AsyncSemaphore, Charge, PermitAcquireTimeout
 from tests.support.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
@@ -15,16 +15,16 @@ POLICIES = pytest.mark.parametrize("share_by_key", [False, True])
 @POLICIES
 async def test_claim_names_who_is_charged_and_changes_it(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
-    claim = Claim("a")
-    permit = await limiter.acquire(4, claim=claim)
+    charge = Charge("a")
+    permit = await limiter.acquire(4, charge=charge)
     assert limiter.top_holders(9) == [("a", 4)]
-    claim.recharge("b")
+    charge.reassign("b")
     await permit.update(6)
-    assert (limiter.top_holders(9), limiter.held, claim.key) == ([("b", 6)], 6, "b")
-    claim.recharge(None)
+    assert (limiter.top_holders(9), limiter.held, charge.key) == ([("b", 6)], 6, "b")
+    charge.reassign(None)
     assert (limiter.top_holders(9), limiter.held) == ([], 6)
     permit.release()
-    claim.recharge("c")
+    charge.reassign("c")
     assert books_are_zero(limiter)
 
 
@@ -32,11 +32,11 @@ async def test_claim_names_who_is_charged_and_changes_it(clock: ManualClock, sha
 async def test_recharge_before_the_grant_is_taken_charges_the_new_key(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
     held = await limiter.acquire(10)
-    claim = Claim("a")
-    waiting = await start(limiter.acquire(4, claim=claim))
-    claim.recharge("b")
+    charge = Charge("a")
+    waiting = await start(limiter.acquire(4, charge=charge))
+    charge.reassign("b")
     held.release()
-    claim.recharge("c")
+    charge.reassign("c")
     assert limiter.top_holders(9) == [("c", 4)]
     (await waiting).release()
     assert books_are_zero(limiter)
@@ -45,11 +45,11 @@ async def test_recharge_before_the_grant_is_taken_charges_the_new_key(clock: Man
 @POLICIES
 async def test_recharge_survives_a_growth_that_waits(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
-    claim = Claim("a")
-    first, second = await limiter.acquire(5), await limiter.acquire(5, claim=claim)
+    charge = Charge("a")
+    first, second = await limiter.acquire(5), await limiter.acquire(5, charge=charge)
     await first.update(6)
     growing = await start(second.update(8))
-    claim.recharge("b")
+    charge.reassign("b")
     first.release()
     await growing
     assert limiter.top_holders(9) == [("b", 8)]
@@ -63,14 +63,14 @@ async def test_moved_waiter_stands_among_those_of_the_new_key_by_arrival(clock: 
         held = await limiter.acquire(1)
         order: list[int] = []
 
-        async def one(number: int, claim: Claim, limiter: AsyncSemaphore = limiter, order: list[int] = order) -> None:
-            async with await limiter.acquire(1, claim=claim):
+        async def one(number: int, charge: Charge, limiter: AsyncSemaphore = limiter, order: list[int] = order) -> None:
+            async with await limiter.acquire(1, charge=charge):
                 order.append(number)
 
-        claims = [Claim("mover" if number == position else "group") for number in range(6)]
-        for number, claim in enumerate(claims):
-            await start(one(number, claim))
-        claims[position].recharge("group")
+        charges = [Charge("mover" if number == position else "group") for number in range(6)]
+        for number, charge in enumerate(charges):
+            await start(one(number, charge))
+        charges[position].reassign("group")
         assert limiter.statistics().keys_waiting == 1
         held.release()
         await settle()
@@ -83,50 +83,66 @@ async def test_moved_waiter_stands_among_those_of_the_new_key_by_arrival(clock: 
 async def test_recharge_lets_go_who_was_capped_and_who_stood_behind(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=True, key_cap_percent=50)
     await limiter.acquire(45, key="a")
-    claim = Claim("a")
-    moved = await start(limiter.acquire(10, claim=claim))
+    charge = Charge("a")
+    moved = await start(limiter.acquire(10, charge=charge))
     behind = await start(limiter.acquire(5, key="a"))
-    claim.recharge("b")
+    charge.reassign("b")
     await settle()
     assert (moved.done(), behind.done()) == (True, True)
 
 
 async def test_recharge_of_a_permit_makes_room_under_the_cap_of_the_old_key(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=True, key_cap_percent=50)
-    claim = Claim("a")
-    await limiter.acquire(50, claim=claim)
+    charge = Charge("a")
+    await limiter.acquire(50, charge=charge)
     waiting = await start(limiter.acquire(10, key="a"))
-    claim.recharge("b")
+    charge.reassign("b")
     assert (await waiting).size == 10
     assert limiter.try_acquire(1, key="b") is None
 
 
 async def test_debt_moves_with_the_permit(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=True)
-    claim = Claim("a")
+    charge = Charge("a")
     await limiter.acquire(50, key="pool")
-    permit = await limiter.acquire(10, claim=claim)
+    permit = await limiter.acquire(10, charge=charge)
     head = await start(limiter.acquire(60, key="head"))
     of_a, of_b = [await start(limiter.acquire(20, key=key)) for key in ("a", "b")]
     await permit.update(50)
-    claim.recharge("b")
+    charge.reassign("b")
     head.cancel()
     await permit.update(30)
     await settle()
     assert (of_a.done(), of_b.done()) == (True, False)
 
 
+async def test_the_old_key_of_a_permit_owes_nothing_for_it(clock: ManualClock) -> None:
+    limiter = semaphore(100, clock, share_by_key=True)
+    charge = Charge("a")
+    await limiter.acquire(50, key="pool")
+    permit = await limiter.acquire(10, charge=charge)
+    head = await start(limiter.acquire(60, key="head"))
+    of_a, of_c = [await start(limiter.acquire(20, key=key)) for key in ("a", "c")]
+    await permit.update(50)
+    charge.reassign("b")
+    head.cancel()
+    await permit.update(30)
+    await settle()
+    assert (of_a.done(), of_c.done()) == (True, False)
+    of_c.cancel()
+
+
 async def test_moved_waiter_keeps_its_deadline_and_its_place_in_the_count(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, share_by_key=True, max_queue=1)
     held = await limiter.acquire(10)
-    claim = Claim("a")
-    waiting = await start(limiter.acquire(4, claim=claim, timeout_seconds=3.0))
-    claim.recharge("b")
+    charge = Charge("a")
+    waiting = await start(limiter.acquire(4, charge=charge, timeout_seconds=3.0))
+    charge.reassign("b")
     assert limiter.queue_size == 1
     clock.advance(3.0)
     with pytest.raises(PermitAcquireTimeout):
         await waiting
-    claim.recharge("c")
+    charge.reassign("c")
     held.release()
     assert books_are_zero(limiter)
 
@@ -134,35 +150,35 @@ async def test_moved_waiter_keeps_its_deadline_and_its_place_in_the_count(clock:
 @POLICIES
 async def test_claim_serves_one_acquire_at_a_time(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
-    claim = Claim("a")
-    permit = await limiter.acquire(10, claim=claim)
-    with pytest.raises(ValueError, match="expected a claim that is free"):
-        limiter.try_acquire(1, claim=claim)
+    charge = Charge("a")
+    permit = await limiter.acquire(10, charge=charge)
+    with pytest.raises(ValueError, match="expected an unused charge"):
+        limiter.try_acquire(1, charge=charge)
     permit.release()
-    again = limiter.try_acquire(10, claim=claim)
+    again = limiter.try_acquire(10, charge=charge)
     assert again is not None
-    other = Claim("b")
-    waiting = await start(limiter.acquire(1, claim=other))
-    with pytest.raises(ValueError, match="expected a claim that is free"):
-        await limiter.acquire(1, claim=other)
+    other = Charge("b")
+    waiting = await start(limiter.acquire(1, charge=other))
+    with pytest.raises(ValueError, match="expected an unused charge"):
+        await limiter.acquire(1, charge=other)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     again.release()
-    assert limiter.try_acquire(1, claim=other) is not None
+    assert limiter.try_acquire(1, charge=other) is not None
 
 
 async def test_claim_of_a_failed_acquire_leaves_no_cycle(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, share_by_key=True)
     held = await limiter.acquire(10)
-    claim = Claim("a")
+    charge = Charge("a")
     gc.collect()
     gc.disable()
     try:
-        waiting = await start(limiter.acquire(1, claim=claim, timeout_seconds=1.0))
+        waiting = await start(limiter.acquire(1, charge=charge, timeout_seconds=1.0))
         clock.advance(1.0)
         await asyncio.gather(waiting, return_exceptions=True)
         del waiting
-        assert claim.begin() == "a"
+        assert charge.begin() == "a"
         held.release()
         assert gc.collect() == 0
     finally:
@@ -173,11 +189,11 @@ async def test_claim_of_a_failed_acquire_leaves_no_cycle(clock: ManualClock) -> 
 async def test_one_that_is_joined_waits_on_in_its_place(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key, timeout_seconds=10.0)
     held = await limiter.acquire(10)
-    claim = Claim("a")
-    first = await start(limiter.acquire(4, claim=claim))
+    charge = Charge("a")
+    first = await start(limiter.acquire(4, charge=charge))
     clock.advance(9.0)
     second = await start(limiter.acquire(4, key="a"))
-    claim.prolong()
+    charge.extend()
     clock.advance(9.5)
     await settle()
     assert not first.done()
@@ -191,17 +207,17 @@ async def test_one_that_is_joined_waits_on_in_its_place(clock: ManualClock, shar
         await second
     (await first).release()
     held.release()
-    claim.prolong()
+    charge.extend()
     assert books_are_zero(limiter)
 
 
 async def test_one_that_was_joined_gives_up_when_the_last_to_join_would(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, timeout_seconds=10.0)
     held = await limiter.acquire(10)
-    claim = Claim("a")
-    waiting = await start(limiter.acquire(4, claim=claim))
+    charge = Charge("a")
+    waiting = await start(limiter.acquire(4, charge=charge))
     clock.advance(4.0)
-    claim.prolong()
+    charge.extend()
     clock.advance(9.5)
     await settle()
     assert not waiting.done()
@@ -210,4 +226,27 @@ async def test_one_that_was_joined_gives_up_when_the_last_to_join_would(clock: M
         await waiting
     assert limiter.statistics().timed_out == 1
     held.release()
+    assert books_are_zero(limiter)
+
+
+def test_charge_of_an_unhashable_key_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected a hashable key, got \['a'\]"):
+        Charge(["a"])  # type: ignore[arg-type]  # the misuse
+
+
+@POLICIES
+async def test_reassign_to_an_unhashable_key_changes_nothing(clock: ManualClock, share_by_key: bool) -> None:
+    limiter = semaphore(10, clock, share_by_key=share_by_key)
+    of_permit, of_waiter = Charge("a"), Charge("b")
+    permit = await limiter.acquire(10, charge=of_permit)
+    waiting = await start(limiter.acquire(4, charge=of_waiter))
+    for charge in (of_permit, of_waiter):
+        with pytest.raises(TypeError, match="expected a hashable key"):
+            charge.reassign([])  # type: ignore[arg-type]  # the misuse
+    with pytest.raises(TypeError, match="expected a hashable key"):
+        limiter.reassign(permit, [])  # type: ignore[arg-type]  # the misuse
+    assert (of_permit.key, of_waiter.key, limiter.top_holders(9)) == ("a", "b", [("a", 10)])
+    permit.release()
+    assert limiter.top_holders(9) == [("b", 4)]
+    (await waiting).release()
     assert books_are_zero(limiter)

@@ -6,9 +6,9 @@ from weakref import WeakSet
 import pytest
 
 from limiter import AsyncSemaphore
-from limiter.claim import Claim
+from limiter.charge import Charge
 from limiter.permit import Permit
-from limiter.readings import WaiterReading
+from limiter.statistics import WaiterStatistics
 from tests.support.clock import ManualClock
 from tests.unit.limiter.harness import settle
 
@@ -17,7 +17,7 @@ BOTH = pytest.mark.parametrize("share_by_key", [False, True], ids=["fifo", "turn
 
 def waiting(limiter: AsyncSemaphore, *asked: tuple[object, int]) -> list["asyncio.Task[object]"]:
     loop = asyncio.get_running_loop()
-    return [loop.create_task(limiter.acquire(size, claim=Claim(key, f"about {key}"))) for key, size in asked]
+    return [loop.create_task(limiter.acquire(size, charge=Charge(key, f"about {key}"))) for key, size in asked]
 
 
 async def end(limiter: AsyncSemaphore, tasks: list["asyncio.Task[object]"]) -> None:
@@ -27,7 +27,7 @@ async def end(limiter: AsyncSemaphore, tasks: list["asyncio.Task[object]"]) -> N
     assert not limiter.queue_size
 
 
-def readings(limiter: AsyncSemaphore, count: int = 100, at_once: int = 3) -> list[WaiterReading]:
+def readings(limiter: AsyncSemaphore, count: int = 100, at_once: int = 3) -> list[WaiterStatistics]:
     return [waiter for step in limiter.waiters(count, at_once) for waiter in step]
 
 
@@ -95,14 +95,14 @@ async def test_those_at_their_cap_are_seen_last(clock: ManualClock) -> None:
 
 
 async def test_a_claim_says_what_it_holds(clock: ManualClock) -> None:
-    limiter, claim = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock), Claim("a")
-    assert claim.holding is None
-    permit = await limiter.acquire(4, claim=claim)
-    held: list[object] = [claim.holding]
+    limiter, charge = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock), Charge("a")
+    assert charge.holding is None
+    permit = await limiter.acquire(4, charge=charge)
+    held: list[object] = [charge.holding]
     assert permit.try_update(7)
-    held.append(claim.holding)
+    held.append(charge.holding)
     permit.release()
-    assert [*held, claim.holding] == [("heap", 4), ("heap", 7), None]
+    assert [*held, charge.holding] == [("heap", 4), ("heap", 7), None]
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -137,14 +137,14 @@ async def test_who_comes_or_goes_between_two_steps_changes_nothing_for_the_other
 @BOTH
 async def test_who_changes_keys_between_two_steps_is_seen_once(share_by_key: bool, clock: ManualClock) -> None:
     limiter = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock, share_by_key=share_by_key)
-    held, claims = await limiter.acquire(10), [Claim(key) for key in "abc"]
+    held, charges = await limiter.acquire(10), [Charge(key) for key in "abc"]
     loop = asyncio.get_running_loop()
-    tasks: list[asyncio.Task[object]] = [loop.create_task(limiter.acquire(4, claim=claim)) for claim in claims]
+    tasks: list[asyncio.Task[object]] = [loop.create_task(limiter.acquire(4, charge=charge)) for charge in charges]
     await settle()
     steps = limiter.waiters(9, 1)
     keys = [waiter.key for waiter in next(steps)]
-    claims[0].recharge("c")
-    claims[1].recharge("d")
+    charges[0].reassign("c")
+    charges[1].reassign("d")
     keys += [waiter.key for step in steps for waiter in step]
     assert keys == ["a", "d", "c"]
     await end(limiter, tasks)
@@ -157,7 +157,7 @@ async def test_a_look_in_steps_keeps_nobody_alive(share_by_key: bool, clock: Man
     held = await limiter.acquire(10)
     tasks = waiting(limiter, *((number % 4, 1) for number in range(7)))
     await settle()
-    steps, waiters = limiter.waiters(6, 2), WeakSet(limiter._newcomers)
+    steps, waiters = limiter.waiters(6, 2), WeakSet(limiter._acquirers)
     assert len(next(steps)) == 2
     assert len(waiters) == 7
     await end(limiter, tasks)

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-import limiter.shares
-from limiter.queue import Newcomer
-from limiter.shares import QUANTA_PER_LIMIT, Ring, Share, Shares
+import limiter.fair_queue
+from limiter.fair_queue import QUANTA_PER_LIMIT, FairQueue, KeyQueue, Round
+from limiter.permit import AcquireWaiter
 from tests.property.test_semaphore_machine import LIMITS, PICK, Request, SemaphoreMachine
 
 KEYS = st.sampled_from(["a", "b", "c", None])
@@ -18,8 +18,8 @@ CAPS = st.sampled_from([100, 100, 60, 50, 30, 1])
 BY_KEY, ONE_LINE, NO_ORDER = "by key", "one line", "no order"
 
 
-class SharesMachine(SemaphoreMachine):
-    """The same semaphore and the same model, with shares."""
+class FairQueueMachine(SemaphoreMachine):
+    """The same semaphore and the same model, with keys served in turns."""
 
     @initialize(
         limit=LIMITS,
@@ -31,7 +31,7 @@ class SharesMachine(SemaphoreMachine):
     def begin(
         self, limit: int, max_queue: int, share: bool = True, cap: int = 100, quanta: int = QUANTA_PER_LIMIT
     ) -> None:
-        limiter.shares.QUANTA_PER_LIMIT = quanta  # the limits here are small
+        limiter.fair_queue.QUANTA_PER_LIMIT = quanta  # the limits here are small
         super().begin(limit=limit, max_queue=max_queue)
         self.cap = cap
         self.limiter.set_sharing(share, cap)
@@ -51,21 +51,21 @@ class SharesMachine(SemaphoreMachine):
 
     @precondition(lambda self: self.requests or self.holders)
     @rule(pick=PICK, key=KEYS, tick=st.booleans())
-    def recharge(self, pick: int, key: str | None, tick: bool) -> None:
-        claims = [request.claim for request in self.requests if request.claim is not None]
-        claims += [holder.claim for holder in self.holders if holder.claim is not None]
-        if not claims:
+    def reassign(self, pick: int, key: str | None, tick: bool) -> None:
+        charges = [request.charge for request in self.requests if request.charge is not None]
+        charges += [holder.charge for holder in self.holders if holder.charge is not None]
+        if not charges:
             return
         if not self.settled:
             self.order = NO_ORDER  # who was granted before the move, was not overtaken by who moved
-        claims[pick % len(claims)].recharge(key)
+        charges[pick % len(charges)].reassign(key)
         self._step(tick)
 
     def teardown(self) -> None:
         try:
             super().teardown()
         finally:
-            limiter.shares.QUANTA_PER_LIMIT = QUANTA_PER_LIMIT
+            limiter.fair_queue.QUANTA_PER_LIMIT = QUANTA_PER_LIMIT
 
     # Invariants, after every step
 
@@ -73,34 +73,34 @@ class SharesMachine(SemaphoreMachine):
     def nobody_waits_who_could_go(self) -> None:
         """One could go if it is first of its key, its cap lets it, no such one has an earlier round, and it fits."""
         could = {key: line[0] for key, line in self._lines().items() if self._cap_lets_in(line[0].size, key)}
-        head = self.limiter._newcomers.head
+        head = self.limiter._acquirers.head
         assert (head is not None) == bool(could)
         if head is None:
             return
         assert could[head.key] is head
         assert not self._fits(head.size)
-        if (shares := self.limiter._shares) is not None:
-            assert self._round(shares, head.key) == min(self._round(shares, key) for key in could)
+        if (fair_queue := self.limiter._fair_queue) is not None:
+            assert self._round(fair_queue, head.key) == min(self._round(fair_queue, key) for key in could)
 
     @invariant()
     def keys_are_kept_only_while_they_wait_or_owe(self) -> None:
-        shares = self.limiter._shares
-        if shares is None:
+        fair_queue = self.limiter._fair_queue
+        if fair_queue is None:
             return
-        waiting = [share for share in shares._shares.values() if share.head is not None]
-        assert sum(len(share) for share in waiting) == self.limiter.queue_size
-        assert all(isinstance(share.queue, Ring) or share.queue is shares._parked for share in waiting)
-        assert len(waiting) == shares.keys_waiting == self.limiter.statistics().keys_waiting
-        assert len(shares._shares) - len(waiting) == len(shares._idle)
-        assert sorted(shares._order) == sorted(shares._rings)
+        waiting = [key_queue for key_queue in fair_queue._key_queues.values() if key_queue.head is not None]
+        assert sum(len(key_queue) for key_queue in waiting) == self.limiter.queue_size
+        assert all(isinstance(line.queue, Round) or line.queue is fair_queue._capped for line in waiting)
+        assert len(waiting) == fair_queue.keys_waiting == self.limiter.statistics().keys_waiting
+        assert len(fair_queue._key_queues) - len(waiting) == len(fair_queue._idle)
+        assert sorted(fair_queue._round_heap) == sorted(fair_queue._rounds)
         if not waiting:
-            assert not shares._shares
-            assert not shares._rings
+            assert not fair_queue._key_queues
+            assert not fair_queue._rounds
 
     @invariant()
     def each_stands_in_its_own_line_in_the_order_of_arrival(self) -> None:
-        shares = self.limiter._shares
-        if shares is None:
+        fair_queue = self.limiter._fair_queue
+        if fair_queue is None:
             return
         for key, line in self._lines().items():
             assert [waiter.key for waiter in line] == [key] * len(line)
@@ -109,11 +109,11 @@ class SharesMachine(SemaphoreMachine):
     # What the machine with one line has other answers for
 
     def may_be_let_in_at_once(self, n: int, key: str | None) -> bool:
-        shares = self.limiter._shares
-        if shares is None or n == 0:
+        fair_queue = self.limiter._fair_queue
+        if fair_queue is None or n == 0:
             return super().may_be_let_in_at_once(n, key)
-        head = self.limiter._newcomers.head
-        goes_first = head is None or self._round(shares, key) < self._round(shares, head.key)
+        head = self.limiter._acquirers.head
+        goes_first = head is None or self._round(fair_queue, key) < self._round(fair_queue, head.key)
         return key not in self._lines() and goes_first and self._cap_lets_in(n, key) and self._fits(n)
 
     def line_of(self, request: Request) -> object:
@@ -121,7 +121,7 @@ class SharesMachine(SemaphoreMachine):
             return super().line_of(request)
         if self.order == NO_ORDER:
             return id(request)
-        return request.claim and request.claim.key, "newcomers"
+        return request.charge and request.charge.key, "newcomers"
 
     def _collect(self) -> None:
         super()._collect()
@@ -129,17 +129,17 @@ class SharesMachine(SemaphoreMachine):
 
     # Helpers
 
-    def _lines(self) -> dict[object, list[Newcomer]]:
-        """Return those who wait by key, in the order in which they stand; one line without shares."""
-        shares = self.limiter._shares
-        if shares is not None:
-            return {key: _members(share) for key, share in shares._shares.items() if share.head is not None}
-        newcomers = self.limiter._newcomers
-        assert not isinstance(newcomers, Shares)
+    def _lines(self) -> dict[object, list[AcquireWaiter]]:
+        """Return those who wait by key, in the order in which they stand; one line without sharing."""
+        fair_queue = self.limiter._fair_queue
+        if fair_queue is not None:
+            return {key: _members(line) for key, line in fair_queue._key_queues.items() if line.head is not None}
+        newcomers = self.limiter._acquirers
+        assert not isinstance(newcomers, FairQueue)
         line = _members(newcomers)
         return {line[0].key: line} if line else {}
 
-    def _everybody_waiting(self) -> list[Newcomer]:
+    def _everybody_waiting(self) -> list[AcquireWaiter]:
         return [waiter for line in self._lines().values() for waiter in line]
 
     def _cap_lets_in(self, n: int, key: object) -> bool:
@@ -148,14 +148,14 @@ class SharesMachine(SemaphoreMachine):
         uncapped = not self.limiter.share_by_key or limit <= 0 or self.cap == 100
         return uncapped or held == 0 or held + n <= limit * self.cap // 100
 
-    def _round(self, shares: Shares, key: object) -> int:
-        share = shares._shares.get(key)
-        if share is not None and isinstance(share.queue, Ring):
-            return share.spent // shares._quantum
-        return shares._round_of_joining(share)
+    def _round(self, fair_queue: FairQueue, key: object) -> int:
+        key_queue = fair_queue._key_queues.get(key)
+        if key_queue is not None and isinstance(key_queue.queue, Round):
+            return key_queue.spent // fair_queue._quantum
+        return fair_queue._joining_round(key_queue)
 
 
-def _members(line: "Share | object") -> list[Newcomer]:
+def _members(line: "KeyQueue | object") -> list[AcquireWaiter]:
     found, waiter = [], getattr(line, "head", None)
     while waiter is not None:
         found.append(waiter)
@@ -163,5 +163,5 @@ def _members(line: "Share | object") -> list[Newcomer]:
     return found
 
 
-SharesMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
-TestShares = SharesMachine.TestCase
+FairQueueMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestFairQueue = FairQueueMachine.TestCase

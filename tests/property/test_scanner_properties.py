@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from protocol.command_type import CommandType
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
-from protocol.walker import FrameWalker
+from protocol.scanner import FrameScanner
 from tests.support.frames import drain, list_frame, pieces_of, ping, send, watch_success, watch_update
 
 WATCHES = (CommandType.WATCH_TOPIC_LIST_SUCCESS, CommandType.WATCH_TOPIC_UPDATE)
@@ -38,15 +38,15 @@ def watches_by_decoder(data: bytes) -> list[tuple[int, int, int]]:
 
 
 @given(frames, cuts)
-def test_in_any_split_the_walker_counts_what_the_decoder_finds(stream: list[bytes], sizes: list[int]) -> None:
+def test_in_any_split_the_scanner_counts_what_the_decoder_finds(stream: list[bytes], sizes: list[int]) -> None:
     data = b"".join(stream)
-    walker, successes, updates, frame_bytes = FrameWalker(), 0, 0, 0
+    scanner, successes, updates, frame_bytes = FrameScanner(), 0, 0, 0
     for piece in pieces_of(data, sizes):
-        if (sighting := walker.walk(memoryview(piece), len(piece))) is not None:
-            assert not sighting.unwalkable
-            successes += sighting.successes
-            updates += sighting.updates
-            frame_bytes += sighting.frame_bytes
+        if (match := scanner.scan(memoryview(piece), len(piece))) is not None:
+            assert not match.unwalkable
+            successes += match.successes
+            updates += match.updates
+            frame_bytes += match.frame_bytes
     expected = watches_by_decoder(data)
     kinds = [kind for kind, _, _ in expected]
     assert (successes, updates) == tuple(map(kinds.count, WATCHES))
@@ -54,24 +54,24 @@ def test_in_any_split_the_walker_counts_what_the_decoder_finds(stream: list[byte
 
 
 @given(frames, cuts)
-def test_in_any_split_a_sighting_says_where_the_frames_begin_and_end(stream: list[bytes], sizes: list[int]) -> None:
+def test_in_any_split_a_match_says_where_the_frames_begin_and_end(stream: list[bytes], sizes: list[int]) -> None:
     data = b"".join(stream)
-    walker, position = FrameWalker(), 0
+    scanner, position = FrameScanner(), 0
     expected = watches_by_decoder(data)
     for piece in pieces_of(data, sizes):
         end = position + len(piece)
-        sighting = walker.walk(memoryview(piece), len(piece))
+        match = scanner.scan(memoryview(piece), len(piece))
         # A frame is known when its tenth byte is there.
         begun = [(first, first + size) for _, first, size in expected if position < first + 10 <= end]
-        assert (sighting is not None) == bool(begun)
-        if sighting is not None:
-            assert position + sighting.start == max(position, begun[0][0])
-            assert sighting.open_bytes == max(0, begun[-1][1] - end)
+        assert (match is not None) == bool(begun)
+        if match is not None:
+            assert position + match.start == max(position, begun[0][0])
+            assert match.open_bytes == max(0, begun[-1][1] - end)
         position = end
 
 
 @given(st.binary(max_size=300), cuts)
-def test_no_bytes_at_all_make_the_walker_fail(data: bytes, sizes: list[int]) -> None:
-    walker = FrameWalker()
+def test_no_bytes_at_all_make_the_scanner_fail(data: bytes, sizes: list[int]) -> None:
+    scanner = FrameScanner()
     for piece in pieces_of(data, sizes):
-        walker.walk(memoryview(piece), len(piece))
+        scanner.scan(memoryview(piece), len(piece))
