@@ -25,9 +25,10 @@ test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 
 check: lint types generated ## Lint, types, generated files
 
-lint: $(VENV)/.dev ## Ruff: rules and format
+lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m scripts.check_words
 
 types: $(VENV)/.dev ## mypy --strict
 	$(BIN)/mypy
