@@ -5,23 +5,16 @@
 
 import sys
 import textwrap
-from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from proxy.config.config import Config  # noqa: E402
 from proxy.config.keys.key import Key  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
+from scripts.packaging.key_facts import ORIGINS, facts, sections  # noqa: E402
 
-ORIGINS = {
-    "pulsar": "the Java proxy has it too",
-    "pip-442": "PIP-442",
-    "ours": "only in this proxy",
-}
 # Pages that say how the keys of a section work together.
 MORE = {
     "Server": ("behind a load balancer", "behaviour.md#behind-a-load-balancer"),
@@ -37,11 +30,6 @@ MORE = {
 }
 # A sample file should load as it stands, so the one required key gets an address that nobody owns.
 SAMPLES = {"brokerServiceURL": "pulsar://broker.example:6650"}
-
-
-def sections() -> Iterator[tuple[str, list[Key[Any]]]]:
-    for section, keys in groupby(Config.keys(), key=lambda key: key.section):
-        yield section, list(keys)
 
 
 def proxy_conf() -> str:
@@ -60,16 +48,6 @@ def proxy_conf() -> str:
             sample = SAMPLES.get(key.name)
             lines.append(f"{key.name}={sample}" if sample else f"#{key.name}={key.default_text}")
     return "\n".join(lines) + "\n"
-
-
-def facts(key: Key[Any]) -> list[str]:
-    listed = [key.kind.expected]
-    if key.unit:
-        listed.append(f"unit: {key.unit}")
-    if key.required:
-        listed.append("required")
-    listed.append("SIGHUP changes it" if key.dynamic else "a change needs a restart")
-    return listed
 
 
 def reference() -> str:

@@ -36,7 +36,7 @@ def _scenario(result: Json) -> list[str]:
     lines = [f"### {title}", "", f"`{result['scenario']}`, {result['measured_on']}"]
     if not result["valid"]:
         lines[-1] += ". **Not valid**: " + "; ".join(result["invalid_because"])
-    return [*lines, "", *_rows(result), "", *_judged(result), "", *_before(result)]
+    return [*lines, "", *_rows(result), "", *_judged(result), ""]
 
 
 def _rows(result: Json) -> list[str]:
@@ -92,20 +92,6 @@ def _judged(result: Json) -> list[str]:
     for check in checks:
         lines.append(f"| row {check['row']}: {check['what']} | {check['got']:,.10g} | - | {_required(check)} |")
     return lines
-
-
-def _before(result: Json) -> list[str]:
-    before = result.get("before")
-    if not before:
-        return []
-    lines = [f"| against {before['measured_on']} | before | after | after / before |", "|---|--:|--:|--:|"]
-    for name, pair in before["rows"].items():
-        ratio = pair["after"] / pair["before"]
-        lines.append(f"| row {name} | {pair['before']:,.0f} | {pair['after']:,.0f} | {ratio:.2f} |")
-    earlier, got = before["before"]["median"], before["got"]
-    sign = f"{got / earlier:.2f}, {'reached' if before['reached'] else '**missed**'} (≥ {before['required']:.2f})"
-    lines.append(f"| {before['over']} / {before['under']} | {earlier:.2f} | {got:.2f} | {sign} |")
-    return [*lines, ""]
 
 
 def _required(judged: Json) -> str:

@@ -5,7 +5,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
@@ -17,7 +17,6 @@ from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
 from proxy.app.ports import ClientPorts
-from proxy.app.runtime_settings import RuntimeSettings
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
@@ -48,14 +47,13 @@ from proxy.web.admin.access import AdminAccess, read_token
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
 from proxy.web.admin.rates import Rates
+from proxy.web.admin.sources import AdminSources, ProcessControl
 from proxy.web.admin.top_document import TopSources, top_document
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
-
-if TYPE_CHECKING:
-    from proxy.web.admin.actions import ProcessControl
+from proxy.web.runtime_settings import RuntimeSettings
 
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
@@ -105,11 +103,11 @@ class Proxy:
         )
         self.writes = self._write_watch()
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
-        # Who takes signals for this proxy, if it has a process of its own.
-        self.operator: ProcessControl | None = None
-        self.admin = AdminListener(self, AdminAccess(config.admin_api_token_file_path))
-        self.admin_port = 0
+        # The process that takes signals for this proxy, if it has one of its own.
+        self.process: ProcessControl | None = None
         self.services = services.client_services(self)
+        self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
+        self.admin_port = 0
         self.doors = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.web: WebPort | None = None
@@ -352,6 +350,26 @@ class Proxy:
         memory, write_limits = self.memory, limits.write_limits(self.config)
         return WriteWatch(
             memory.limiter.direct, self.questions, memory.waiters_served, self.counters, write_limits, self.log
+        )
+
+    def _admin_sources(self) -> AdminSources:
+        memory, requests = self.memory, self.services.requests
+        return AdminSources(
+            loop=self.loop,
+            log=self.log,
+            counters=self.counters,
+            sessions=self.sessions,
+            names=self.identities.names,
+            memory=memory.limiter,
+            lookups=requests.lookups.concurrency,
+            groups=requests.topic_lists.groups,
+            questions=self.questions,
+            heap_waits=memory.heap_waits,
+            direct_waits=memory.direct_waits,
+            settings=self.live,
+            top=self.shown,
+            phase=lambda: self.phase,
+            process=lambda: self.process,
         )
 
     def _pages(self, render_metrics: Callable[[], bytes]) -> PageTable:

@@ -42,7 +42,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
     ending = _Ending(proxy, log, manager)
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
-    proxy.operator = _Operator(reloader, ending)
+    proxy.process = _Process(reloader, ending)
     loop.add_signal_handler(signal.SIGTERM, ending.told, StopSignal.TERMINATE)
     loop.add_signal_handler(signal.SIGINT, ending.told, StopSignal.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
@@ -74,7 +74,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         ignore_hangup()
 
 
-class _Operator:
+class _Process:
     """Do what signals do, for the admin API."""
 
     def __init__(self, reloader: Reloader, ending: "_Ending") -> None:

@@ -3,8 +3,9 @@
 import re
 from typing import TYPE_CHECKING, Final
 
-from eventlog.retention import topic_name
+from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
+from proxy.config.credential_parameters import BadParameters, is_secret, parse_credentials, shown_certificate
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
@@ -118,17 +119,13 @@ def _check_broker_client(loader: Loader, config: "Config") -> None:
 
 
 def _check_credentials(loader: Loader, config: "Config") -> None:
-    # They bring asyncio with them: only for those who have such credentials.
-    from proxy.auth.own.broker_credentials import BadParameters, is_secret
-    from proxy.auth.own.plugins import check_credentials, shown_certificate
-
     plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     plugin, parameters = (
         ConfigKeys.broker_client_authentication_plugin,
         ConfigKeys.broker_client_authentication_parameters,
     )
     try:
-        check_credentials(plugin_name, given)
+        parse_credentials(plugin_name, given)
     except BadParameters as error:
         if error.key == plugin.name:
             loader.fault(plugin, repr(plugin_name), error.expected)
@@ -248,15 +245,14 @@ def _shown_url(url: str) -> str:
 
 
 def _check_topic_credentials(loader: Loader, config: "Config") -> None:
-    from proxy.auth.own.broker_credentials import BadParameters
-    from proxy.auth.own.plugins import check_credentials
-
     plugin, parameters = (
         ConfigKeys.event_log_topic_authentication_plugin,
         ConfigKeys.event_log_topic_authentication_parameters,
     )
     try:
-        check_credentials(getattr(config, plugin.attribute), getattr(config, parameters.attribute))
+        parse_credentials(
+            config.event_log_topic_authentication_plugin, config.event_log_topic_authentication_parameters
+        )
     except BadParameters as error:
         if error.key == ConfigKeys.broker_client_authentication_plugin.name:
             loader.fault(plugin, repr(config.event_log_topic_authentication_plugin), error.expected)

@@ -396,10 +396,10 @@ async def test_silent_ones_at_the_address_keep_nobody_off_the_control_socket(
 async def test_an_answer_that_fails_ends_its_exchange_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asked(tmp_path, monkeypatch) as api:
 
-        def broken() -> Any:
+        def broken(_: object) -> Any:
             raise RuntimeError("no numbers")
 
-        monkeypatch.setattr(api.stage.proxy, "shown", broken)
+        monkeypatch.setattr("proxy.app.proxy.top_document", broken)
         failed = await api.ask("GET", "/v1/top")
         assert (failed.status, failed.document["reason"]) == (500, "internal error of the proxy, see its log")
         api.stage.expected_internal_errors = {"admin": 2}

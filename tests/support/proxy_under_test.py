@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import proxy
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
-from proxy.app import proxy as app
 from proxy.app.proxy import Proxy
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics, TopicStore
@@ -24,7 +24,7 @@ from tests.support.async_client import AsyncClient, eventually
 from tests.support.events import CheckedSink
 
 MIB: Final = 1024 * 1024
-_PROXY_SOURCES: Final = os.path.dirname(app.__file__) + os.sep
+_PROXY_SOURCES: Final = os.path.dirname(proxy.__file__) + os.sep
 # 7,000 names of 100 bytes: one such list fits into a limit of 1 MiB, two do not.
 TOPICS, NAME_BYTES = 7_000, 100
 LIST_BYTES: Final = TOPICS * (NAME_BYTES + 2)

@@ -45,7 +45,10 @@ assert Config.load(None, {"brokerServiceURL": "pulsar://b:6650", "greeting": "go
             "proxy/app/reload_steps.py": {
                 None: "\n\ndef apply_greeting(proxy, config):\n    proxy.said = config.greeting\n"
             },
-            "proxy/app/reload.py": {'    "logLevel": (': '    "greeting": (live_changes.apply_greeting,),\n'},
+            "proxy/app/reload.py": {
+                "APPLIED_BY: Final": "from proxy.app.reload_steps import apply_greeting\n\n",
+                '    "logLevel": (': '    "greeting": (apply_greeting,),\n',
+            },
         },
         """
 from types import SimpleNamespace

@@ -94,7 +94,7 @@ async def test_those_at_their_cap_are_seen_last(clock: ManualClock) -> None:
         permit.release()
 
 
-async def test_a_claim_says_what_it_holds(clock: ManualClock) -> None:
+async def test_a_charge_says_what_it_holds(clock: ManualClock) -> None:
     limiter, charge = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock), Charge("a")
     assert charge.holding is None
     permit = await limiter.acquire(4, charge=charge)

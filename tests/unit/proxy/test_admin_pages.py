@@ -129,9 +129,7 @@ def test_books_of_hundreds_of_brokers_are_read_a_few_at_a_time() -> None:
         for number in range(25)
     ]
     waits = SimpleNamespace(wait_millis=None)
-    proxy: Any = SimpleNamespace(
-        identities=SimpleNamespace(names=str), metric_sources=SimpleNamespace(heap_waits=waits, direct_waits=waits)
-    )
-    found = [list(step) for step in Views(proxy)._limiters(lines)]
+    sources: Any = SimpleNamespace(names=str, heap_waits=waits, direct_waits=waits)
+    found = [list(step) for step in Views(sources)._limiters(lines)]
     assert [len(step) for step in found] == [SLICE_LIMITERS, SLICE_LIMITERS, 5]
     assert [name for step in found for row in step for name in row] == [semaphore.name for _, semaphore in lines]

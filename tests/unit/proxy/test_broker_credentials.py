@@ -1,24 +1,16 @@
 import asyncio
 import base64
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from proxy.auth.identity import AuthData
-from proxy.auth.own.broker_credentials import (
-    MAX_FILE_BYTES,
-    PARAMETERS,
-    PLUGIN,
-    BadParameters,
-    BrokerCredentials,
-    Plain,
-    broker_credentials,
-)
-from proxy.auth.own.oauth2 import oauth2_settings, read_key
-from proxy.auth.own.plugins import check_credentials
+from proxy.auth.own.broker_credentials import MAX_FILE_BYTES, BrokerCredentials, Plain
+from proxy.auth.own.oauth2 import read_key
+from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config, ConfigError
+from proxy.config.credential_parameters import PARAMETERS, PLUGIN, BadParameters, parse_credentials
 from proxy.core.errors import CredentialsUnavailable
 
 JAVA = "org.apache.pulsar.client.impl.auth."
@@ -27,10 +19,9 @@ OAUTH2 = {"issuerUrl": "https://issuer.example/", "privateKey": "file:///key.jso
 
 
 def made(plugin: str, parameters: str) -> BrokerCredentials:
-    def no_oauth2(given: Mapping[str, str]) -> BrokerCredentials:
-        raise AssertionError(given)
-
-    return broker_credentials(plugin, parameters, no_oauth2)
+    credentials = own_credentials(plugin, parameters, lambda _: None)
+    assert isinstance(credentials, Plain)
+    return credentials
 
 
 def current(plugin: str, parameters: str) -> AuthData | None:
@@ -114,7 +105,7 @@ def test_user_and_password_are_one_text(plugin: str) -> None:
 )
 def test_what_cannot_be_is_refused_by_its_key_and_never_shown(plugin: str, parameters: str, key: str) -> None:
     with pytest.raises(BadParameters) as refused:
-        check_credentials(plugin, parameters)
+        parse_credentials(plugin, parameters)
     assert refused.value.key == key
     assert "secret" not in str(refused.value)
 
@@ -135,7 +126,10 @@ def test_a_fault_of_the_configuration_hides_the_parameters() -> None:
 def test_nothing_shows_what_is_presented() -> None:
     assert "hush" not in repr(made("token", "token:hush"))
     assert "hush" not in repr(Plain(lambda: AuthData("token", b"hush")))
-    assert "hush" not in repr(oauth2_settings({**OAUTH2, "privateKey": "data:application/json,hush"}))
+    assert "hush" not in repr(parse_credentials("token", "token:hush"))
+    assert "hush" not in repr(parse_credentials("basic", '{"userId": "me", "password": "hush"}'))
+    given = json.dumps({**OAUTH2, "privateKey": "data:application/json,hush"})
+    assert "hush" not in repr(parse_credentials("oauth2", given))
 
 
 @pytest.mark.parametrize("form", ["file", "base64", "text"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eventlog.drain import StoreError
-from eventlog.retention import AdminError, Keeping, TopicAdmin, topic_name
+from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, topic_name
 from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config

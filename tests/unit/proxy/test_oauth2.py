@@ -12,9 +12,9 @@ from proxy.auth.own.oauth2 import (
     MAX_ANSWER_BYTES,
     HttpIssuer,
     OAuth2Credentials,
-    OAuth2Settings,
     Token,
 )
+from proxy.config.credential_parameters import OAuth2Parameters
 from proxy.core.errors import CredentialsUnavailable
 from tests.support.loops import run_virtual
 
@@ -174,7 +174,7 @@ async def local_issuer(answers: Answers) -> AsyncIterator[str]:
 
 async def fetched(answers: Answers, **settings: str) -> Token:
     async with local_issuer(answers) as url:
-        return await HttpIssuer(OAuth2Settings(url, KEY, **settings)).fetch()
+        return await HttpIssuer(OAuth2Parameters(url, KEY, **settings)).fetch()
 
 
 async def test_a_token_is_asked_for_where_the_discovery_document_says() -> None:
@@ -232,4 +232,4 @@ async def test_an_issuer_that_is_not_there_is_told_without_its_address() -> None
     async with local_issuer(Answers()) as url:
         pass
     with pytest.raises(CredentialsUnavailable, match="cannot be asked"):
-        await HttpIssuer(OAuth2Settings(url, KEY)).fetch()
+        await HttpIssuer(OAuth2Parameters(url, KEY)).fetch()

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from eventlog import retention
-from eventlog.retention import AdminError, Keeping, TopicAdmin, _next_url, topic_name
+from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, _next_url, topic_name
 
 TOPIC = topic_name("persistent://public/log/events")
 PATH = "/admin/v2/persistent/public/log/events"
@@ -242,14 +241,14 @@ def test_url_that_is_none_is_an_error_like_others(url: str) -> None:
         TopicAdmin((url,)).keeping(TOPIC)
 
 
-def test_answer_is_read_to_its_bound(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "LARGEST_ANSWER_BYTES", 20)
+def test_answer_is_read_to_its_bound(server: AdminServer) -> None:
+    admin = server.admin(largest_answer_bytes=20)
     server.answers = {("GET", f"{PATH}/retention?applied=true"): (200, FOR_EVER)}
     with pytest.raises(AdminError, match="no json"):
-        server.admin().keeping(TOPIC)
+        admin.keeping(TOPIC)
     server.answers = {("PUT", PATH): (500, {"reason": "long" * 20})}
     with pytest.raises(AdminError, match=r"500$"):
-        server.admin().create(TOPIC, 0)
+        admin.create(TOPIC, 0)
 
 
 def test_proxies_of_the_environment_are_not_for_brokers(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:

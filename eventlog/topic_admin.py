@@ -1,4 +1,4 @@
-"""Whether a topic keeps its events, asked of Pulsar's admin API, and having it do so.
+"""Pulsar's admin API: whether a topic keeps its events, making it keep them, and questions of other modules.
 
 A topic keeps messages that nobody has read if its retention is not zero, and it stays itself if the policy for inactive
 topics does not delete it: without both, events are gone about a minute after the last producer has left. A policy of
@@ -14,11 +14,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage
+from functools import cached_property
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from typing import IO, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-__all__ = ["AdminError", "Keeping", "TopicAdmin", "TopicName", "topic_name"]
+__all__ = ["AdminError", "Keeping", "RedirectError", "TopicAdmin", "TopicName", "topic_name"]
 
 TIMEOUT_SECONDS: Final = 30.0
 MOST_REDIRECTS: Final = 5
@@ -30,14 +31,24 @@ _TOPIC: Final = re.compile(r"persistent://([-=:.\w]+)/([-=:.\w]+)/([^/?#\s\x00-\
 
 Level = Literal["namespace", "topic"]
 Headers = Callable[[], Mapping[str, str]]
+# Takes what is wanted out of an answer, which came from a URL.
+Take = Callable[[HTTPResponse, str], Any]
 
 
 class AdminError(Exception):
-    """The admin API refused (`status`), or could not be asked (`status` 0)."""
+    """The admin API refused (`status`), or could not be asked (`status` 0).
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    `reason` is what the API answered, or the exception that stood in the way.
+    """
+
+    def __init__(self, message: str, status: int = 0, reason: str | Exception = "") -> None:
         super().__init__(message)
         self.status = status
+        self.reason = reason
+
+
+class RedirectError(AdminError):
+    """A redirect leads to where no request may go, or never ends."""
 
 
 class TopicName(NamedTuple):
@@ -88,7 +99,7 @@ def _shown(value: int | None, unit: str) -> str:
     return "not set" if value is None else f"{value} {unit}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopicAdmin:
     """The admin API at `urls`, asked one after the other until one answers; `headers` brings credentials each time.
 
@@ -99,6 +110,7 @@ class TopicAdmin:
     headers: Headers = dict
     tls: ssl.SSLContext | None = None
     timeout_seconds: float = TIMEOUT_SECONDS
+    largest_answer_bytes: int = LARGEST_ANSWER_BYTES
 
     # --- asking -------------------------------------------------------------------------------------
 
@@ -191,44 +203,69 @@ class TopicAdmin:
 
     # --- HTTP ---------------------------------------------------------------------------------------
 
-    def _call(self, method: str, path: str, body: object = None) -> Any:
+    def get(self, path: str) -> Any:
+        """Return the decoded answer; raises AdminError."""
+        return self._call("GET", path)
+
+    def answer_headers(self, path: str) -> HTTPMessage:
+        """Return the headers of an answer, whose body is not read; raises AdminError."""
+        found: HTTPMessage = self._call("GET", path, take=lambda response, url: response.headers)
+        return found
+
+    def _call(self, method: str, path: str, body: object = None, take: Take | None = None) -> Any:
         problem = AdminError("no admin service is configured")
         for url in self.urls:
             if "@" in url:
                 raise AdminError("got the url of an admin service with user info (hidden), expected http://host:port")
             try:
-                return self._ask(method, url.rstrip("/") + path, body)
+                return self._ask(method, url.rstrip("/") + path, body, take or self._decoded)
             except AdminError as error:
                 if error.status and error.status < 500:
                     raise
                 problem = error
         raise problem
 
-    def _ask(self, method: str, url: str, body: object) -> Any:
+    def _ask(self, method: str, url: str, body: object, take: Take) -> Any:
         for _ in range(MOST_REDIRECTS):
-            answer = self._request(method, url, body)
+            answer = self._request(method, url, body, take)
             if not isinstance(answer, _Elsewhere):
                 return answer
             url = _next_url(url, answer.location)
-        raise AdminError(f"{_shown_url(url)}: more than {MOST_REDIRECTS} redirects")
+        raise RedirectError(f"{_shown_url(url)}: more than {MOST_REDIRECTS} redirects")
 
-    def _request(self, method: str, url: str, body: object) -> Any:
+    def _request(self, method: str, url: str, body: object, take: Take) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json", **self.headers()}
         try:
             request = urllib.request.Request(url, method=method, data=data, headers=headers)
-            with _opener(self.tls).open(request, timeout=self.timeout_seconds) as response:
-                return _decoded(response.read(LARGEST_ANSWER_BYTES), url)
+            with self._opener.open(request, timeout=self.timeout_seconds) as response:
+                return take(response, url)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in (301, 302, 307, 308) and error.headers.get("Location"):
                     return _Elsewhere(error.headers["Location"])
-                reason = _reason(error.read(LARGEST_ANSWER_BYTES))
-            raise AdminError(f"{method} {_shown_url(url)}: {error.code}{reason}", error.code) from None
+                text = error.read(self.largest_answer_bytes)
+            said = text.decode(errors="replace") or str(error.reason)
+            raise AdminError(f"{method} {_shown_url(url)}: {error.code}{_reason(text)}", error.code, said) from None
         except (OSError, HTTPException, ValueError) as error:
             problem = getattr(error, "reason", None) or error
-            text = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-            raise AdminError(f"{_shown_url(url)}: {text.lower()}") from None
+            shown = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+            raise AdminError(f"{_shown_url(url)}: {shown.lower()}", reason=problem) from None
+
+    def _decoded(self, response: HTTPResponse, url: str) -> Any:
+        text = response.read(self.largest_answer_bytes)
+        if not text.strip():
+            return None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise AdminError(f"{_shown_url(url)}: got an answer that is no json", reason=error) from None
+
+    @cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
+        # No proxies of the environment: brokers are reached as the rest of the process reaches them.
+        handlers = [urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=self.tls)]
+        return urllib.request.build_opener(*handlers)
 
 
 class _Elsewhere(NamedTuple):
@@ -246,23 +283,17 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    # No proxies of the environment: brokers are reached as the rest of the process reaches them.
-    handlers = [urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=tls)]
-    return urllib.request.build_opener(*handlers)
-
-
 def _next_url(url: str, location: str) -> str:
-    """Give where a redirect leads; raises AdminError if credentials would leave TLS there."""
+    """Return where a redirect leads; raises RedirectError if credentials would leave TLS there."""
     try:
         found = urljoin(url, location)
         old, new = urlsplit(url), urlsplit(found)
     except ValueError:
-        raise AdminError(f"{_shown_url(url)}: a redirect to what is no url") from None
+        raise RedirectError(f"{_shown_url(url)}: a redirect to what is no url") from None
     if "@" in new.netloc:
-        raise AdminError(f"{_shown_url(url)}: a redirect with user info, expected none")
+        raise RedirectError(f"{_shown_url(url)}: a redirect with user info, expected none")
     if new.scheme not in ("http", "https") or (old.scheme == "https" and new.scheme != "https"):
-        raise AdminError(f"{_shown_url(url)}: a redirect to {new.scheme}, expected {old.scheme}")
+        raise RedirectError(f"{_shown_url(url)}: a redirect to {new.scheme}, expected {old.scheme}")
     return found
 
 
@@ -273,15 +304,6 @@ def _keeping(retention: Any, inactive: Any) -> Keeping:
     if isinstance(inactive, dict):
         deletes = inactive.get("deleteWhileInactive")
     return Keeping(minutes, megabytes, deletes)
-
-
-def _decoded(text: bytes, url: str) -> Any:
-    if not text.strip():
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise AdminError(f"{_shown_url(url)}: got an answer that is no json") from None
 
 
 def _reason(text: bytes) -> str:

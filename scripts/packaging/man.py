@@ -1,29 +1,22 @@
-"""Write the manual pages of docs/man from the command line's parser and the table of keys, in mdoc(7).
+"""The manual pages, made from the parser of the command line and the table of keys, in mdoc(7).
 
-`--check` writes nothing and fails if a file differs, so that parser and table stay the only sources.
+Rule: the standard library alone, as the pages are made while a wheel is built.
 """
 
 import argparse
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from proxy.cli.main import whole_parser
+from proxy.config.keys.key import Key
+from proxy.core.version import VERSION
+from scripts.packaging.key_facts import ORIGINS, facts, sections
 
-from proxy.cli.main import whole_parser  # noqa: E402
-from proxy.config.keys.key import Key  # noqa: E402
-from proxy.core.version import VERSION  # noqa: E402
-from scripts.generate_config import ORIGINS, facts, sections  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
-
-FOLDER: Final = ROOT / "docs" / "man"
 # Of the last change to what is written by hand below; mdoc demands one.
 DATE: Final = "November 21, 2026"
-HEADER: Final = '.\\" Written by scripts/generate_man.py; do not edit here.'
+HEADER: Final = '.\\" Written by scripts/packaging/man.py when the wheel was built.'
 CONF_PAGE: Final = "pulsar-proxy.conf 5"
 # One sentence a line, as mdoc wants it; `i.e. such` must not look like an end.
 SENTENCE: Final = re.compile(r"(?<=[\w)`'\"][.?!])\s+(?=[A-Z`0-9])")
@@ -185,12 +178,6 @@ def conf_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    return write_or_check(
-        "scripts.generate_man",
-        lambda: {FOLDER / "pulsar-proxy.1": command_page(), FOLDER / "pulsar-proxy.conf.5": conf_page()},
-    )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def pages() -> dict[str, str]:
+    """Return the manual pages by the name of their file."""
+    return {"pulsar-proxy.1": command_page(), "pulsar-proxy.conf.5": conf_page()}
