@@ -1,8 +1,8 @@
 """Own a transport without a kernel: its peer takes as many bytes as a test says, when it says so.
 
-Behaves as asyncio's and uvloop's do with a high mark of 0 (tests/unit/proxy/test_transport.py holds all three to the
-same contract): a write that the peer takes whole never pauses its protocol, anything left does, and `resume_writing`
-comes when the last byte has left. What is unsent at `abort` is lost.
+Behaves as asyncio's and uvloop's do with a high mark of 0 (tests/unit/proxy/net/test_transport.py holds all three to
+the same contract): a write that the peer takes whole never pauses its protocol, anything left does, and
+`resume_writing` comes when the last byte has left. What is unsent at `abort` is lost.
 
 Lists are written past the transport, to its descriptor (`proxy.requests.topic_lists.bodies`): those calls are answered
 here, as a socket answers them that has exactly `room` (tests/unit/support/test_memory_transport.py holds both to one

@@ -22,7 +22,7 @@ from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from proxy.telemetry.metrics.table import INSTRUMENTS
 from tests.support.metric_sources import CREATED, full_sources, known_process
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 AT = 1_800_000_000_000_000_000
 CUMULATIVE, DELTA = (
     AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE,

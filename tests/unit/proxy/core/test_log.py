@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.core.log import FIELDS, LEVELS, Logger, adopt_stdlib_logging, open_log
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)
 HOSTILE = 'x\n{"level":"error"}\r\x1b[31m\x7f\x85\u2028\u2029'
 

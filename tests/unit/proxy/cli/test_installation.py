@@ -11,7 +11,7 @@ from proxy.cli.installation import ADVICE, misplaced, shared_names
 from proxy.cli.main import FAILED, main
 from proxy.core.version import VERSION
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FOUND = f"import name proxy: got proxy.py 2.4.10 too, expected no other: {ADVICE}"
 
 

@@ -20,7 +20,7 @@ from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from proxy.telemetry.metrics.table import INSTRUMENTS
 from tests.support.metric_sources import known_process
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 TOPIC_LIST = "pulsar_proxy_topic_list_"
 CREATED = 1_700_000_000.25
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

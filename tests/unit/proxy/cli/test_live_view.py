@@ -15,8 +15,8 @@ import pytest
 from proxy.cli.admin.client import AdminClient, NoAnswer
 from proxy.cli.top import command
 from proxy.cli.top.live_view import LiveView, show
-from tests.unit.proxy.test_admin_command import ROW
-from tests.unit.proxy.test_top import document, options
+from tests.unit.proxy.cli.test_admin_command import ROW
+from tests.unit.proxy.cli.test_top import document, options
 
 SIZE = (140, 40)
 SECONDS = 20

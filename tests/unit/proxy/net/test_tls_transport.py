@@ -24,7 +24,7 @@ from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody, SlabListBo
 from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.support.loops import LoopFactory, both_loops, eventually, run_on
 from tests.support.tls import Sealer, client_context, server_context, tls_link
-from tests.unit.proxy import test_transport as plain
+from tests.unit.proxy.net import test_transport as plain
 
 RECORD = 16 * 1024
 

@@ -13,7 +13,7 @@ from proxy.config.config import Config
 from proxy.core.version import VERSION
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"
 
 

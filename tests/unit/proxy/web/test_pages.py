@@ -11,7 +11,7 @@ from proxy.web.pages import Readiness
 from proxy.web.port import start_web
 from tests.support.web_parts import config, running, web_parts
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 async def test_metrics_come_in_the_text_format() -> None:

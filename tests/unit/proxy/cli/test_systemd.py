@@ -16,7 +16,7 @@ from tests.support.clock import ManualClock
 from tests.support.tools import tool
 from tests.support.walkthrough import PAGE, not_run
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
 
 

@@ -9,7 +9,7 @@ from proxy.config.config import Config, ConfigError, ReverseProxyRoute
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
 from proxy.config.keys.key import Key, choice, snake_case, text, whole
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 BROKER = {"brokerServiceURL": "pulsar://broker:6650"}
 
 
