@@ -19,9 +19,9 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import whole_parser
-from tests.support.async_client import LOOPBACK, PING, AsyncClient, command_of, connect_frame, eventually
-from tests.support.running_proxy import Running, child_proxy
-from tests.support.tls import PemFiles, certificate, client_context
+from tests.support.auth.tls import PemFiles, certificate, client_context
+from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, command_of, connect_frame, eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.walkthrough import BEFORE, ROOT, Block, Walk, all_sections, missing_of, not_run, walking
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE

@@ -12,8 +12,8 @@ from proxy.relay.relay import Relay
 from proxy.web.http.clients import WebClient
 from proxy.web.http.documents import Answer, Document, GuardSettings, refusal
 from proxy.web.pages import PageRequest, document_page
-from tests.support.proxy_under_test import Stage, staged
-from tests.support.web_pages import Page, get
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.web_pages import Page, get
 from tests.unit.proxy.relay.test_relay_log import TOPIC, producer, sent, subscribe
 
 STATS = "/proxy-stats"

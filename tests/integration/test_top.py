@@ -18,8 +18,8 @@ from protocol.command_type import CommandType
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
-from tests.support.async_client import LOOPBACK, eventually
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.clients.async_client import LOOPBACK, eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE

@@ -21,9 +21,9 @@ from proxy.auth.identity import AuthData, Authenticated
 from proxy.auth.providers.http_header import credentials_of_header
 from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings, authentication_settings
 from proxy.config.config import Config
-from tests.support.authentication import Doorman
-from tests.support.loops import run_virtual
-from tests.support.tokens import NOW, SECRET, signed
+from tests.support.auth.authentication import Doorman
+from tests.support.auth.tokens import NOW, SECRET, signed
+from tests.support.loops.loops import run_virtual
 
 PACKAGE = "org.apache.pulsar.broker.authentication."
 OTHER_SECRET = SECRET[::-1]

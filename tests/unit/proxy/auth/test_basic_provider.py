@@ -10,10 +10,10 @@ from proxy.auth.identity import Authenticated
 from proxy.auth.providers import basic
 from proxy.auth.providers.htpasswd import read_htpasswd
 from proxy.auth.settings import AuthenticationSettings
-from tests.support.authentication import Doorman, at_once
-from tests.support.clock import ManualClock
-from tests.support.loops import eventually
-from tests.support.slow_checks import SlowChecks
+from tests.support.auth.authentication import Doorman, at_once
+from tests.support.auth.slow_checks import SlowChecks
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import eventually
 
 # Made by `openssl passwd -apr1 -salt NaCl1234 sesame`, and by `htpasswd` in its other modes.
 OPENSSL_APR1 = "$apr1$NaCl1234$25EIvfVymUv5ukRI6mRP2."

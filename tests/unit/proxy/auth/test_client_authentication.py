@@ -9,7 +9,7 @@ import pytest
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
 from proxy.core.log import open_log
-from tests.support.loops import run_virtual
+from tests.support.loops.loops import run_virtual
 
 VERIFY_SECONDS = 7.0
 ALICE = AuthData("token", b"alice")

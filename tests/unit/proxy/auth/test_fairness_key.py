@@ -7,10 +7,10 @@ import pytest
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import Charging
-from tests.support.clock import ManualClock
-from tests.support.endpoints import hangup_watcher
-from tests.support.list_clients import ListClient, turns
-from tests.support.loops import run_virtual
+from tests.support.clients.list_clients import ListClient, turns
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
+from tests.support.sockets.endpoints import hangup_watcher
 
 NAMESPACE = "tenant/namespace"
 

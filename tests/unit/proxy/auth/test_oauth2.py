@@ -16,7 +16,7 @@ from proxy.auth.own.oauth2 import (
 )
 from proxy.config.credential_parameters import OAuth2Parameters
 from proxy.core.errors import CredentialsUnavailable
-from tests.support.loops import run_virtual
+from tests.support.loops.loops import run_virtual
 
 
 class FakeIssuer:

@@ -13,8 +13,8 @@ from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers.token import TokenProvider
 from proxy.auth.settings import TokenSettings
-from tests.support.authentication import at_once
-from tests.support.tokens import (
+from tests.support.auth.authentication import at_once
+from tests.support.auth.tokens import (
     NOW,
     SECRET,
     b64,

@@ -10,7 +10,7 @@ import pytest
 from proxy.brokers.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, interleaved
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable
-from tests.support.loops import LoopFactory, both_loops, run_on, run_virtual
+from tests.support.loops.loops import LoopFactory, both_loops, run_on, run_virtual
 from tests.support.tools import ipv6_loopback
 
 OPTIONS = SocketOptions(

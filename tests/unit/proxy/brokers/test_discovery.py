@@ -13,7 +13,7 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
 from proxy.core.log import open_log
 from proxy.telemetry.counters import Counters
-from tests.support.loops import run_virtual
+from tests.support.loops.loops import run_virtual
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
 LONGEST = 0.5

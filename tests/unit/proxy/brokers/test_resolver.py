@@ -9,7 +9,7 @@ import pytest
 from proxy.brokers.resolver import MOST_ANSWERS, STALE_SECONDS, CachingResolver
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
-from tests.support.loops import run_virtual
+from tests.support.loops.loops import run_virtual
 
 TTL = 30.0
 NO_SUCH_NAME = socket.gaierror(socket.EAI_NONAME, "no such name")

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address, resolve
 from proxy.core.errors import TargetRefused
-from tests.support.loops import LoopFactory, both_loops, run_on
+from tests.support.loops.loops import LoopFactory, both_loops, run_on
 
 
 class TestParsing:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.systemd import ServiceManager
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.support.tools import tool
 from tests.support.walkthrough import PAGE, not_run
 

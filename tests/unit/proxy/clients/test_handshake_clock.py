@@ -18,8 +18,8 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.tls.arrivals import Arrivals
 from proxy.telemetry.counters import Counters
-from tests.support.async_client import LOOPBACK, AsyncClient
-from tests.support.loops import eventually, run_virtual
+from tests.support.clients.async_client import LOOPBACK, AsyncClient
+from tests.support.loops.loops import eventually, run_virtual
 
 HANDSHAKE_SECONDS = 10.0
 HEADER = encode(ProxyHeader(HostPort("203.0.113.7", 40_000), HostPort("198.51.100.1", 6650)), 1)

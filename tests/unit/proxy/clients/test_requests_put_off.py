@@ -31,11 +31,11 @@ from proxy.requests.lookups import LookupService
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.refusals import RefusalLog
-from tests.support.async_client import PING, connect_frame, topics_frame
-from tests.support.endpoints import hangup_watcher
-from tests.support.list_clients import commands_in, turns
-from tests.support.memory_transport import MemoryTransport
-from tests.support.one_broker import OneBroker
+from tests.support.brokers.one_broker import OneBroker
+from tests.support.clients.async_client import PING, connect_frame, topics_frame
+from tests.support.clients.list_clients import commands_in, turns
+from tests.support.sockets.endpoints import hangup_watcher
+from tests.support.sockets.memory_transport import MemoryTransport
 
 LIMITS = ClientLimits(
     max_frame_bytes=1 << 20,

@@ -11,7 +11,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
-from tests.support.loops import run_virtual
+from tests.support.loops.loops import run_virtual
 
 HANDSHAKE_SECONDS = 10.0
 

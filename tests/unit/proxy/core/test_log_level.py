@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.log import Logger, open_log
 from proxy.core.log_level import LONGEST_SECONDS, LogLevel
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 
 class Timers(ManualClock):

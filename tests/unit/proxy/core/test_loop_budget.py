@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, LoopBudget
-from tests.support.list_clients import turns
-from tests.support.loops import VirtualLoop
+from tests.support.clients.list_clients import turns
+from tests.support.loops.loops import VirtualLoop
 
 
 class Bench:

@@ -1,7 +1,7 @@
 import asyncio
 
 from proxy.core.tasks import TaskScope
-from tests.support.loops import run_virtual
+from tests.support.loops.loops import run_virtual
 
 
 class Crashes(list[str]):

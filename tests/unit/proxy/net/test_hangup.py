@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.endpoints import Peer, hangup_watcher, tcp_pair
-from tests.support.loops import LoopFactory, both_loops, eventually, run_on
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
+from tests.support.sockets.endpoints import Peer, hangup_watcher, tcp_pair
 
 
 @contextmanager

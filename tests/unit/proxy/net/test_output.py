@@ -15,10 +15,10 @@ from proxy.net.pump import Body, Pump
 from proxy.net.transport import Endpoint, SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.telemetry.counters import Counters
-from tests.support.clock import ManualClock
-from tests.support.endpoints import hangup_watcher
-from tests.support.loops import run_virtual
-from tests.support.memory_transport import MemoryTransport
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
+from tests.support.sockets.endpoints import hangup_watcher
+from tests.support.sockets.memory_transport import MemoryTransport
 
 LIMIT = 1_000_000
 SLAB = 64 * 1024

@@ -13,10 +13,10 @@ from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net.pump import RETRY_SECONDS, STEP_BYTES, TURN_SECONDS, Body, Pump
 from proxy.net.transport import Endpoint
 from proxy.requests.topic_lists.bodies import PagedBody
-from tests.support.endpoints import recording_link
-from tests.support.list_clients import turns
-from tests.support.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
-from tests.support.socket_pairs import FakeEndpoint
+from tests.support.clients.list_clients import turns
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from tests.support.sockets.endpoints import recording_link
+from tests.support.sockets.socket_pairs import FakeEndpoint
 
 PREFIX = b"prefix of a frame"
 MIB = 1024 * 1024

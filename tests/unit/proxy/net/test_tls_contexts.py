@@ -16,7 +16,7 @@ from proxy.net.tls.expiry import expiry
 from proxy.net.tls.files import TlsFiles, check
 from proxy.net.tls.suites import TLS_1_3_SUITES, BadTlsSetting, openssl_name, restrict
 from proxy.telemetry.counters import Counters
-from tests.support.tls import PemFiles, authority, certificate
+from tests.support.auth.tls import PemFiles, authority, certificate
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SharedReadBuffer
 from proxy.telemetry.counters import Counters
-from tests.support.async_client import LOOPBACK
-from tests.support.endpoints import RecordingEndpoint, hangup_watcher
-from tests.support.loops import LoopFactory, both_loops, eventually, run_on
-from tests.support.tls import Sealer, certificate, client_context, server_context
+from tests.support.auth.tls import Sealer, certificate, client_context, server_context
+from tests.support.clients.async_client import LOOPBACK
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
+from tests.support.sockets.endpoints import RecordingEndpoint, hangup_watcher
 
 OPTIONS = SocketOptions(0, 1, 1, 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end
-from tests.support.tls import Sealer, client_context, server_context
+from tests.support.auth.tls import Sealer, client_context, server_context
 
 CHANGE_CIPHER_SPEC = b"\x14\x03\x03\x00\x01\x01"
 

@@ -11,10 +11,10 @@ from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import RECORD_BYTES
 from proxy.net.tls.transport import BARREN_BYTES, OWN_ANSWERS_BYTES, TlsTransport
 from proxy.net.transport import SMALL_READ_BYTES
-from tests.support.endpoints import Peer, RecordingEndpoint
-from tests.support.key_updates import HandSealer, logging_context
-from tests.support.loops import LoopFactory, both_loops, eventually, run_on
-from tests.support.tls import TlsPeer, tls_link
+from tests.support.auth.key_updates import HandSealer, logging_context
+from tests.support.auth.tls import TlsPeer, tls_link
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
+from tests.support.sockets.endpoints import Peer, RecordingEndpoint
 
 UPDATE_BYTES = 27
 PIECE = 100

@@ -11,7 +11,7 @@ import pytest
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.shared import RECORD_BYTES, TlsShared, direct_calls
 from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
-from tests.support.tls import HOST, client_context, server_context
+from tests.support.auth.tls import HOST, client_context, server_context
 
 
 def shaken() -> tuple[ssl.SSLObject, ssl.SSLObject]:

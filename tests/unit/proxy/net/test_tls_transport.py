@@ -21,9 +21,9 @@ from proxy.net.tls.shared import RECORD_BYTES, TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody, SlabListBody
-from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
-from tests.support.loops import LoopFactory, both_loops, eventually, run_on
-from tests.support.tls import Sealer, client_context, server_context, tls_link
+from tests.support.auth.tls import Sealer, client_context, server_context, tls_link
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
+from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.unit.proxy.net import test_transport as plain
 
 RECORD = 16 * 1024

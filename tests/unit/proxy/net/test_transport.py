@@ -7,9 +7,9 @@ import uvloop
 
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net.transport import LARGE_READ_BYTES, LINGER_SECONDS, SharedReadBuffer, peer_name
-from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, recording_link
-from tests.support.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
-from tests.support.memory_transport import MemoryTransport
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, recording_link
+from tests.support.sockets.memory_transport import MemoryTransport
 
 BUFFER_BYTES = 8192
 # More than the kernel keeps for a peer that does not read.

@@ -12,8 +12,8 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
 from proxy.telemetry.counters import Counters, LimiterMetrics
-from tests.support.clock import ManualClock
-from tests.support.loops import run_virtual
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
 
 KIB = 1024
 LEAST = 32 * KIB

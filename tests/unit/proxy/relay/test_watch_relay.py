@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from proxy.telemetry.counters import WatchOvershoot
-from tests.support.frames import ping
-from tests.support.walked_relay import (
+from tests.support.proxies.walked_relay import (
     HOLD_SECONDS,
     KIB,
     LARGE,
@@ -18,6 +17,7 @@ from tests.support.walked_relay import (
     Setting,
     played,
 )
+from tests.support.sockets.frames import ping
 
 
 @played()

@@ -4,8 +4,8 @@ import asyncio
 
 from proxy.core.errors import DisconnectCause
 from proxy.telemetry.counters import WatchOvershoot
-from tests.support.frames import ping
-from tests.support.walked_relay import LARGE, MESSAGE, PAUSE_SECONDS, SMALL, Setting, played
+from tests.support.proxies.walked_relay import LARGE, MESSAGE, PAUSE_SECONDS, SMALL, Setting, played
+from tests.support.sockets.frames import ping
 
 
 @played()

@@ -5,7 +5,7 @@ import pytest
 from limiter.errors import PermitAcquireTimeout
 from proxy.brokers.target import BrokerAddress
 from proxy.requests.topic_lists.questions import MANY_LANES
-from tests.support.list_stage import BROKER, ListStage
+from tests.support.proxies.list_stage import BROKER, ListStage
 
 
 def _broker(number: int) -> BrokerAddress:

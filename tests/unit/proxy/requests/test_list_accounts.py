@@ -16,8 +16,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, PagedBody
 from proxy.telemetry.heavy_hitters import Usage
-from tests.support.list_clients import ListClient
-from tests.support.list_stage import BROKER, KIB, ListStage, Sizes
+from tests.support.clients.list_clients import ListClient
+from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
 
 LIST_BYTES = 20 * KIB
 

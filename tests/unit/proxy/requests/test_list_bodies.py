@@ -17,12 +17,12 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import Body, Pump
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabListBody, encode
-from tests.support.answers import answer_of
-from tests.support.clock import ManualClock
-from tests.support.endpoints import hangup_watcher, recording_link
-from tests.support.list_clients import ListClient, commands_in, turns
-from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
-from tests.support.loops import run_virtual
+from tests.support.brokers.answers import answer_of
+from tests.support.clients.list_clients import ListClient, commands_in, turns
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
+from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
+from tests.support.sockets.endpoints import hangup_watcher, recording_link
 
 
 def permit_for(answer: TopicListAnswer) -> Permit:

@@ -21,8 +21,8 @@ from proxy.requests.topic_lists.groups import (
     await_a_reader,
     too_large_for,
 )
-from tests.support.list_clients import turns
-from tests.support.loops import run_virtual
+from tests.support.clients.list_clients import turns
+from tests.support.loops.loops import run_virtual
 
 BROKER = BrokerAddress("broker", 6650)
 Modes = pb.CommandGetTopicsOfNamespace.Mode

@@ -12,8 +12,8 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.requests.topic_lists.service import A_BURST
-from tests.support.list_clients import ListClient
-from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
+from tests.support.clients.list_clients import ListClient
+from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
 WAITING = 10_000
 

@@ -19,8 +19,8 @@ from proxy.app.budget import LARGEST_REQUEST_BYTES
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
 from proxy.telemetry.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
 from proxy.telemetry.events.timeline import PARTS, Part
-from tests.support.list_clients import ListClient
-from tests.support.list_stage import BROKER, KIB, ListStage, Sizes
+from tests.support.clients.list_clients import ListClient
+from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
 
 LIST_BYTES = 10 * KIB
 SECOND = 1_000_000

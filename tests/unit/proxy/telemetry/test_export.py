@@ -16,8 +16,8 @@ from proxy.telemetry.metrics import export
 from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
 from proxy.telemetry.metrics.instrument import Reading, take
 from proxy.telemetry.metrics.otel_settings import OtelSettings
-from tests.support.loops import both_loops, eventually, run_on
-from tests.support.metric_sources import full_sources
+from tests.support.loops.loops import both_loops, eventually, run_on
+from tests.support.proxies.metric_sources import full_sources
 
 OFTEN = OtelSettings(interval_seconds=0.002, timeout_seconds=20.0)
 NEVER = OtelSettings(interval_seconds=3600.0, timeout_seconds=20.0)

@@ -8,7 +8,7 @@ from proxy.telemetry.heavy_hitters import (
     Usage,
     UsageTracker,
 )
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 ENTRIES = 16
 

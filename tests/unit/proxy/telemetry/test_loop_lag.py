@@ -8,8 +8,8 @@ import pytest
 from proxy.core.process_memory import PAGE_BYTES, MemoryPaths
 from proxy.telemetry.metrics import process
 from proxy.telemetry.metrics.lag import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
-from tests.support.loops import VirtualLoop, run_virtual
-from tests.support.metric_sources import known_process
+from tests.support.loops.loops import VirtualLoop, run_virtual
+from tests.support.proxies.metric_sources import known_process
 
 
 def stand_still(seconds: float) -> None:

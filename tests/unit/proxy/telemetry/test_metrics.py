@@ -18,7 +18,7 @@ from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
 from proxy.telemetry.metrics.instrument import MetricSources
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from proxy.telemetry.metrics.table import INSTRUMENTS
-from tests.support.metric_sources import known_process
+from tests.support.proxies.metric_sources import known_process
 
 ROOT = Path(__file__).resolve().parents[4]
 TOPIC_LIST = "pulsar_proxy_topic_list_"

@@ -20,7 +20,7 @@ from proxy.telemetry.metrics.otel_settings import Temporality
 from proxy.telemetry.metrics.otlp import OtlpSender
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from proxy.telemetry.metrics.table import INSTRUMENTS
-from tests.support.metric_sources import CREATED, full_sources, known_process
+from tests.support.proxies.metric_sources import CREATED, full_sources, known_process
 
 ROOT = Path(__file__).resolve().parents[4]
 AT = 1_800_000_000_000_000_000

@@ -17,7 +17,7 @@ from proxy.config.config import Config
 from proxy.core.errors import OverLimit
 from proxy.core.log import open_log
 from proxy.telemetry.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 
 class Book:

@@ -14,7 +14,7 @@ from proxy.web.admin import server as exchange
 from proxy.web.admin.connections import WINDOW_ROWS, ConnectionsPage
 from proxy.web.admin.paging import SLICE_ROWS, Rows, steps
 from proxy.web.admin.views import SLICE_LIMITERS, Views
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 
 class Clients(Registry[Any]):

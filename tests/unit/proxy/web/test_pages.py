@@ -9,7 +9,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.web import server as web_server
 from proxy.web.pages import Readiness
 from proxy.web.port import start_web
-from tests.support.web_parts import config, running, web_parts
+from tests.support.web.web_parts import config, running, web_parts
 
 ROOT = Path(__file__).resolve().parents[4]
 

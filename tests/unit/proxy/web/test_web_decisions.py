@@ -19,7 +19,7 @@ from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Gro
 from proxy.web.forward.upstreams import Upstreams
 from proxy.web.http.errors import HttpRefused
 from proxy.web.http.gate import Gate, GateLimits
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 # --- headers --------------------------------------------------------------------------------------
 

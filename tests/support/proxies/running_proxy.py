@@ -15,7 +15,7 @@ from typing import Any
 
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
-from tests.support.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 
 
 @dataclass

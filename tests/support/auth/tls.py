@@ -24,12 +24,12 @@ from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
-from tests.support import proxy_under_test
-from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
-from tests.support.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
-from tests.support.loops import eventually
-from tests.support.proxy_under_test import Stage
-from tests.support.raw_broker import RawBroker, Serve, raw_broker
+from tests.support.brokers.raw_broker import RawBroker, Serve, raw_broker
+from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
+from tests.support.loops.loops import eventually
+from tests.support.proxies import proxy_under_test
+from tests.support.proxies.proxy_under_test import Stage
+from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 
 HOST = "localhost"
 PIECE_BYTES = 64 * 1024

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 from joserfc.jwk import Key
 
-from tests.support.tokens import NOW, ec_key, rsa_key, signed
+from tests.support.auth.tokens import NOW, ec_key, rsa_key, signed
 
 DISCOVERY = "/.well-known/openid-configuration"
 AUDIENCE = "pulsar"

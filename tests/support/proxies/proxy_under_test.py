@@ -20,8 +20,8 @@ from proxy.cli.demo.topics import GeneratedTopics, TopicStore
 from proxy.clients.connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from tests.support.async_client import AsyncClient, eventually
-from tests.support.events import CheckedSink
+from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.proxies.events import CheckedSink
 
 MIB: Final = 1024 * 1024
 _PROXY_SOURCES: Final = os.path.dirname(proxy.__file__) + os.sep

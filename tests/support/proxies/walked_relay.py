@@ -12,10 +12,10 @@ from proxy.net.transport import SharedReadBuffer
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import Counters
-from tests.support.endpoints import hangup_watcher
-from tests.support.frames import send, watch_success, watch_update
-from tests.support.loops import run_virtual
-from tests.support.memory_transport import MemoryTransport
+from tests.support.loops.loops import run_virtual
+from tests.support.sockets.endpoints import hangup_watcher
+from tests.support.sockets.frames import send, watch_success, watch_update
+from tests.support.sockets.memory_transport import MemoryTransport
 
 KIB = 1024
 LIMIT, WINDOW = 1000 * KIB, 128 * KIB

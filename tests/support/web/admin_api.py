@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS
+from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS
 
 
 class Answered(NamedTuple):

@@ -1,7 +1,8 @@
 """Measure, in a process of its own, what topic-list answers of a given name length cost while they are held.
 
-Run as `python -m tests.support.held_answers NAME_BYTES ANSWERS`; prints JSON with the growth of VmRSS, the growth of
-the peak (VmHWM), and the sum of the permits. The bytes fed are made chunk by chunk, so that only the answers count.
+Run as `python -m tests.support.brokers.held_answers NAME_BYTES ANSWERS`; prints JSON with the growth of VmRSS, the
+growth of the peak (VmHWM), and the sum of the permits. The bytes fed are made chunk by chunk, so that only the answers
+count.
 """
 
 import gc

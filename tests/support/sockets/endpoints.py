@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import Endpoint, SharedReadBuffer
-from tests.support.loops import eventually
+from tests.support.loops.loops import eventually
 
 
 class RecordingEndpoint(Endpoint):

@@ -14,8 +14,8 @@ from proxy.auth.providers.registry import AuthContext, Authenticator, build_auth
 from proxy.auth.settings import AuthenticationSettings
 from proxy.core.log import open_log
 from proxy.telemetry.counters import AuthenticationCounters
-from tests.support.clock import ManualClock
-from tests.support.tokens import NOW
+from tests.support.auth.tokens import NOW
+from tests.support.loops.clock import ManualClock
 
 
 class Doorman:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from tests.support.fake_web_broker import FakeWebBroker, fake_web_broker
-from tests.support.proxy_under_test import Stage, staged
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 
 ADMIN: Final = "/admin/v2/clusters"
 

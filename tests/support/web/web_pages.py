@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS
+from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -15,8 +15,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.identity import Authenticated, AuthenticationFailed
 from proxy.clients.sessions import Session, _Wheel
-from tests.support.async_client import AsyncClient, connect_frame
-from tests.support.proxy_under_test import Stage, staged
+from tests.support.clients.async_client import AsyncClient, connect_frame
+from tests.support.proxies.proxy_under_test import Stage, staged
 
 NOON = 1_000_000.0
 

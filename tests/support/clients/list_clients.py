@@ -18,7 +18,7 @@ from proxy.net.output import Output
 from proxy.net.transport import Endpoint, SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.telemetry.counters import Counters
-from tests.support.memory_transport import MemoryTransport
+from tests.support.sockets.memory_transport import MemoryTransport
 
 EVERYTHING = 1 << 40
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from protocol.commands import frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.tasks import TaskScope
-from tests.support.async_client import LOOPBACK, AsyncClient, Closed
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 
 CONNECTED = frame(
     pb.BaseCommand(

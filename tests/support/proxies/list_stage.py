@@ -37,11 +37,11 @@ from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
-from tests.support.events import CheckedSink
-from tests.support.list_clients import ListClient, commands_in, turns
-from tests.support.memory_transport import MemoryTransport
-from tests.support.one_broker import OneBroker
-from tests.support.raw_broker import CONNECTED
+from tests.support.brokers.one_broker import OneBroker
+from tests.support.brokers.raw_broker import CONNECTED
+from tests.support.clients.list_clients import ListClient, commands_in, turns
+from tests.support.proxies.events import CheckedSink
+from tests.support.sockets.memory_transport import MemoryTransport
 
 BROKER = BrokerAddress("broker", 6650)
 KIB = 1024

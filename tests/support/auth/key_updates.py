@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from tests.support.tls import client_context
+from tests.support.auth.tls import client_context
 
 _HANDSHAKE, _DATA = 22, 23
 _HASH_BYTES: Final = 48

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.async_client import AsyncClient, topics_frame
-from tests.support.proxy_under_test import (
+from tests.support.clients.async_client import AsyncClient, topics_frame
+from tests.support.proxies.proxy_under_test import (
     SLOW_READER_RCVBUF,
     TOPICS,
     Stage,

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 from protocol.host_port import host_port
 from proxy.core.tasks import TaskScope
-from tests.support.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 
 _PIECE_BYTES = 64 * 1024
 
