@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from eventlog.retention import topic_name
+from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
 from proxy.config.credential_parameters import BadParameters, is_secret, parse_credentials, shown_certificate
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
