@@ -301,7 +301,7 @@ def _completion(options: argparse.Namespace) -> int:
     from proxy.cli.completions import script_for
 
     try:
-        print(script_for(options.shell), end="")
+        print(script_for(options.shell, whole_parser()), end="")
     except ModuleNotFoundError as error:
         print(
             f"error: no {error.name} here, which a checkout needs for this: pip install {error.name}", file=sys.stderr
