@@ -56,10 +56,11 @@ ROOMS = (
 SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "config": ({"keys"}, {""}),
     "auth": ({""}, {"own", "providers"}),
-    "telemetry": ({""}, {"events", "metrics"}),
+    "telemetry": ({""}, {"events"}),
     "net": ({""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
     "web": ({"http"}, {"forward"}, {""}, {"admin"}),
+    "app": ({"metrics"}, {""}),
     "cli": ({"admin", "demo"}, {"top"}, {""}),
 }
 LAYER_OF = {room: layer for layer, rooms in enumerate(ROOMS) for room in rooms}

@@ -15,8 +15,13 @@ from proxy.app.client_services import ClientParts, client_services, make_recorde
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
+from proxy.app.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.lag import LoopLag
+from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
 from proxy.app.sockets import Sockets
+from proxy.app.top_document import TopSources, top_document
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import SessionLimits, Sessions
@@ -37,18 +42,13 @@ from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
 from proxy.telemetry.heavy_hitters import UsageTracker
-from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
-from proxy.telemetry.metrics.instrument import MetricSources
-from proxy.telemetry.metrics.lag import LoopLag
-from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from proxy.telemetry.metrics.tenants import TenantTracker
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.tenants import TenantTracker
 from proxy.web.admin.access import AdminAccess, read_token
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
 from proxy.web.admin.rates import Rates
 from proxy.web.admin.sources import AdminSources, ProcessControl
-from proxy.web.admin.top_document import TopSources, top_document
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages

@@ -236,9 +236,9 @@ def _check_config(options: argparse.Namespace) -> int:
 
     if strangers := misplaced():
         return _refuse(strangers)
+    from proxy.app.metrics.otel_settings import otel_settings
     from proxy.app.start_checks import start_faults
     from proxy.net.tls.files import check
-    from proxy.telemetry.metrics.otel_settings import otel_settings
 
     faults, expired = list(map(str, start_faults(config))), list[str]()
     try:
