@@ -56,9 +56,6 @@ LAYER_OF = {room: layer for layer, rooms in enumerate(ROOMS) for room in rooms}
 ALLOWED = {
     ("proxy/config/checks.py", "proxy.auth.own.broker_credentials"),
     ("proxy/config/checks.py", "proxy.auth.own.plugins"),
-    ("proxy/telemetry/events/recorder.py", "proxy.requests.client"),
-    ("proxy/telemetry/events/recorder.py", "proxy.requests.topic_lists.groups"),
-    ("proxy/telemetry/events/recorder.py", "proxy.requests.topic_lists.questions"),
     ("proxy/telemetry/events/topic_credentials.py", "proxy.web.forward.own_credentials"),
     ("proxy/telemetry/events/topic_credentials.py", "proxy.web.http.errors"),
     ("proxy/web/admin/actions.py", "proxy.app.proxy"),

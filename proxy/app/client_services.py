@@ -50,7 +50,7 @@ def recorder(proxy: "Proxy", sink: EventSink | None) -> Recorder | None:
         sink,
         EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
         memory.limiter,
-        proxy.questions,
+        proxy.broker_queues,
         memory.charging,
         lambda error: proxy.counters.internal_error(error, "event log"),
         later=proxy.loop.call_later,
@@ -76,11 +76,9 @@ def _direct_mode(proxy: "Proxy") -> DirectMode:
 
 
 def _request_services(proxy: "Proxy") -> RequestServices:
-    side = proxy.broker_side
     return RequestServices(
         loop=proxy.loop,
         counters=proxy.counters,
-        brokers=side.brokers,
         lookups=_lookups(proxy),
         topic_lists=_topic_lists(proxy),
         turns=proxy.sockets.turns,
@@ -100,11 +98,14 @@ def _lookups(proxy: "Proxy") -> LookupService:
 
 
 def _topic_lists(proxy: "Proxy") -> TopicListService:
-    memory, sockets = proxy.memory, proxy.sockets
+    memory, sockets, side = proxy.memory, proxy.sockets, proxy.broker_side
     return TopicListService(
         proxy.loop,
         memory.limiter,
-        proxy.questions,
+        proxy.broker_queues,
+        side.pool,
+        side.brokers,
+        memory.slabs,
         sockets.pump,
         sockets.turns,
         memory.sizes,

@@ -33,7 +33,7 @@ from proxy.core.version import VERSION
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.relay_log import RelayLog
-from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
@@ -99,7 +99,7 @@ class Proxy:
             config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
         )
         self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
-        self.questions = self._list_questions()
+        self.broker_queues = self._broker_queues()
         self.recorder = self.watch_limits.recorder = services.recorder(
             self, self.event_log.sink if event_sink is None else event_sink
         )
@@ -215,7 +215,7 @@ class Proxy:
             # Lists over HTTP have events, too, so their port ends before the log of events.
             await self.web.close()
         if self.recorder is not None:
-            await self.recorder.all_told()
+            await self.recorder.flush()
         await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
@@ -284,7 +284,7 @@ class Proxy:
     def metric_sources(self) -> MetricSources:
         """Give what metrics are read from."""
         memory = self.memory
-        heap = HeapStatistics(self.questions.heap_statistics)
+        heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
             self.counters,
             heap,
@@ -334,24 +334,14 @@ class Proxy:
     def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
         return ClientConnection(self.services, address, header, target)
 
-    def _list_questions(self) -> ListQuestions:
-        memory, side = self.memory, self.broker_side
-        list_limits = limits.list_limits(self.config)
-        return ListQuestions(
-            self.loop,
-            side.pool,
-            side.brokers,
-            memory.limiter,
-            memory.heap_waits,
-            memory.slabs,
-            self.counters,
-            list_limits,
-        )
+    def _broker_queues(self) -> BrokerQueues:
+        memory = self.memory
+        return BrokerQueues(self.loop, memory.limiter, memory.heap_waits, limits.list_limits(self.config))
 
     def _write_watch(self) -> WriteWatch:
         memory, write_limits = self.memory, limits.write_limits(self.config)
         return WriteWatch(
-            memory.limiter.direct, self.questions, memory.waiters_served, self.counters, write_limits, self.log
+            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters, write_limits, self.log
         )
 
     def _pages(self, render_metrics: Callable[[], bytes]) -> PageTable:

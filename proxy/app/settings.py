@@ -17,7 +17,7 @@ from proxy.config.config import Config
 from proxy.net.write_watch import WriteLimits
 from proxy.relay.direct_mode import TargetRules
 from proxy.relay.watch_limits import WatchLimits
-from proxy.requests.topic_lists.questions import TopicListLimits
+from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.telemetry.counters import Counters, LimiterMetrics
 
 MOST_SPARE_SLABS: Final = 64

@@ -281,7 +281,7 @@ class BrokerConnection(BrokerEndpoint):
             if isinstance(event, Frame):
                 self._on_frame(event)
             elif isinstance(event, FrameAnnounced):
-                self._on_announced(event.head)
+                self._on_response_head(event.head)
             elif isinstance(event, BodyEnd):
                 self._on_body_end(event)
 
@@ -339,13 +339,13 @@ class BrokerConnection(BrokerEndpoint):
         asked.question.answered(command)
         self._answer_passed()
 
-    def _on_announced(self, head: FrameHead) -> None:
+    def _on_response_head(self, head: FrameHead) -> None:
         asked = self._asked.get(head.request_id) if head.request_id is not None else None
         if asked is None:
             self._owner.unknown_answer()
             self._decoder.skip()
             return
-        decision = asked.question.announced(head)
+        decision = asked.question.on_response_head(head)
         if decision is Decision.SKIP:
             self._decoder.skip()
         elif decision is Decision.WAIT:

@@ -53,14 +53,14 @@ class Effect(NamedTuple):
     expected: object
 
 
-def _lanes(stage: Stage) -> Any:
-    (lanes,) = stage.proxy.services.requests.topic_lists._questions._lanes.values()
-    return lanes
+def _queue(stage: Stage) -> Any:
+    (queue,) = stage.proxy.services.requests.topic_lists.queues.all().values()
+    return queue
 
 
 def _sharing(stage: Stage) -> object:
-    lanes = _lanes(stage)
-    shared = [each.share_by_key for each in (stage.heap, stage.direct, lanes.questions, lanes.estimates)]
+    queue = _queue(stage)
+    shared = [each.share_by_key for each in (stage.heap, stage.direct, queue.in_flight, queue.reservations)]
     return stage.proxy.memory.charging.fairness, shared
 
 
@@ -123,7 +123,7 @@ EFFECTS: Final[dict[str, Effect]] = {
         (0, False, 0),
     ),
     "maxTopicListInFlightHeapMemSizeMB": Effect(
-        "8", lambda s: (s.heap.limit, _lanes(s).estimates.limit), (8 * MIB, 4 * MIB)
+        "8", lambda s: (s.heap.limit, _queue(s).reservations.limit), (8 * MIB, 4 * MIB)
     ),
     "maxTopicListInFlightDirectMemSizeMB": Effect(
         "8",
@@ -154,7 +154,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
     "watchTopicListLimitEnabled": Effect("false", lambda s: s.proxy.watch_limits.enabled, False),
     "watchTopicListMaxPauseMillis": Effect("70", lambda s: s.proxy.watch_limits.max_pause_seconds, 0.07),
-    "topicListMaxOutstandingPerBroker": Effect("3", lambda s: _lanes(s).questions.limit, 3),
+    "topicListMaxOutstandingPerBroker": Effect("3", lambda s: _queue(s).in_flight.limit, 3),
     "topicListBrokerAnswerTimeoutMillis": Effect("900", lambda s: _pool(s).clocks.answer_timeout_seconds, 0.9),
     "brokerConnectionsPerKey": Effect("5", lambda s: _pool(s).per_key, 5),
     "brokerConnectionsTotal": Effect("9", lambda s: _pool(s).total, 9),

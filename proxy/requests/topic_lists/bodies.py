@@ -16,7 +16,7 @@ from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import STEP_BYTES, Body, Pump
 from proxy.requests.client import ClientView
-from proxy.telemetry.events.timeline import RequestTimeline
+from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
 # Below this a copy in a send buffer is cheaper than pages and a descriptor.
 PAGED_FROM_BYTES: Final = 64 * 1024
@@ -54,12 +54,12 @@ class EncodedList:
 
 
 async def encode(
-    answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump, story: RequestTimeline | None = None
+    answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump, timeline: NoTimeline = NO_TIMELINE
 ) -> EncodedList:
     """Make the body for that many clients; it owns `permit` from then on."""
     body: Body
     if clients == 1:
-        body = LeavingBody(answer, partial(_shrink, permit, story))
+        body = LeavingBody(answer, partial(_shrink, permit, timeline))
     elif answer.size < PAGED_FROM_BYTES:
         body = SlabListBody(answer)
     else:
@@ -177,13 +177,12 @@ class PagedBody:
             os.close(fd)
 
 
-def _shrink(direct: Permit, story: RequestTimeline | None, left: int) -> None:
+def _shrink(direct: Permit, timeline: NoTimeline, left: int) -> None:
     # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
     direct.requested -= left
     if direct.requested < direct.size:
         direct.try_update(direct.requested)
-        if story is not None:
-            story.direct_resized(direct.size)
+        timeline.direct_resized(direct.size)
 
 
 _EMPTY: Final = memoryview(b"")

@@ -96,9 +96,9 @@ class Views:
         yield _BYTES, limiter.heap
         yield _BYTES, limiter.direct
         yield _REQUESTS, requests.lookups.concurrency
-        for lanes in list(requests.topic_lists.questions.all_lanes().values()):
-            yield _BYTES, lanes.estimates
-            yield _QUESTIONS, lanes.questions
+        for queue in list(requests.topic_lists.queues.all().values()):
+            yield _BYTES, queue.reservations
+            yield _QUESTIONS, queue.in_flight
 
     def _limiters(self, semaphores: Sequence[tuple[str, AsyncSemaphore]]) -> Iterator[Sequence[Row]]:
         sources = self._proxy.metric_sources

@@ -17,11 +17,12 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import Body, Pump
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabListBody, encode
+from proxy.requests.topic_lists.service import ListRequest
 from tests.support.answers import answer_of
 from tests.support.clock import ManualClock
 from tests.support.endpoints import hangup_watcher, recording_link
 from tests.support.list_clients import ListClient, commands_in, turns
-from tests.support.list_stage import BROKER, KIB, Asked, ListStage, Sizes
+from tests.support.list_stage import KIB, Asked, ListStage, Sizes
 from tests.support.loops import run_virtual
 
 
@@ -188,7 +189,7 @@ def one_list(stage: ListStage, members: int, room: int) -> list[ListClient]:
     async def ask() -> None:
         for number, client in enumerate(clients):
             request = pb.CommandGetTopicsOfNamespace(request_id=number, namespace="t/n")
-            client.start(stage.service.serve(client, BROKER, request, stage.loop.time()))
+            client.start(stage.service.serve(ListRequest(client, request, stage.loop.time())))
 
     stage.run(ask())
     stage.step()

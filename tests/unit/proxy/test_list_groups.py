@@ -47,7 +47,7 @@ class Asker:
 
     @property
     def lane(self) -> WriteLock:
-        return self.output.list_lane
+        return self.output.write_lock
 
 
 class Answer:
@@ -82,7 +82,7 @@ class Books:
         group, member, new = self.groups.join(client, BROKER, request(number, **fields), share=share)
         assert new is (len(group.members) == 1)
         if new:
-            group.cancel = lambda: self.cancelled.append(group)
+            group.work_started(lambda: self.cancelled.append(group))
         return group, member
 
 
@@ -329,10 +329,10 @@ async def test_memory_is_asked_for_when_one_client_is_ready() -> None:
     group, _ = books.join(stalled, 1)
     _, second = books.join(ready, 2)
     await await_a_reader(list(group.members))
-    assert [member.promised for member in group.members] == [False, True]
+    assert [member.reserved for member in group.members] == [False, True]
     assert not ready.lane.free
-    second.redeem()
-    second.redeem()
+    second.unreserve()
+    second.unreserve()
     assert ready.lane.free
 
 
@@ -349,7 +349,7 @@ async def test_nobody_ready_waits_for_the_first_who_is() -> None:
     assert not waiting.done()
     askers[1].lane.release()
     await waiting
-    assert [member.promised for member in group.members] == [False, True]
+    assert [member.reserved for member in group.members] == [False, True]
     assert not any(asker.lane._listeners for asker in askers)
 
 
@@ -371,7 +371,7 @@ async def test_a_client_whose_request_gave_up_is_promised_nothing() -> None:
     assert not waiting.done()
     slower.lane.release()
     await waiting
-    assert (gave_up.promised, second.promised) == (False, True)
+    assert (gave_up.reserved, second.reserved) == (False, True)
 
 
 @on_a_loop
