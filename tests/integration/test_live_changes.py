@@ -78,7 +78,7 @@ def _connect_seconds(stage: Stage) -> object:
 def _request_seconds(stage: Stage) -> object:
     requests = stage.proxy.services.requests
     return (
-        requests.topic_lists._questions.limits.request_timeout_seconds,
+        requests.topic_lists.queues.limits.request_timeout_seconds,
         requests.lookups._timeout_seconds,
         requests.schemas._timeout_seconds,
         stage.proxy.services.limits.frame_seconds,
@@ -127,7 +127,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     ),
     "maxTopicListInFlightDirectMemSizeMB": Effect(
         "8",
-        lambda s: (s.direct.limit, s.proxy.services.requests.topic_lists._questions.limits.max_answer_bytes),
+        lambda s: (s.direct.limit, s.proxy.services.requests.topic_lists.queues.limits.max_answer_bytes),
         (8 * MIB, 8 * MIB),
     ),
     "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": Effect("5", lambda s: s.heap.timeout_seconds, 0.005),
@@ -141,14 +141,14 @@ EFFECTS: Final[dict[str, Effect]] = {
         "5000", lambda s: s.proxy.services.requests.topic_lists._sizes.initial_bytes, 5000 + ANSWER_OVERHEAD_BYTES
     ),
     "topicListMaxAnswerBytes": Effect(
-        "5000", lambda s: s.proxy.services.requests.topic_lists._questions.limits.max_answer_bytes, 5000
+        "5000", lambda s: s.proxy.services.requests.topic_lists.queues.limits.max_answer_bytes, 5000
     ),
     "topicListCoalescingEnabled": Effect(
-        "false", lambda s: s.proxy.services.requests.topic_lists._questions.limits.coalescing, False
+        "false", lambda s: s.proxy.services.requests.topic_lists.queues.limits.coalescing, False
     ),
     "topicListFairness": Effect("tenant", _sharing, ("tenant", [True] * 4)),
     "topicListMaxMemoryPercentPerKey": Effect(
-        "30", lambda s: s.proxy.services.requests.topic_lists._questions.limits.key_cap_percent, 30
+        "30", lambda s: s.proxy.services.requests.topic_lists.queues.limits.key_cap_percent, 30
     ),
     "topicListWriteStallTimeoutMillis": Effect("7000", lambda s: s.proxy.writes.limits.stall_seconds, 7.0),
     "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
