@@ -27,9 +27,9 @@ from proxy.app.proxy import Proxy
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.log import open_log
-from tests.support.async_client import eventually
-from tests.support.proxy_under_test import config_for, namespace
-from tests.support.wire import WireClient
+from tests.support.clients.async_client import eventually
+from tests.support.clients.wire import WireClient
+from tests.support.proxies.proxy_under_test import config_for, namespace
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = tuple(f"{ROOT / name}/" for name in ("proxy", "protocol", "limiter"))

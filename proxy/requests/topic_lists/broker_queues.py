@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
@@ -11,6 +11,7 @@ from limiter.observer import LimiterObserver
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.brokers.target import BrokerAddress
+from proxy.config.config import Config
 
 # Brokers come and go behind a name: with so many queues, those that nothing waits in are dropped.
 MANY_QUEUES: Final = 64
@@ -26,6 +27,18 @@ class TopicListLimits:
     coalescing: bool
     share_by_key: bool
     key_cap_percent: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            request_timeout_seconds=config.seconds(Config.topic_list_request_timeout_millis),
+            max_answer_bytes=config.topic_list_answer_limit_bytes,
+            max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
+            coalescing=config.topic_list_coalescing_enabled,
+            share_by_key=config.topic_list_fairness != "fifo",
+            key_cap_percent=config.topic_list_max_memory_percent_per_key,
+        )
 
 
 class BrokerQueue:
