@@ -36,9 +36,9 @@ OURS = tuple(f"{ROOT / name}/" for name in ("proxy", "protocol", "limiter"))
 CORES = ("protocol/", "limiter/")
 TELEMETRY = "proxy/telemetry/"
 # What the path may cost at most; these bounds only ever shrink. The aims of the issue were 18 hops and 15 files.
-MOST_HOPS = 24
-MOST_HOP_FILES = 15
-MOST_FILES = 36
+MOST_HOPS = 18
+MOST_HOP_FILES = 11
+MOST_FILES = 34
 
 # A function, as its file and its qualified name.
 Step = tuple[str, str]

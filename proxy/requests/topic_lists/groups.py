@@ -21,6 +21,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.core.registry import Registry
+from proxy.net.pump import Body
 from proxy.requests.client import ClientView
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, Part
@@ -31,11 +32,15 @@ class SharedAnswer(Protocol):
     """An encoded topic list, ready to be written to any number of members (`proxy.requests.topic_lists.bodies`)."""
 
     @property
-    def size(self) -> int:
-        """Return the number of bytes of the list."""
+    def body(self) -> Body:
+        """Return the list, without the bytes that name a request."""
 
-    async def write_to(self, client: ClientView, request_id: int) -> None:
-        """Write the list as the answer to `request_id`; return when the list has left user space."""
+    @property
+    def size(self) -> int:
+        """Return the number of bytes of the body."""
+
+    def prefix(self, request_id: int) -> bytes:
+        """Return the bytes before the body in the answer to `request_id`."""
 
     def close(self) -> None:
         """Release the list's memory: the last member has gone."""

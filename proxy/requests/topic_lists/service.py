@@ -179,7 +179,7 @@ class TopicListService:
                 async with client.output.write_lock:
                     # From here the client's own reading decides: a body under way is never cut by the clock.
                     clock.reschedule(None)
-                    await answer.write_to(client, request.request_id)
+                    await client.output.send_pumped(answer.prefix(request.request_id), answer.body, self._pump)
                     self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
                     asked.record.sent(request.request_id, answer.size)
                     return None
@@ -320,7 +320,7 @@ class TopicListService:
         group.direct_granted(self._loop.time(), size, direct)
         # Step 11: encode the list; heap memory ends.
         try:
-            group.answer = await encode(answer, len(recipients), direct, self._pump, group.timeline)
+            group.answer = await encode(answer, len(recipients), direct, group.timeline)
         except BaseException:
             direct.release()
             group.timeline.direct_over()

@@ -12,7 +12,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
 from proxy.net.output import Output, WriteLock
-from proxy.requests.client import ClientView
+from proxy.net.pump import Body
 from proxy.requests.topic_lists.groups import (
     GroupKey,
     GroupMember,
@@ -58,7 +58,11 @@ class Answer:
     def __init__(self) -> None:
         self.closed = 0
 
-    async def write_to(self, client: ClientView, request_id: int) -> None:
+    @property
+    def body(self) -> Body:
+        raise AssertionError("nothing is written here")
+
+    def prefix(self, request_id: int) -> bytes:
         raise AssertionError("nothing is written here")
 
     def close(self) -> None:
