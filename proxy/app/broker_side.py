@@ -48,7 +48,7 @@ class BrokerSide:
             self._resolve,
             sockets.shared,
             sockets.hangup,
-            sockets.turns,
+            sockets.loop_budget,
             counters,
             log,
             limits.pool_limits(config),

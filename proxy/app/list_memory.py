@@ -4,7 +4,7 @@ import asyncio
 
 from protocol.slabs import SlabPool
 from proxy.app import settings as limits
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.config.config import Config
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.telemetry.counters import LimiterMetrics
@@ -19,7 +19,7 @@ class ListMemory:
         self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
         self.slabs = SlabPool(limits.spare_slabs(config))
         self.sizes = ListSizes(limits.first_estimate(config))
-        self.charging = Charging(config.topic_list_fairness)
+        self.fairness_keys = FairnessKeys(config.topic_list_fairness)
 
     def waiters_served(self) -> int:
         """Count those who waited for memory and got it."""
@@ -36,4 +36,4 @@ class ListMemory:
         direct.set_limit(config.direct_limit_bytes)
         self.slabs.set_spare(limits.spare_slabs(config))
         limits.share_memory(self.limiter, config)
-        self.charging.fairness = config.topic_list_fairness
+        self.fairness_keys.fairness = config.topic_list_fairness

@@ -9,7 +9,7 @@ from proxy.auth.identity import Principal
 LONGEST_KEY: Final = 256
 
 
-class Charged(Protocol):
+class ChargedClient(Protocol):
     """Who can be charged: a client of either port."""
 
     @property
@@ -21,13 +21,13 @@ class Charged(Protocol):
         """Name the connection."""
 
 
-class Charging:
+class FairnessKeys:
     """Name the key of a client's request; `fairness` may change at any time, what is booked keeps its key."""
 
     def __init__(self, fairness: str) -> None:
         self.fairness = fairness
 
-    def key(self, client: Charged, namespace: str | None) -> Hashable:
+    def key(self, client: ChargedClient, namespace: str | None) -> Hashable:
         """Give the key for a request about `namespace`; None if it is about no namespace in particular."""
         if self.fairness == "principal":
             return role_of(client.principal)
@@ -44,7 +44,7 @@ def role_of(principal: Hashable) -> Hashable:
     return principal
 
 
-class KeyNames:
+class DisplayNames:
     """Name keys and principals for operators: roles as `authenticationRoleLoggingAnonymizer` has them, never more."""
 
     def __init__(self, anonymize: Callable[[str], str] = str) -> None:

@@ -44,7 +44,7 @@ class RequestServices:
     brokers: BrokerChoice
     lookups: LookupService
     topic_lists: TopicListService
-    turns: LoopBudget
+    loop_budget: LoopBudget
     schemas: SchemaService
     refusals: RefusalLog
     recorder: Recorder | None = None
@@ -149,7 +149,7 @@ class ClientRequests:
             self._services.counters.list_ended("cancelled")
             if entry.held.record is not None:
                 # Up to a thousand of them: what they asked for is looked at in turns.
-                self._services.turns.later_and_quick(partial(_record_waited, entry.held.record, entry.command))
+                self._services.loop_budget.defer_cheap(partial(_record_waited, entry.held.record, entry.command))
 
     def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
         services, client = self._services, self._client
@@ -195,7 +195,7 @@ class ClientRequests:
                 held.record.cancelled()
         self._lists_under_way -= 1
         if self._waiting_lists:
-            self._services.turns.later(self._start_waiting_list)
+            self._services.loop_budget.defer(self._start_waiting_list)
         self._ended(held)
 
     def _start_waiting_list(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.requests import RequestServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
@@ -85,7 +85,7 @@ class ClientServices:
     sessions: SessionRegistry
     server_version: str
     writes: WriteWatch
-    turns: LoopBudget
-    charging: Charging
+    loop_budget: LoopBudget
+    fairness_keys: FairnessKeys
     send_buffers: SendBuffers
     authentication: ClientAuthentication | None = None

@@ -61,7 +61,7 @@ def _lanes(stage: Stage) -> Any:
 def _sharing(stage: Stage) -> object:
     lanes = _lanes(stage)
     shared = [each.share_by_key for each in (stage.heap, stage.direct, lanes.questions, lanes.estimates)]
-    return stage.proxy.memory.charging.fairness, shared
+    return stage.proxy.memory.fairness_keys.fairness, shared
 
 
 def _pool(stage: Stage) -> Any:

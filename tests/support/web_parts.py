@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.app.settings import write_limits
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
@@ -65,7 +65,7 @@ def web_parts(
         config=settings,
         pages=own_pages(settings.status_file_path, render, readiness),
         direct=direct,
-        charging=Charging("fifo"),
+        fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
         writes=WriteWatch(direct, direct, lambda: 0, counters, write_limits(settings), log),

@@ -250,7 +250,7 @@ class ListGroups:
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
         # Each until its last member has left: as many as there are requests, at most.
-        self.roll: Registry[ListGroup] = Registry()
+        self.registry: Registry[ListGroup] = Registry()
 
     def __len__(self) -> int:
         return len(self._joinable) + len(self._asked)
@@ -277,7 +277,7 @@ class ListGroups:
         new = group is None
         if group is None:
             group = ListGroup(key, broker, client.principal, request, self._key_for, self._emptied)
-            self.roll.add(group, since)
+            self.registry.add(group, since)
             if share:
                 self._joinable[key] = group
                 asked = self._asked.get(key)
@@ -307,7 +307,7 @@ class ListGroups:
         self.answer_begun(group)
 
     def _emptied(self, group: ListGroup) -> None:
-        self.roll.remove(group)
+        self.registry.remove(group)
         self.ended(group)
         group.end()
 

@@ -19,7 +19,7 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer, heap_size
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
@@ -62,9 +62,9 @@ class TopicListService:
         limiter: AsyncDualMemoryLimiter,
         questions: ListQuestions,
         pump: Pump,
-        turns: LoopBudget,
+        loop_budget: LoopBudget,
         sizes: ListSizes,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
         counters: Counters,
         refusals: RefusalLog,
         usage: UsageTracker,
@@ -73,12 +73,12 @@ class TopicListService:
         self._limiter = limiter
         self._questions = questions
         self._pump = pump
-        self._turns = turns
+        self._loop_budget = loop_budget
         self._sizes = sizes
         self._counters = counters
         self._refusals = refusals
         self._usage = usage
-        self._groups = ListGroups(loop, charging.key)
+        self._groups = ListGroups(loop, fairness_keys.key)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
     @property
@@ -229,7 +229,7 @@ class TopicListService:
 
     def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
         for member in group.members:
-            self._turns.later(partial(member.settle, outcome))
+            self._loop_budget.defer(partial(member.settle, outcome))
 
     async def _exchange(self, group: ListGroup) -> None:
         if group.predecessor is not None:
@@ -237,7 +237,7 @@ class TopicListService:
             group.predecessor = None
         if len(group.members) >= A_BURST:
             # Others that have arrived with them are put off only for the loop's sake: they belong to this question.
-            await self._turns.passed()
+            await self._loop_budget.deferred_done()
         estimate = self._sizes.estimate(group.request)
         line = self._questions.lanes(group.broker).estimates
         group.stands_at(Stage.HEAP, Part.HEAP)
@@ -322,5 +322,5 @@ class TopicListService:
                 takers.append(member)
             else:
                 failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
-                self._turns.later(partial(member.settle, failure))
+                self._loop_budget.defer(partial(member.settle, failure))
         return takers

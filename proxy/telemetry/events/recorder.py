@@ -22,7 +22,7 @@ from limiter.dual import AsyncDualMemoryLimiter
 from protocol.command_type import CommandType
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.groups import ListGroup, question_of
 from proxy.requests.topic_lists.questions import ListQuestions
@@ -80,7 +80,7 @@ class Recorder:
         identities: EventIdentities,
         limiter: AsyncDualMemoryLimiter,
         questions: ListQuestions,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
         crashed: Callable[[BaseException], None],
         now: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], int] = time.time_ns,
@@ -93,7 +93,7 @@ class Recorder:
         self.put = sink.put
         self._limiter = limiter
         self._questions = questions
-        self._charging = charging
+        self._fairness_keys = fairness_keys
         self._wall = wall
         self._groups = 0
         self.open = 0
@@ -119,7 +119,7 @@ class Recorder:
             "direct_timeout_ms": round(direct.timeout_seconds * 1000),
             "request_timeout_ms": round(limits.request_timeout_seconds * 1000),
             "max_outstanding_per_broker": limits.max_outstanding_per_broker,
-            "fairness": self._charging.fairness,
+            "fairness": self._fairness_keys.fairness,
             "key_cap_percent": limits.key_cap_percent,
             "coalescing": limits.coalescing,
         }

@@ -40,7 +40,7 @@ class Changes:
     async def kill(self, asked: Asked, who: str) -> Answer:
         """End a connection at once; raises HttpRefused."""
         number, proxy = number_of(asked), self._proxy
-        entry = proxy.sessions.roll.find(number)
+        entry = proxy.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
         session = entry.member

@@ -51,14 +51,16 @@ class Views:
 
     def connections(self, asked: Asked) -> Answer:
         """Show a page of clients."""
-        roll = self._proxy.sessions.roll
-        page = ConnectionsPage(roll, self._proxy.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(roll)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
+        registry = self._proxy.sessions.registry
+        page = ConnectionsPage(
+            registry, self._proxy.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE))
+        )
+        return Rows({"total": len(registry)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
 
     def connection(self, asked: Asked) -> Answer:
         """Show one client; raises HttpRefused with 404."""
         number = number_of(asked)
-        entry = self._proxy.sessions.roll.find(number)
+        entry = self._proxy.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
         return AdminDocument(connection_row(entry, self._proxy.loop.time(), self._names))
@@ -76,9 +78,9 @@ class Views:
 
     def groups(self, asked: Asked) -> Answer:
         """Show groups of topic-list requests."""
-        roll = self._proxy.services.requests.topic_lists.groups.roll
-        numbers = roll.numbers(most=int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(roll)}, "groups", steps(roll, numbers, self._group))
+        registry = self._proxy.services.requests.topic_lists.groups.registry
+        ids = registry.ids(most=int(asked.get("limit", DEFAULT_PAGE)))
+        return Rows({"total": len(registry)}, "groups", steps(registry, ids, self._group))
 
     def config(self, _: Asked) -> Answer:
         """Show the configuration in force."""
