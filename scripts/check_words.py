@@ -26,7 +26,6 @@ UNFINISHED: tuple[str, ...] = (
     "proxy/cli/",
     "proxy/clients/",
     "proxy/config/",
-    "proxy/core/",
     "proxy/net/",
     "proxy/relay/",
     "proxy/requests/",
