@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass
 
 from proxy.app.start_checks import missing_secret
-from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import DisplayNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.auth.own.plugins import own_credentials
 from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
+from proxy.auth.roles import ANONYMIZERS
 from proxy.auth.settings import authentication_settings
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config

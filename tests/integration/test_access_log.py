@@ -5,8 +5,8 @@ import io
 import json
 from typing import Any
 
-from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.fairness_key import DisplayNames
+from proxy.auth.roles import ANONYMIZERS
 from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
 from proxy.web.http.clients import Guard

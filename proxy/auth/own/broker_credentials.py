@@ -1,8 +1,8 @@
-"""The proxy's own credentials towards brokers: `brokerClientAuthenticationPlugin` and its parameters.
+"""The proxy's own credentials for brokers: `brokerClientAuthenticationPlugin` and its parameters.
 
-The names and formats are those of the Java client, so that a proxy.conf of the Java proxy works as it is. Data is read
-anew for each CONNECT and each challenge: a token file that is replaced counts from the next connection on. Nothing here
-reaches a log or an error text but names of keys, files and plugins.
+Names and formats are those of the Java client, so a proxy.conf of the Java proxy works unchanged. Credentials are read
+again for each CONNECT and each challenge: a replaced token file counts from the next connection on. Logs and error
+texts contain names of keys, files and plugins, and nothing else of the credentials.
 """
 
 import json
@@ -24,7 +24,7 @@ _SUPPORTED: Final = "token, tls, basic, oauth2, or the class name of the Java cl
 
 
 class BadParameters(ProxyError):
-    """The configuration names credentials that cannot be; `key` is the key at fault, `expected` what it should hold."""
+    """The configured credentials are invalid; `key` is the key at fault, `expected` describes a valid value."""
 
     def __init__(self, key: str, expected: str) -> None:
         super().__init__(f"{key}: expected {expected}")
@@ -33,44 +33,44 @@ class BadParameters(ProxyError):
 
 
 class BrokerCredentials(Protocol):
-    """What the proxy presents to brokers."""
+    """The credentials of the proxy for brokers."""
 
     async def current(self) -> AuthData | None:
-        """Give fresh credentials, None if the proxy has none; raises CredentialsUnavailable."""
+        """Return fresh credentials, None if the proxy has none; raise CredentialsUnavailable."""
 
     def tls_files(self) -> tuple[str, str] | None:
-        """Give the paths of certificate and key for TLS towards brokers, if they are the credentials."""
+        """Return the paths of certificate and key for TLS to brokers, None if the credentials are no certificate."""
 
     async def close(self) -> None:
-        """End what was begun to get them."""
+        """Cancel a fetch of credentials under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Credentials that `read` gives at once: none, a token, a user and password, or a certificate shown by TLS."""
+    """Credentials that `read` returns at once: none, a token, a user and password, or a certificate shown by TLS."""
 
     read: Callable[[], AuthData | None]
     certificate: tuple[str, str] | None = None
 
     async def current(self) -> AuthData | None:
-        """Read them; raises CredentialsUnavailable."""
+        """Read the credentials; raise CredentialsUnavailable."""
         return self.read()
 
     def tls_files(self) -> tuple[str, str] | None:
-        """Give the paths of certificate and key."""
+        """Return the paths of certificate and key, if the credentials are a certificate."""
         return self.certificate
 
     async def close(self) -> None:
-        """Do nothing: nothing was begun."""
+        """Return at once: there is no fetch to cancel."""
 
 
 MakeOAuth2 = Callable[[Mapping[str, str]], BrokerCredentials]
 
 
 def broker_credentials(plugin: str, parameters: str, oauth2: MakeOAuth2) -> BrokerCredentials:
-    """Make the credentials that both keys describe, without looking at files; raises BadParameters.
+    """Return the credentials that both keys describe, without reading files; raise BadParameters.
 
-    `oauth2` makes those of OAuth 2.0, which are fetched.
+    `oauth2` makes credentials of OAuth 2.0, which are fetched later.
     """
     name = _short_name(plugin.strip())
     text = parameters.strip()
@@ -123,7 +123,7 @@ def _short_name(plugin: str) -> str:
 
 
 def _token(text: str) -> Callable[[], AuthData]:
-    """Find out where the token is: in the text itself, in a file, or in a variable of the environment."""
+    """Return a function that reads the token: from the text itself, a file, or an environment variable."""
     if text.startswith("file:"):
         path = path_of(text)
         return lambda: AuthData("token", read_file(path))
@@ -147,7 +147,7 @@ def _variable(name: str) -> bytes:
 
 
 def path_of(url: str) -> str:
-    """Give the path of a `file:` URL; raises BadParameters."""
+    """Return the path of a `file:` URL; raise BadParameters."""
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise BadParameters(PARAMETERS, "file:///path with an absolute path")
@@ -155,9 +155,9 @@ def path_of(url: str) -> str:
 
 
 def read_file(path: str) -> bytes:
-    """Read a small file without the white space around it; raises CredentialsUnavailable if it holds nothing.
+    """Read a small file and strip white space; raise CredentialsUnavailable if it is empty.
 
-    It is read on the loop: secrets are mounted in memory, and a thread would cost more than the read.
+    The file is read on the event loop: secrets are mounted in memory, and a thread would cost more than the read.
     """
     try:
         with Path(path).open("rb") as file:
@@ -176,12 +176,12 @@ def read_file(path: str) -> bytes:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    """Read JSON, or `name:value,name:value` as the first Pulsar clients took it."""
+    """Parse JSON, or the older form `name:value,name:value`."""
     if text.startswith("{"):
         try:
             given = json.loads(text)
         except ValueError:
-            # The parser's own text quotes what it was given.
+            # The parser's own text would quote the value.
             raise BadParameters(PARAMETERS, "JSON that can be read") from None
         if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
             raise BadParameters(PARAMETERS, "a JSON object of texts")

@@ -1,4 +1,4 @@
-"""Make the proxy's own credentials out of the configuration: the one place that knows all plugins."""
+"""The proxy's own credentials by the configuration; the only module that knows all plugins."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,9 +7,9 @@ from proxy.auth.own.oauth2 import HttpIssuer, OAuth2Credentials, oauth2_settings
 
 
 def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseException], None]) -> BrokerCredentials:
-    """Make what the proxy presents to brokers; raises BadParameters.
+    """Return the credentials of the proxy for brokers; raise BadParameters.
 
-    `on_crash` hears of an unexpected exception in the background.
+    `on_crash` is called with an unexpected exception of a background task.
     """
 
     def oauth2(given: Mapping[str, str]) -> BrokerCredentials:
@@ -19,19 +19,19 @@ def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseExcept
 
 
 def shown_certificate(plugin: str, parameters: str) -> tuple[str, str] | None:
-    """Give the paths of certificate and key, if they are the credentials; raises BadParameters."""
+    """Return the paths of certificate and key, if these are the credentials; raise BadParameters."""
     return own_credentials(plugin, parameters, lambda _: None).tls_files()
 
 
 def check_credentials(plugin: str, parameters: str) -> None:
-    """Raise BadParameters if nothing can be made of both keys; files and issuers are not asked."""
+    """Raise BadParameters if both keys describe no credentials; files and issuers are not read."""
     own_credentials(plugin, parameters, lambda _: None)
 
 
 def find_secrets(plugin: str, parameters: str) -> None:
     """Read the file or the variable that holds the secret; issuers are not asked.
 
-    Raises CredentialsUnavailable if it holds none now, BadParameters.
+    Raise CredentialsUnavailable if there is no secret now, and BadParameters.
     """
 
     def oauth2(given: Mapping[str, str]) -> BrokerCredentials:
