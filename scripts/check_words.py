@@ -24,7 +24,6 @@ UNFINISHED: tuple[str, ...] = (
     "proxy/brokers/",
     "proxy/cli/",
     "proxy/clients/",
-    "proxy/config/",
     "proxy/net/",
     "proxy/relay/",
     "proxy/requests/",

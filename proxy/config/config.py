@@ -1,8 +1,8 @@
 """The effective configuration: defaults, proxy.conf, environment and flags, in that order.
 
-Rule: loading either gives a whole valid `Config` or one `ConfigError` with every fault in it, each with file,
-line, key, got and expected. A `Config` never changes; a live change makes another one. This module imports no
-other part of the proxy and nothing slow: it runs before anything else does.
+Rule: loading returns a valid `Config` or raises a `ConfigError` with all faults, each with file, line, key, got and
+expected. A `Config` is immutable; a live change makes a new `Config`. This module imports no room but `core`, and
+no slow library, because it runs before everything else.
 """
 
 import os
@@ -34,9 +34,9 @@ _MIB = 1024 * 1024
 
 
 class Config(ConfigKeys):
-    """An immutable set of values, one attribute per key of `ConfigKeys`.
+    """An immutable set of values, with an attribute for each key of `ConfigKeys`.
 
-    `config.service_port` is a value, `Config.service_port` its `Key`. Made by `load` or `replace` only.
+    `config.service_port` is a value, `Config.service_port` its `Key`. Use `load` or `replace` to make a `Config`.
     """
 
     warnings: tuple[ConfigWarning, ...]
@@ -50,11 +50,9 @@ class Config(ConfigKeys):
         environ: Mapping[str, str] = MappingProxyType({}),
         overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
-        """Read all sources; later ones win.
+        """Load all sources; a later source overrides an earlier one. Raise `ConfigError`.
 
-        `environ` follows the Pulsar image: a variable named like a key sets it, `PULSAR_PREFIX_<key>` does
-        too and wins over the bare name, a value `${OTHER}` is that of the variable OTHER. Flags come as
-        `overrides` by key name. Raises `ConfigError`.
+        `environ` follows the Pulsar image (`proxy.config.environment`). `overrides` are the flags by key name.
         """
         return cls._build(cls._loaded(path, environ, overrides))
 
@@ -62,10 +60,10 @@ class Config(ConfigKeys):
     def load_despite_faults(
         cls, needed: Collection[Key[Any]], path: str | os.PathLike[str] | None, environ: Mapping[str, str]
     ) -> tuple[Self, tuple[ConfigProblem, ...]]:
-        """Read what says where a running proxy is, whose file may have been broken since; gives the faults, too.
+        """Return the configuration of a running proxy, whose file may be broken by now, and the faults.
 
-        A key that is wrong has its default, and nobody has to name a broker. Raises `ConfigError` if one of `needed`
-        is wrong, or a line of which nobody knows whose it is.
+        A wrong key has its default, and no broker is required. Raise `ConfigError` if a key of `needed` is wrong, or if
+        a line is so broken that it may belong to any key.
         """
         loader = cls._loaded(path, environ, {cls.broker_service_url.name: "pulsar://unused.invalid"})
         config = cls._checked(loader)
@@ -75,10 +73,7 @@ class Config(ConfigKeys):
         return config, tuple(loader.problems)
 
     def replace(self, changes: Mapping[str, str]) -> Self:
-        """Give a copy with some dynamic keys changed.
-
-        Raises `ConfigError`, also for a key that needs a restart.
-        """
+        """Return a copy with some dynamic keys changed; raise `ConfigError`, also for a key that needs a restart."""
         loader = Loader(type(self))
         for setting in self._settings.values():
             loader.take(setting)
@@ -92,13 +87,13 @@ class Config(ConfigKeys):
         return self._build(loader)
 
     def differences(self, newer: Self) -> Iterator[Key[Any]]:
-        """Yield the keys whose values differ."""
+        """Yield the keys whose values are not the same in `newer`."""
         return (key for key in self.keys() if getattr(self, key.attribute) != getattr(newer, key.attribute))
 
     def adopt(self, newer: Self) -> Self:
-        """Give the dynamic keys of `newer` beside the other keys of this one: what a reload puts in force.
+        """Return what a reload puts in force: the dynamic keys of `newer` with the other keys of this configuration.
 
-        Raises `ConfigError` if the two do not go together.
+        Raise `ConfigError` if the combination is not valid.
         """
         loader = Loader(type(self))
         for key in self.keys():
@@ -130,7 +125,7 @@ class Config(ConfigKeys):
 
     @classmethod
     def _checked(cls, loader: Loader) -> Self:
-        """Put the values together; what is wrong with them is in `loader`."""
+        """Build the configuration; its faults are in `loader`."""
         values = loader.values()
         config = cls.__new__(cls)
         routes = loader.reverse_proxies()
@@ -140,7 +135,7 @@ class Config(ConfigKeys):
         return config
 
     def origin(self, key: str | Key[Any]) -> Origin:
-        """Tell where a key's value came from; raises KeyError for a name that is no key."""
+        """Return the source of a key's value; raise KeyError for an unknown name."""
         name = key.name if isinstance(key, Key) else key
         if setting := self._settings.get(name):
             return setting.origin
@@ -149,43 +144,43 @@ class Config(ConfigKeys):
         return "default"
 
     def place(self, key: Key[Any]) -> str:
-        """Tell where a key's value stands: `file:line`, a variable of the environment, or what else set it."""
+        """Return the place of a key's value: `file:line`, an environment variable, or another source."""
         setting = self._settings.get(key.name)
         if setting is None:
             return "default"
         return setting.file if setting.line is None else f"{setting.file}:{setting.line}"
 
     def fault(self, name: str, got: str, expected: str) -> ConfigProblem:
-        """Describe a fault that only the use of a key's value has shown, with the place where it was set.
+        """Return a fault that was found by using a key's value, with the place of the setting.
 
-        What looks like a credential in `got` is hidden.
+        Parts of `got` that look like credentials are hidden.
         """
         setting = self._settings.get(name)
         place = (setting.file, setting.line) if setting is not None else ("default", None)
         return ConfigProblem(*place, name, masked(got), expected)
 
     def items(self) -> Iterator[tuple[Key[Any], str, Origin]]:
-        """Yield each key, its value as text (secrets hidden) and where it came from."""
+        """Yield each key, its value as text (secrets hidden) and its source."""
         return iter(self._items)
 
     @cached_property
     def _items(self) -> Sequence[tuple[Key[Any], str, Origin]]:
-        # To hide secrets in all of them takes 2 ms, and `top` asks at each refresh.
+        # Cached: hiding secrets in all values takes 2 ms, and `top` asks at each refresh.
         return tuple((key, key.shown(getattr(self, key.attribute)), self.origin(key)) for key in self.keys())
 
     @property
     def client_port(self) -> int:
-        """The port that names this proxy among others on its machine: the plain one for clients, else that with TLS."""
+        """The port that identifies this proxy on its machine: the plain client port, else the TLS port."""
         return (self.service_port_tls or 0) if self.service_port is None else self.service_port
 
     @property
     def has_web_port(self) -> bool:
-        """Whether there is a web server at all."""
+        """Whether any web port is configured."""
         return self.web_service_port is not None or self.web_service_port_tls is not None
 
     @property
     def broker_hosts(self) -> tuple[tuple[str, int], ...]:
-        """Hosts and ports of the brokers, out of `brokerServiceURL`, or of its twin for TLS."""
+        """Hosts and ports of the brokers in `brokerServiceURL` or `brokerServiceURLTLS`."""
         tls = self.tls_enabled_with_broker
         return split_broker_urls(self.broker_service_url_tls if tls else self.broker_service_url, tls=tls)
 
@@ -196,17 +191,17 @@ class Config(ConfigKeys):
 
     @property
     def heap_limit_bytes(self) -> int:
-        """Limit for decoded topic lists, bytes; 0 is no limit."""
+        """Limit for decoded topic lists in bytes; 0 is no limit."""
         return self.max_topic_list_in_flight_heap_mem_size_mb * _MIB
 
     @property
     def direct_limit_bytes(self) -> int:
-        """Limit for encoded topic lists, bytes; 0 is no limit."""
+        """Limit for encoded topic lists in bytes; 0 is no limit."""
         return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
 
     @property
     def topic_list_answer_limit_bytes(self) -> int:
-        """Largest answer of a broker that is read, bytes: the key, else the smaller memory limit."""
+        """Largest accepted answer of a broker in bytes: the key, else the smaller memory limit."""
         if self.topic_list_max_answer_bytes is not None:
             return self.topic_list_max_answer_bytes
         limits = [limit for limit in (self.heap_limit_bytes, self.direct_limit_bytes) if limit]
