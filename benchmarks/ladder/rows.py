@@ -37,6 +37,7 @@ ROWS: dict[str, Row] = {
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
     "02r": Row("relay, no frame looked at", "ours", relayed=True, settings=(("watchTopicListLimitEnabled", "false"),)),
+    "02b": Row("relay: the version before", "ours", relayed=True, before=True),
     "03": Row("+ decode", "ours", settings=_limits(0, 0)),
     "04": Row("+ limiter, idle", "ours", settings=_limits(100, 100)),
     "04b": Row("+ limiter, idle: the version before", "ours", settings=_limits(100, 100), before=True),
@@ -120,4 +121,3 @@ class Scenario:
     # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
     tls: Literal["", "in", "both"] = ""
     cpu: bool = False  # ask for the CPU time of the row's process (lists)
-    not_slower: tuple[str, str] | None = None  # this row, as a multiple of that one, than in results/before

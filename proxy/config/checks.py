@@ -1,28 +1,27 @@
 """Checks across keys: contradictions are faults, settings without effect are warnings."""
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from eventlog.retention import topic_name
+from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
+from proxy.config.credential_parameters import BadParameters, is_secret, parse_credentials, shown_certificate
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
+from proxy.config.values import ConfigValues
 from proxy.core.secrets import HIDDEN
-
-if TYPE_CHECKING:
-    from proxy.config.config import Config
 
 # A path after the port is allowed: a gateway may serve the admin API below a path.
 _WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")
 
 
-def cross_check(loader: Loader, config: "Config") -> None:
+def cross_check(loader: Loader, config: ConfigValues) -> None:
     """Check the keys that depend on each other; do not report a refused key again."""
     loader.refused = {problem.key for problem in loader.problems}
     key = ConfigKeys.broker_service_url_tls if config.tls_enabled_with_broker else ConfigKeys.broker_service_url
-    _check_discovery(loader, key.name, given=bool(getattr(config, key.attribute)))
-    if not getattr(config, key.attribute):
+    _check_discovery(loader, key.name, given=bool(config.value(key)))
+    if not config.value(key):
         loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
     _check_ports(loader, config)
     _check_memory(loader, config)
@@ -53,7 +52,7 @@ def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
             loader.problem(found.file, found.line, name, repr(found.text), expected)
 
 
-def _check_ports(loader: Loader, config: "Config") -> None:
+def _check_ports(loader: Loader, config: ConfigValues) -> None:
     if config.service_port is None and config.service_port_tls is None:
         expected = f"a port here or in {ConfigKeys.service_port_tls.name}: without a port no client can connect"
         loader.fault(ConfigKeys.service_port, "nothing", expected)
@@ -67,23 +66,23 @@ def _check_ports(loader: Loader, config: "Config") -> None:
         ConfigKeys.web_service_port,
         ConfigKeys.web_service_port_tls,
     ):
-        port = getattr(config, key.attribute)
+        port = config.value(key)
         if port and port in taken:
             loader.fault(key, str(port), f"a port other than {taken[port]}")
         elif port:
             taken[port] = key.name
 
 
-def _check_authorization(loader: Loader, config: "Config") -> None:
+def _check_authorization(loader: Loader, config: ConfigValues) -> None:
     # As in upstream, the proxy does not start: clients would have no role, so the pages would not be protected.
     if config.authorization_enabled and not config.authentication_enabled:
         expected = (
-            f"false, or {ConfigKeys.authentication_enabled.name}=true: a client without authentication has no role"
+            f"false, or {ConfigKeys.authentication_enabled.name}=true: without authentication no client has a role"
         )
         loader.fault(ConfigKeys.authorization_enabled, "true", expected)
 
 
-def _check_admin_api(loader: Loader, config: "Config") -> None:
+def _check_admin_api(loader: Loader, config: ConfigValues) -> None:
     address, token_file = ConfigKeys.admin_api_address, ConfigKeys.admin_api_token_file_path
     if not config.admin_api_address:
         if config.admin_api_token_file_path:
@@ -91,14 +90,14 @@ def _check_admin_api(loader: Loader, config: "Config") -> None:
         return
     if not config.admin_api_token_file_path:
         # All programs of the machine, and all containers of a pod, can connect to its loopback address.
-        expected = f"nothing, or {token_file.name} beside it: any client of that port may end connections and the proxy"
+        expected = f"nothing, or {token_file.name} as well: any client of that port may end connections and the proxy"
         loader.fault(address, config.admin_api_address, expected)
     elif not split_address(config.admin_api_address)[2]:
         text = f"{config.admin_api_address} is not a loopback address: without TLS the token can be read on the way"
         loader.doubt(address, text)
 
 
-def _check_broker_tls(loader: Loader, config: "Config") -> None:
+def _check_broker_tls(loader: Loader, config: ConfigValues) -> None:
     if not config.tls_enabled_with_broker:
         return
     if config.tls_allow_insecure_connection:
@@ -109,7 +108,7 @@ def _check_broker_tls(loader: Loader, config: "Config") -> None:
         loader.doubt(ConfigKeys.tls_hostname_verification_enabled, text)
 
 
-def _check_broker_client(loader: Loader, config: "Config") -> None:
+def _check_broker_client(loader: Loader, config: ConfigValues) -> None:
     plugin = ConfigKeys.broker_client_authentication_plugin
     if config.broker_client_authentication_plugin:
         _check_credentials(loader, config)
@@ -119,18 +118,14 @@ def _check_broker_client(loader: Loader, config: "Config") -> None:
         loader.doubt(ConfigKeys.forward_authorization_credentials, "has no effect without authenticationEnabled")
 
 
-def _check_credentials(loader: Loader, config: "Config") -> None:
-    # Imported only if needed: these modules import asyncio.
-    from proxy.auth.own.broker_credentials import BadParameters, is_secret
-    from proxy.auth.own.plugins import check_credentials, shown_certificate
-
+def _check_credentials(loader: Loader, config: ConfigValues) -> None:
     plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     plugin, parameters = (
         ConfigKeys.broker_client_authentication_plugin,
         ConfigKeys.broker_client_authentication_parameters,
     )
     try:
-        check_credentials(plugin_name, given)
+        parse_credentials(plugin_name, given)
     except BadParameters as error:
         if error.key == plugin.name:
             loader.fault(plugin, repr(plugin_name), error.expected)
@@ -150,7 +145,7 @@ def _check_credentials(loader: Loader, config: "Config") -> None:
         loader.doubt(plugin, text)
 
 
-def _reaches_any_host(config: "Config") -> bool:
+def _reaches_any_host(config: ConfigValues) -> bool:
     return (
         not config.check_active_brokers
         and "*" in config.broker_proxy_allowed_host_names
@@ -158,7 +153,7 @@ def _reaches_any_host(config: "Config") -> bool:
     )
 
 
-def _check_memory(loader: Loader, config: "Config") -> None:
+def _check_memory(loader: Loader, config: ConfigValues) -> None:
     limits = (
         (ConfigKeys.max_topic_list_in_flight_heap_mem_size_mb, config.heap_limit_bytes),
         (ConfigKeys.max_topic_list_in_flight_direct_mem_size_mb, config.direct_limit_bytes),
@@ -177,7 +172,7 @@ def _check_memory(loader: Loader, config: "Config") -> None:
         loader.fault(ConfigKeys.topic_list_initial_heap_permit_bytes, str(first), expected)
 
 
-def _check_times(loader: Loader, config: "Config") -> None:
+def _check_times(loader: Loader, config: ConfigValues) -> None:
     whole_time = config.topic_list_request_timeout_millis
     for key, wait in (
         (
@@ -197,19 +192,19 @@ def _check_times(loader: Loader, config: "Config") -> None:
         loader.doubt(ConfigKeys.broker_proxy_read_timeout_ms, text)
 
 
-def _check_event_files(loader: Loader, config: "Config") -> None:
+def _check_event_files(loader: Loader, config: ConfigValues) -> None:
     total, largest = config.event_log_files_max_total_mb, config.event_log_file_max_size_mb
     if total and total < largest:
         expected = f"0, or at least {ConfigKeys.event_log_file_max_size_mb.name} ({largest})"
         loader.fault(ConfigKeys.event_log_files_max_total_mb, str(total), expected)
 
 
-def _check_event_topic(loader: Loader, config: "Config") -> None:
+def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
     topic, url = ConfigKeys.event_log_topic, ConfigKeys.event_log_topic_service_url
     web_url = ConfigKeys.event_log_topic_web_service_url
     if not config.event_log_topic:
         for key in (url, web_url):
-            if getattr(config, key.attribute):
+            if config.value(key):
                 loader.doubt(key, f"has no effect without {topic.name}")
         return
     try:
@@ -228,7 +223,7 @@ def _check_event_topic(loader: Loader, config: "Config") -> None:
         text = "brokers there are shown no credentials: set eventLogTopicAuthenticationPlugin"
         loader.doubt(url, text)
     for chosen in (ConfigKeys.broker_client_tls_protocols, ConfigKeys.broker_client_tls_ciphers):
-        if config.tls_enabled_with_broker and getattr(config, chosen.attribute):
+        if config.tls_enabled_with_broker and config.value(chosen):
             loader.doubt(chosen, f"not for {topic.name}: pulsar-client makes its own choice")
 
 
@@ -249,16 +244,15 @@ def _shown_url(url: str) -> str:
     return f"user info {HIDDEN}, which nobody uses: see eventLogTopicAuthenticationPlugin" if "@" in url else repr(url)
 
 
-def _check_topic_credentials(loader: Loader, config: "Config") -> None:
-    from proxy.auth.own.broker_credentials import BadParameters
-    from proxy.auth.own.plugins import check_credentials
-
+def _check_topic_credentials(loader: Loader, config: ConfigValues) -> None:
     plugin, parameters = (
         ConfigKeys.event_log_topic_authentication_plugin,
         ConfigKeys.event_log_topic_authentication_parameters,
     )
     try:
-        check_credentials(getattr(config, plugin.attribute), getattr(config, parameters.attribute))
+        parse_credentials(
+            config.event_log_topic_authentication_plugin, config.event_log_topic_authentication_parameters
+        )
     except BadParameters as error:
         if error.key == ConfigKeys.broker_client_authentication_plugin.name:
             loader.fault(plugin, repr(config.event_log_topic_authentication_plugin), error.expected)

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from proxy.auth.identity import AuthData
-from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.telemetry.events.topic_sink import TopicTls
-from proxy.web.forward.own_credentials import own_authorization
-from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     import pulsar
@@ -54,11 +52,8 @@ class TopicCredentials:
         return pulsar.AuthenticationToken(self._fresh_token)
 
     async def headers(self) -> Mapping[str, str]:
-        """Give the same for the admin API; raises CredentialsUnavailable."""
-        try:
-            header = await own_authorization(self._own)
-        except HttpRefused as error:
-            raise CredentialsUnavailable(str(error)) from error
+        """Return the same for the admin API; raises CredentialsUnavailable."""
+        header = await authorization_header(self._own)
         return {} if header is None else {"Authorization": header}
 
     def _ask(self) -> AuthData | None:

@@ -1,4 +1,4 @@
-"""Test claims: who is charged changes while one waits and while its permit is held."""
+"""Test charges: the charged key changes while an acquire waits and while its permit is held."""
 
 import asyncio
 import gc
@@ -6,14 +6,14 @@ import gc
 import pytest
 
 from limiter import AsyncSemaphore, Charge, PermitAcquireTimeout
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 POLICIES = pytest.mark.parametrize("share_by_key", [False, True])
 
 
 @POLICIES
-async def test_claim_names_who_is_charged_and_changes_it(clock: ManualClock, share_by_key: bool) -> None:
+async def test_charge_names_who_is_charged_and_changes_it(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
     charge = Charge("a")
     permit = await limiter.acquire(4, charge=charge)
@@ -29,7 +29,7 @@ async def test_claim_names_who_is_charged_and_changes_it(clock: ManualClock, sha
 
 
 @POLICIES
-async def test_recharge_before_the_grant_is_taken_charges_the_new_key(clock: ManualClock, share_by_key: bool) -> None:
+async def test_reassign_before_the_grant_is_taken_charges_the_new_key(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
     held = await limiter.acquire(10)
     charge = Charge("a")
@@ -43,7 +43,7 @@ async def test_recharge_before_the_grant_is_taken_charges_the_new_key(clock: Man
 
 
 @POLICIES
-async def test_recharge_survives_a_growth_that_waits(clock: ManualClock, share_by_key: bool) -> None:
+async def test_reassign_survives_a_growth_that_waits(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
     charge = Charge("a")
     first, second = await limiter.acquire(5), await limiter.acquire(5, charge=charge)
@@ -80,7 +80,7 @@ async def test_moved_waiter_stands_among_those_of_the_new_key_by_arrival(clock: 
         assert books_are_zero(limiter)
 
 
-async def test_recharge_lets_go_who_was_capped_and_who_stood_behind(clock: ManualClock) -> None:
+async def test_reassign_lets_go_who_was_capped_and_who_stood_behind(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=True, key_cap_percent=50)
     await limiter.acquire(45, key="a")
     charge = Charge("a")
@@ -91,7 +91,7 @@ async def test_recharge_lets_go_who_was_capped_and_who_stood_behind(clock: Manua
     assert (moved.done(), behind.done()) == (True, True)
 
 
-async def test_recharge_of_a_permit_makes_room_under_the_cap_of_the_old_key(clock: ManualClock) -> None:
+async def test_reassign_of_a_permit_makes_room_under_the_cap_of_the_old_key(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=True, key_cap_percent=50)
     charge = Charge("a")
     await limiter.acquire(50, charge=charge)
@@ -101,7 +101,7 @@ async def test_recharge_of_a_permit_makes_room_under_the_cap_of_the_old_key(cloc
     assert limiter.try_acquire(1, key="b") is None
 
 
-async def test_debt_moves_with_the_permit(clock: ManualClock) -> None:
+async def test_deficit_moves_with_the_permit(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=True)
     charge = Charge("a")
     await limiter.acquire(50, key="pool")
@@ -148,7 +148,7 @@ async def test_moved_waiter_keeps_its_deadline_and_its_place_in_the_count(clock:
 
 
 @POLICIES
-async def test_claim_serves_one_acquire_at_a_time(clock: ManualClock, share_by_key: bool) -> None:
+async def test_charge_serves_one_acquire_at_a_time(clock: ManualClock, share_by_key: bool) -> None:
     limiter = semaphore(10, clock, share_by_key=share_by_key)
     charge = Charge("a")
     permit = await limiter.acquire(10, charge=charge)
@@ -167,7 +167,7 @@ async def test_claim_serves_one_acquire_at_a_time(clock: ManualClock, share_by_k
     assert limiter.try_acquire(1, charge=other) is not None
 
 
-async def test_claim_of_a_failed_acquire_leaves_no_cycle(clock: ManualClock) -> None:
+async def test_charge_of_a_failed_acquire_leaves_no_cycle(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, share_by_key=True)
     held = await limiter.acquire(10)
     charge = Charge("a")

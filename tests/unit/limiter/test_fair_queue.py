@@ -9,7 +9,7 @@ import pytest
 
 from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
 from limiter.fair_queue import QUANTA_PER_LIMIT
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 LIMIT = 1000
@@ -114,7 +114,7 @@ async def test_one_underestimated_request_is_not_behind_10_000_of_another_tenant
     assert done <= 8, "its own growth waits for the growth of each other connection, and no more"
 
 
-async def test_all_held_permits_growing_let_a_small_newcomer_of_another_key_in(clock: ManualClock) -> None:
+async def test_all_held_permits_growing_let_a_small_acquire_of_another_key_in(clock: ManualClock) -> None:
     limiter = semaphore(100, clock, share_by_key=True)
     held = [await limiter.acquire(1, key="greedy") for _ in range(100)]
     modest = await start(limiter.acquire(1, key="modest"))
@@ -127,7 +127,7 @@ async def test_all_held_permits_growing_let_a_small_newcomer_of_another_key_in(c
     assert limiter.statistics().peak_held <= 100 + 50
 
 
-async def test_without_debt_growth_goes_before_newcomers(clock: ManualClock) -> None:
+async def test_without_deficit_growth_goes_before_acquires(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, share_by_key=True)
     over, small = await limiter.acquire(8, key="over"), await limiter.acquire(2, key="small")
     await over.update(11)
@@ -190,7 +190,7 @@ async def test_many_keys_of_small_requests_do_not_starve_a_large_one(clock: Manu
     await storm.end()
 
 
-async def test_endless_new_keys_do_not_starve_one_in_debt(clock: ManualClock) -> None:
+async def test_endless_new_keys_do_not_starve_one_in_deficit(clock: ManualClock) -> None:
     limiter = semaphore(LIMIT, clock, share_by_key=True)
     pool = await limiter.acquire(LIMIT - 1, key="pool")
     debtor = await limiter.acquire(1, key="debtor")
@@ -209,7 +209,7 @@ async def test_endless_new_keys_do_not_starve_one_in_debt(clock: ManualClock) ->
     assert other.done()
 
 
-async def test_debt_of_one_that_waits_alone_does_not_block(clock: ManualClock) -> None:
+async def test_deficit_of_one_that_waits_alone_does_not_block(clock: ManualClock) -> None:
     limiter = semaphore(LIMIT, clock, share_by_key=True)
     pool = await limiter.acquire(LIMIT, key="a")
     await pool.update(LIMIT + 500)
@@ -222,7 +222,7 @@ async def test_debt_of_one_that_waits_alone_does_not_block(clock: ManualClock) -
     assert (other.done(), alone.done()) == (True, True)
 
 
-async def test_key_that_leaves_the_queue_finds_its_debt_again(clock: ManualClock) -> None:
+async def test_key_that_leaves_the_queue_finds_its_deficit_again(clock: ManualClock) -> None:
     limiter = semaphore(LIMIT, clock, share_by_key=True)
     pool = await limiter.acquire(LIMIT, key="pool")
     gone = await start(limiter.acquire(10, key="debtor"))
@@ -287,7 +287,7 @@ async def test_few_bytes_pass_a_key_in_deficit_without_waiting(clock: ManualCloc
     waiting[1].cancel()
 
 
-async def test_debts_stay_when_the_limit_changes(clock: ManualClock) -> None:
+async def test_deficits_stay_when_the_limit_changes(clock: ManualClock) -> None:
     limiter = semaphore(4 * QUANTA_PER_LIMIT, clock, share_by_key=True)
     pool, debtor = await limiter.acquire(4000, key="pool"), await limiter.acquire(1, key="debtor")
     waits = await start(limiter.acquire(500, key="modest"))
@@ -318,7 +318,7 @@ async def test_rounds_that_were_left_are_forgotten_while_the_head_waits(clock: M
     assert len(limiter._fair_queue._rounds) == len(limiter._fair_queue._round_heap) <= 2 * keys + 9
 
 
-async def test_keys_waiting_and_debt_are_counted(clock: ManualClock) -> None:
+async def test_keys_waiting_and_deficit_are_counted(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, share_by_key=True, key_cap_percent=50)
     held = await limiter.acquire(10, key="a")
     tasks = [await start(limiter.acquire(1, key=key)) for key in ("a", "b", "b", None)]

@@ -9,7 +9,7 @@ from limiter import AsyncSemaphore
 from limiter.charge import Charge
 from limiter.permit import Permit
 from limiter.statistics import WaiterStatistics
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import settle
 
 BOTH = pytest.mark.parametrize("share_by_key", [False, True], ids=["fifo", "turns"])
@@ -94,7 +94,7 @@ async def test_those_at_their_cap_are_seen_last(clock: ManualClock) -> None:
         permit.release()
 
 
-async def test_a_claim_says_what_it_holds(clock: ManualClock) -> None:
+async def test_a_charge_says_what_it_holds(clock: ManualClock) -> None:
     limiter, charge = AsyncSemaphore("heap", 10, max_queue=0, timeout_seconds=30, clock=clock), Charge("a")
     assert charge.holding is None
     permit = await limiter.acquire(4, charge=charge)

@@ -1,0 +1,66 @@
+"""A log level that returns by itself, in virtual time."""
+
+import io
+
+import pytest
+
+from proxy.core.log import Logger, open_log
+from proxy.core.log_level import LONGEST_SECONDS, LogLevel
+from tests.support.loops.clock import ManualClock
+
+
+def made(configured: str = "info") -> tuple[LogLevel, Logger, ManualClock]:
+    log, clock = open_log(configured, "json", io.BytesIO()), ManualClock()
+    return LogLevel(log, clock, configured), log, clock
+
+
+def test_it_returns_by_itself_to_the_configured_level() -> None:
+    level, log, clock = made()
+    level.set_for("debug", 60.0)
+    clock.advance(59.9)
+    assert log.level == "debug"
+    assert level.seconds_left == pytest.approx(0.1)
+    clock.advance(0.1)
+    assert (log.level, level.seconds_left) == ("info", None)
+
+
+def test_a_second_one_counts_from_its_own_beginning() -> None:
+    level, log, clock = made()
+    level.set_for("debug", 60.0)
+    clock.advance(50.0)
+    level.set_for("warning", 60.0)
+    clock.advance(50.0)
+    assert log.level == "warning"
+    clock.advance(10.0)
+    assert log.level == "info"
+    assert not clock.pending
+
+
+def test_a_reload_meanwhile_decides_what_it_returns_to() -> None:
+    level, log, clock = made()
+    level.set_for("debug", 60.0)
+    level.configure("error")
+    assert log.level == "debug"
+    clock.advance(60.0)
+    assert log.level == "error"
+    level.configure("warning")
+    assert log.level == "warning"
+
+
+def test_it_can_be_ended_before_and_leaves_no_timer() -> None:
+    level, log, clock = made()
+    level.set_for("debug", 60.0)
+    level.end()
+    level.end()
+    assert (log.level, clock.pending) == ("info", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("loud", 1.0), ("debug", 0.0), ("debug", -1.0), ("debug", float("nan")), ("debug", LONGEST_SECONDS + 1)],
+)
+def test_what_is_no_level_or_no_time_changes_nothing(name: str, seconds: float) -> None:
+    level, log, clock = made()
+    with pytest.raises(ValueError, match="expected"):
+        level.set_for(name, seconds)
+    assert (log.level, clock.pending) == ("info", 0)
