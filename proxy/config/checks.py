@@ -90,7 +90,7 @@ def _check_admin_api(loader: Loader, config: ConfigValues) -> None:
         return
     if not config.admin_api_token_file_path:
         # All programs of the machine, and all containers of a pod, can connect to its loopback address.
-        expected = f"nothing, or {token_file.name} as well: any client of that port may end connections and the proxy"
+        expected = f"nothing, or {token_file.name} beside it: any client of that port may end connections and the proxy"
         loader.fault(address, config.admin_api_address, expected)
     elif not split_address(config.admin_api_address)[2]:
         text = f"{config.admin_api_address} is not a loopback address: without TLS the token can be read on the way"
