@@ -121,7 +121,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw = cast(asyncio.Transport, transport)
         self._raw.set_write_buffer_limits(high=0)
         if not self._server_side:
-            self._shared.turns.later_and_quick(self._shake)
+            self._shared.loop_budget.defer_cheap(self._shake)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the end on, with the reason if it was TLS that broke."""
@@ -191,7 +191,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._may_shake():
             assert self._raw is not None
             self._raw.pause_reading()
-            self._shared.turns.later_and_quick(self._shake)
+            self._shared.loop_budget.defer_cheap(self._shake)
 
     @property
     def _has_rest(self) -> bool:
@@ -346,7 +346,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if self._step():
                 self._open()
             elif self._may_shake():
-                self._shared.turns.later_and_quick(self._shake)
+                self._shared.loop_budget.defer_cheap(self._shake)
             else:
                 self._read_on()
         except Exception as error:
