@@ -204,7 +204,7 @@ class BrokerConnection(BrokerEndpoint):
         self.write(self._connect_frame)
         self._connect_frame = b""
 
-    def read_place(self) -> memoryview:
+    def read_buffer(self) -> memoryview:
         """Read a body straight into its sink, everything else into the shared buffer."""
         return self._decoder.writable() if self._decoder.diverting else self._shared.small
 

@@ -193,7 +193,7 @@ class ClientConnection(Endpoint):
         own, peer = (self.transport.get_extra_info(name) for name in ("sockname", "peername"))
         return ProxyHeader(HostPort.of(*peer[:2]), HostPort.of(*own[:2])) if own and peer else None
 
-    def read_place(self) -> memoryview:
+    def read_buffer(self) -> memoryview:
         """Read little at a time, but for a large frame that has its permit; never beyond that frame's end."""
         if self._decoder.storing:
             return self._shared.large[: self._decoder.missing_bytes]

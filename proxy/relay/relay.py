@@ -41,7 +41,7 @@ class RelayEndpoint(Endpoint):
     def adopt(self, transport: asyncio.Transport) -> None:
         """Learn what a full read is: records seldom end where a place does."""
         super().adopt(transport)
-        self.busy_bytes = LARGE_READ_BYTES // 2 if self.sealed else LARGE_READ_BYTES
+        self.busy_bytes = LARGE_READ_BYTES // 2 if self.is_tls else LARGE_READ_BYTES
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
@@ -62,13 +62,13 @@ class RelayEndpoint(Endpoint):
         place = self._shared.bulk if self._bulk else self._shared.large
         self._bulk = nbytes >= self.busy_bytes
         peer.transport.write(place[:nbytes])
-        if peer._writable is not True:
+        if peer.writable is not True:
             self._wait_for_peer(place)
 
     def _wait_for_peer(self, place: memoryview) -> None:
         self._bulk = False
-        if not self.peer.sealed:
-            self._shared.surrender(place)
+        if not self.peer.is_tls:
+            self._shared.detach(place)
         self.pause_reading()
 
     def pass_first(self, data: bytes) -> None:

@@ -99,13 +99,13 @@ class WatchedEndpoint(RelayEndpoint):
                 if peer.transport is None or self.cause is not None:
                     return
                 peer.transport.write(place[:nbytes])
-                if peer._writable is not True:
+                if peer.writable is not True:
                     self._wait_for_peer(place)
                 return
             if self._take(place[:nbytes], sighting):
                 self._bulk = False
-                if self._rest or not self.peer.sealed:
-                    self._shared.surrender(place)
+                if self._rest or not self.peer.is_tls:
+                    self._shared.detach(place)
                 self.pause_reading()
         except Exception as error:
             self.crashed(error)
