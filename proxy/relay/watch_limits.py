@@ -1,8 +1,8 @@
-"""What all relays share about topic-list watchers: the memory their frames are counted against, and the settings.
+"""The limiter and the settings for frames of topic-list watchers, shared by all relays.
 
-The settings may change at any time. A new relay is walked or not by what `enabled` says when it begins. A walked one
-goes on being walked, but asks for no memory while `enabled` is false; one that was never walked cannot begin, because
-nobody knows where in a frame it stands. A pause under way keeps its length.
+The settings may change at any time. A new relay scans its frames if `enabled` is set when it begins. A relay that scans
+goes on scanning, but acquires no permits while `enabled` is false; a relay that does not scan cannot begin to, because
+its position within a frame is unknown. A pause under way keeps its length.
 """
 
 from limiter.semaphore import AsyncSemaphore
@@ -12,9 +12,9 @@ from proxy.telemetry.events.recorder import Recorder
 
 
 class WatchLimits:
-    """The direct limiter, and how long a relay waits for it; `window_bytes` is the most that one relay asks for.
+    """The direct limiter, and how long a relay waits for a permit; `window_bytes` is the largest permit of a relay.
 
-    `recorder` makes events of the frames, if there is an event log.
+    `recorder` records the frames, if there is an event log.
     """
 
     __slots__ = (
@@ -46,7 +46,7 @@ class WatchLimits:
         self.recorder: Recorder | None = None
 
     def count(self, sighting: Sighting) -> None:
-        """Count what one read has shown."""
+        """Count the watch frames that were found in one read."""
         watch = self.counters.watch
         watch.successes += sighting.successes
         watch.updates += sighting.updates
@@ -54,5 +54,5 @@ class WatchLimits:
         watch.unwalkable += sighting.unwalkable
 
     def overshot(self, why: WatchOvershoot) -> None:
-        """Count frames that pass without memory, or whose memory is given back before they have passed."""
+        """Count watch frames that pass without a permit, or whose permit is released before they have passed."""
         self.counters.watch.overshoots[why] += 1
