@@ -25,9 +25,10 @@ test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 
 check: lint types generated ## Lint, types, generated files
 
-lint: $(VENV)/.dev ## Ruff: rules and format
+lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m scripts.check_words
 
 types: $(VENV)/.dev ## mypy --strict
 	$(BIN)/mypy
@@ -89,7 +90,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra dev -o requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra image -c requirements/dev.txt -o requirements/image.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra delta -c requirements/dev.txt -o requirements/pipeline.txt pyproject.toml
-	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
+	printf 'hatchling\neditables\nshtab\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from benchmarks.micro import options, print_figures
 from limiter.semaphore import AsyncSemaphore
-from protocol.walker import FrameWalker
+from protocol.scanner import FrameScanner
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
@@ -61,10 +61,10 @@ def reads(frame_bytes: int, read_bytes: int, stream_bytes: int) -> list[memoryvi
 
 
 def walk_ns(pieces: list[memoryview]) -> float:
-    walk = FrameWalker().walk
+    scan = FrameScanner().scan
     start = time.perf_counter()
     for piece in pieces:
-        walk(piece, len(piece))
+        scan(piece, len(piece))
     return (time.perf_counter() - start) / len(pieces) * 1e9
 
 

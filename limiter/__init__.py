@@ -1,23 +1,11 @@
-"""Own the memory limiter of PIP-442: futures and integers; know no Pulsar, no sockets and no metrics library.
+"""The memory limiter of PIP-442: futures and integers, no Pulsar, no sockets, no clock and no metrics library.
 
-Map, from the ground up:
-    errors      what ends a wait, and misuse
-    clock       what is asked of a clock; a running loop is one
-    observer    what is told to the outside
-    permit      a booked share
-    ledger      who holds how much, what fits, who overshoots
-    queue       who waits, in which order
-    shares      in which order, when keys go in turns
-    deadlines   until when, with one timer for all
-    claim       who is charged, changeable
-    readings    what anybody may look at
-    waiting     joining a queue, and leaving it without a grant
-    semaphore   the decisions: AsyncSemaphore
-    dual        heap and direct: AsyncDualMemoryLimiter
-    helpers     a permit held around an operation
+May import the standard library only. Start with `semaphore` (what is granted, and when), then `dual` (heap and direct
+memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `queue`
+and `fair_queue` (which waiter is next), `deadlines` (when a wait ends), `permit` and `charge` (a caller's handles).
 """
 
-from limiter.claim import Claim
+from limiter.charge import Charge
 from limiter.clock import Clock, Timer
 from limiter.dual import AsyncDualMemoryLimiter, LimitType
 from limiter.errors import (
@@ -31,14 +19,15 @@ from limiter.errors import (
     PermitBusy,
 )
 from limiter.helpers import with_acquired_permits, with_updated_permits, write_with_direct_permits
-from limiter.observer import LimiterObserver, LimiterStatistics
+from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import LimiterStatistics
 
 __all__ = [
     "AsyncDualMemoryLimiter",
     "AsyncSemaphore",
-    "Claim",
+    "Charge",
     "Clock",
     "ForeignPermit",
     "LimitType",

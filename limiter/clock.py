@@ -1,6 +1,6 @@
-"""Own the limiter's idea of time: what it asks of a clock, and nothing that reads one.
+"""The clock that the limiter needs, as a protocol; a running asyncio (or uvloop) loop satisfies the protocol.
 
-A running asyncio (or uvloop) loop satisfies the protocol as it is. Wall time never enters: it jumps.
+Wall time is never used: wall time jumps.
 """
 
 from collections.abc import Callable
@@ -10,14 +10,14 @@ __all__ = ["Clock", "Timer"]
 
 
 class Timer(Protocol):
-    """A callback that has been asked for and can be called off."""
+    """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> object:
-        """Call the callback off; a second call, or one after the callback ran, does nothing."""
+        """Cancel the callback; a second call, or a call after the callback ran, does nothing."""
 
 
 class Clock(Protocol):
-    """Monotonic seconds, and callbacks at a moment of them."""
+    """Monotonic seconds, and callbacks at a given moment."""
 
     def time(self) -> float:
         """Return the present moment, in seconds from an arbitrary start."""

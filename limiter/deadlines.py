@@ -1,9 +1,9 @@
-"""Own the deadlines of those who wait: one heap and one timer for all of a semaphore; decide no outcome.
+"""The deadlines of all waiters of a semaphore, in one heap and with one timer; the semaphore decides the outcome.
 
-A timer per waiter would stay in the loop after its waiter had gone (asyncio drops cancelled timers only when
-they are many): at 100,000 requests/s and 30 s that is hundreds of MB for nothing. Here those who have gone
-are dropped as soon as they are the majority, and the one timer is not called off for them: at worst it fires
-once for nobody.
+A timer per waiter would stay in the loop after the waiter has left (asyncio drops cancelled timers only when they are
+many): at 100,000 requests/s and 30 s that is hundreds of MB for nothing. Here waiters that left are dropped as soon as
+they are the majority of the heap. The one timer is not cancelled for a waiter that left: at worst one call finds
+nothing to do.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from limiter.clock import Clock, Timer
-from limiter.queue import Waiter
+from limiter.permit import AcquireWaiter, Waiter
 
 __all__ = ["NEVER", "Deadlines"]
 
@@ -20,24 +20,24 @@ _by_deadline = attrgetter("deadline")
 
 
 class Deadlines:
-    """Call `expire(waiter, now)` for each watched waiter that still stands in a queue at its deadline."""
+    """A heap of waiters that calls `expire(waiter, now)` for each waiter still queued at its deadline."""
 
-    __slots__ = ("_clock", "_expire", "_gone", "_heap", "_timer", "_timer_at")
+    __slots__ = ("_clock", "_expire", "_heap", "_left", "_timer", "_timer_at")
 
     def __init__(self, clock: Clock, expire: Callable[[Waiter, float], None]) -> None:
         self._clock = clock
         self._expire = expire
         self._heap: list[Waiter] = []
-        self._gone = 0
+        self._left = 0
         self._timer: Timer | None = None
         self._timer_at = NEVER
 
     def __len__(self) -> int:
-        """Return how many waiters are kept in memory, the gone ones included."""
+        """Return how many waiters are kept in memory, including waiters that left."""
         return len(self._heap)
 
     def watch(self, waiter: Waiter) -> None:
-        """Begin to watch `waiter`; one without a deadline (`NEVER`) is not kept."""
+        """Watch `waiter`; a waiter without a deadline (`NEVER`) is not kept."""
         if waiter.deadline == NEVER:
             return
         heapq.heappush(self._heap, waiter)
@@ -45,29 +45,29 @@ class Deadlines:
             self._arm(waiter.deadline)
 
     def forget(self, waiter: Waiter) -> None:
-        """Count a watched waiter as gone; to be called once, after it left its queue before its deadline."""
+        """Count a watched waiter as left; call once, after the waiter left its queue before its deadline."""
         if waiter.deadline == NEVER:
             return
-        self._gone += 1
-        self._drop_the_gone()
+        self._left += 1
+        self._drop_left()
 
     def close(self) -> None:
-        """Call the timer off and keep nobody."""
+        """Cancel the timer and drop all waiters."""
         self._heap.clear()
-        self._gone = 0
+        self._left = 0
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
         self._timer_at = NEVER
 
-    def _drop_the_gone(self) -> None:
+    def _drop_left(self) -> None:
         heap = self._heap
-        if self._gone * 2 > len(heap):
-            # In place: this may happen inside `_fire`. A sorted list is a heap, and to sort what is nearly
-            # sorted costs about one pass in C, where heapify would compare in Python.
+        if self._left * 2 > len(heap):
+            # In place, because `_fire` may be iterating. A sorted list is a heap, and sorting a nearly sorted list
+            # costs about one pass in C, where heapify would compare in Python.
             heap[:] = [kept for kept in heap if kept.queue is not None]
             heap.sort(key=_by_deadline)
-            self._gone = 0
+            self._left = 0
 
     def _arm(self, when: float) -> None:
         if self._timer is not None:
@@ -76,7 +76,7 @@ class Deadlines:
         self._timer = self._clock.call_at(when, self._fire)
 
     def _fire(self) -> None:
-        # A loop may fire up to its clock's resolution early; the moment asked for has come all the same.
+        # A loop may fire early by up to its clock's resolution; the timer's moment still counts as reached.
         now = max(self._clock.time(), self._timer_at)
         self._timer = None
         self._timer_at = NEVER
@@ -84,10 +84,13 @@ class Deadlines:
         while heap and (heap[0].queue is None or heap[0].deadline <= now):
             waiter = heapq.heappop(heap)
             if waiter.queue is None:
-                self._gone -= 1
+                self._left -= 1
+            elif isinstance(waiter, AcquireWaiter) and waiter.extended_until > now:
+                waiter.deadline = waiter.extended_until
+                self.watch(waiter)
             else:
                 self._expire(waiter, now)
-        # Those who expired were no part of the gone, but of those they are measured against.
-        self._drop_the_gone()
+        # `_left` does not count expired waiters, but the heap size it is compared with does.
+        self._drop_left()
         if heap and heap[0].deadline < self._timer_at:
             self._arm(heap[0].deadline)

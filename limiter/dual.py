@@ -1,14 +1,14 @@
-"""Own the pair of semaphores of PIP-442: heap for decoded lists, direct for encoded bytes not yet sent.
+"""The pair of semaphores of PIP-442: heap for decoded lists, direct for encoded bytes not yet sent.
 
-Rule: who needs both acquires heap first, then direct; nobody acquires heap while it holds direct, so the two
-cannot wait for each other in a circle. The module does not know what is held, nor who holds it.
+Rule: a caller that needs both acquires heap first, then direct, and never acquires heap while it holds direct; so the
+two memories cannot wait for each other in a circle.
 """
 
 import enum
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
-from limiter.claim import Claim
+from limiter.charge import Charge
 from limiter.clock import Clock
 from limiter.errors import ForeignPermit
 from limiter.observer import LimiterObserver
@@ -19,14 +19,14 @@ __all__ = ["AsyncDualMemoryLimiter", "LimitType"]
 
 
 class LimitType(enum.Enum):
-    """Which of the two memories a permit is for."""
+    """The two memories."""
 
     HEAP_MEMORY = "heap"
     DIRECT_MEMORY = "direct"
 
 
 class AsyncDualMemoryLimiter:
-    """Limit two kinds of memory, each with a limit, a queue and a timeout of its own."""
+    """Heap and direct memory, each with its own limit, queue and timeout."""
 
     __slots__ = ("direct", "heap")
 
@@ -50,7 +50,7 @@ class AsyncDualMemoryLimiter:
         heap_observer: LimiterObserver | None = None,
         direct_observer: LimiterObserver | None = None,
     ) -> "AsyncDualMemoryLimiter":
-        """Make both semaphores from the six numbers of PIP-442."""
+        """Return a limiter with both semaphores, from the six numbers of PIP-442."""
         heap = AsyncSemaphore(
             LimitType.HEAP_MEMORY.value,
             heap_limit_bytes,
@@ -73,8 +73,7 @@ class AsyncDualMemoryLimiter:
         """Return the semaphore of that memory."""
         return self.heap if limit_type is LimitType.HEAP_MEMORY else self.direct
 
-    # The coroutines below are the semaphores' own: one in between would be one more that can be given up
-    # half-way.
+    # The coroutines below are the semaphores' own: a coroutine in between could be dropped half-way.
 
     def acquire(
         self,
@@ -83,17 +82,17 @@ class AsyncDualMemoryLimiter:
         *,
         key: Hashable = None,
         timeout_seconds: float | None = None,
-        claim: Claim | None = None,
+        charge: Charge | None = None,
     ) -> Coroutine[Any, Any, Permit]:
         """Acquire `size` bytes of that memory; see `AsyncSemaphore.acquire`."""
-        return self.of(limit_type).acquire(size, key=key, timeout_seconds=timeout_seconds, claim=claim)
+        return self.of(limit_type).acquire(size, key=key, timeout_seconds=timeout_seconds, charge=charge)
 
     def update(self, permit: Permit, size: int, *, timeout_seconds: float | None = None) -> Coroutine[Any, Any, Permit]:
         """Change a permit of either memory to `size` bytes; see `AsyncSemaphore.update`."""
         return self._owner(permit).update(permit, size, timeout_seconds=timeout_seconds)
 
     def release(self, permit: Permit) -> None:
-        """Give a permit of either memory back; a second call does nothing."""
+        """Release a permit of either memory; a second call does nothing."""
         self._owner(permit).release(permit)
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
@@ -107,6 +106,8 @@ class AsyncDualMemoryLimiter:
         self.direct.close()
 
     def _owner(self, permit: Permit) -> AsyncSemaphore:
-        if permit.owner is not self.heap and permit.owner is not self.direct:
-            raise ForeignPermit(f"expected a permit of {self.heap!r} or {self.direct!r}, got {permit!r}")
-        return permit.owner
+        if permit.owner is self.heap:
+            return self.heap
+        if permit.owner is self.direct:
+            return self.direct
+        raise ForeignPermit(f"expected a permit of {self.heap!r} or {self.direct!r}, got {permit!r}")

@@ -1,11 +1,13 @@
-"""Own the exceptions of the limiter; know nothing of Pulsar, connections or metrics.
+"""The exceptions of the limiter.
 
-    LimiterError +- PermitAcquireError              a wait for permits ended without them; carries the numbers
-    of that moment |  +- PermitAcquireTimeout         the deadline passed |  +- PermitAcquireQueueFull
-    as many wait already as may wait |  +- PermitAcquireCancelled       the permit was released while it
-    waited to grow |  +- PermitAcquireAlreadyClosed   the semaphore is closed, or was closed during the wait
-    +- ForeignPermit                   misuse: a permit of another semaphore, or a released one
-       +- PermitBusy                   misuse: the permit is being updated already
+    LimiterError
+    ├── PermitAcquireError               a request ended without permits; carries the numbers of that moment
+    │   ├── PermitAcquireTimeout         the deadline passed
+    │   ├── PermitAcquireQueueFull       the queue is at its bound
+    │   ├── PermitAcquireCancelled       the permit was released while its growth waited
+    │   └── PermitAcquireAlreadyClosed   the semaphore is closed, or was closed during the wait
+    └── ForeignPermit                    misuse: a permit of another semaphore, or a released permit
+        └── PermitBusy                   misuse: an update of the permit is under way already
 
 The names of the acquire errors are those of PIP-442.
 """
@@ -25,13 +27,13 @@ __all__ = [
 
 
 class LimiterError(Exception):
-    """Be the parent of everything that this package raises, but for ValueError on wrong arguments."""
+    """Parent of every exception of this package, except ValueError and TypeError for wrong arguments."""
 
 
 class PermitAcquireError(LimiterError):
-    """Tell why permits were not given, with the limiter's numbers at that moment.
+    """A request ended without permits; carries the limiter's numbers at that moment.
 
-    The limiter does not know configuration keys: whoever logs this adds the key to change.
+    The limiter knows no configuration keys: the code that logs this error adds the key to change.
     """
 
     reason: ClassVar[str] = "no permits given"
@@ -53,32 +55,32 @@ class PermitAcquireError(LimiterError):
 
 
 class PermitAcquireTimeout(PermitAcquireError):
-    """Tell that the deadline passed before the permits were free."""
+    """The deadline passed before the permits were free."""
 
     reason = "timed out waiting for permits"
 
 
 class PermitAcquireQueueFull(PermitAcquireError):
-    """Tell that the request would have had to wait and the queue is full."""
+    """The request would have had to wait and the queue is full."""
 
     reason = "queue full"
 
 
 class PermitAcquireCancelled(PermitAcquireError):
-    """Tell that the permit was released while an update of it was under way."""
+    """The permit was released while an update of it was under way."""
 
     reason = "permit released during its update"
 
 
 class PermitAcquireAlreadyClosed(PermitAcquireError):
-    """Tell that the semaphore no longer gives permits."""
+    """The semaphore no longer grants permits."""
 
     reason = "already closed"
 
 
 class ForeignPermit(LimiterError):
-    """Tell that a permit was used where it has no validity; always a bug of the caller."""
+    """A permit was used where it is not valid; always a bug of the caller."""
 
 
 class PermitBusy(ForeignPermit):
-    """Tell that a second update of a permit was asked for before the first had ended."""
+    """A second update of a permit was requested before the first had ended."""

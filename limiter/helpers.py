@@ -1,8 +1,7 @@
-"""Own the patterns of PIP-442 that hold a permit around an operation; know no connection and no encoding.
+"""The patterns of PIP-442 that hold a permit around an operation.
 
-Rule: a permit is released when the operation has ended, however it ended, and by nobody else before. Only
-what ended the wait for permits goes to the error handler; what the operation raises goes to the caller, and
-so does misuse.
+Rule: a permit is released when the operation has ended, in whatever way, and not before. The error handler gets only
+errors that ended the wait for permits; exceptions of the operation, and misuse, go to the caller.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -28,7 +27,7 @@ async def with_acquired_permits(
     key: Hashable = None,
     timeout_seconds: float | None = None,
 ) -> T:
-    """Acquire `size` bytes, run `function` with the permit, release it; the result is that of either."""
+    """Acquire `size` bytes, run `function` with the permit, release; return the result of `function` or `on_error`."""
     try:
         permit = await limiter.acquire(size, limit_type, key=key, timeout_seconds=timeout_seconds)
     except PermitAcquireError as error:
@@ -46,10 +45,10 @@ async def with_updated_permits(
     *,
     timeout_seconds: float | None = None,
 ) -> T:
-    """Change `permit` to `size` bytes, run `function` with it, release it.
+    """Change `permit` to `size` bytes, run `function` with the permit, release the permit.
 
-    After a failed update `on_error` runs while the old size is still held; its release is then the caller's,
-    who usually stands inside `with_acquired_permits`.
+    After a failed update, `on_error` runs while the old size is still held and the caller releases the permit, usually
+    at the end of `with_acquired_permits`.
     """
     try:
         await limiter.update(permit, size, timeout_seconds=timeout_seconds)
@@ -71,8 +70,8 @@ async def write_with_direct_permits(
 ) -> None:
     """Acquire `size` bytes of direct memory, then encode, write, and release when written or failed.
 
-    `write` must return only when the bytes have left this process's memory: the permit ends with it. The
-    caller may hold heap, but must not acquire heap from inside.
+    `write` must return only when the bytes have left this process's memory, because the permit ends then. The caller
+    may hold heap, but `encode` and `write` must not acquire heap.
     """
     try:
         permit = await limiter.acquire(size, LimitType.DIRECT_MEMORY, key=key, timeout_seconds=timeout_seconds)

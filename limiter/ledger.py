@@ -1,12 +1,14 @@
-"""Own the books of one semaphore: the limit, who holds how much of it, and which permit overshoots it.
+"""The accounts of one semaphore: the limit, how much each key holds, and which permit overshoots the limit.
 
-Integers only: no queue, no time, no await. `resize` is the one place where `held` changes, so `held` is the
-sum of the sizes of all permits after every call. Above the limit stand only: what was held when the limit was
-lowered, and one overshoot (the excess of one growth, KIP-72's soft bound; the clamped oversize acquire stays
-at the limit).
+Integers only: no queue, no time, no await. `resize` is the only place where `held` changes, so `held` is the sum of all
+permits' sizes after every call. Only two things can exceed the limit: permits held when the limit was lowered, and one
+overshoot (the excess of one growth, KIP-72's soft bound). A clamped oversize acquire stays at the limit.
 """
 
+import heapq
+import sys
 from collections.abc import Hashable
+from operator import itemgetter
 
 from limiter.permit import Permit
 
@@ -16,7 +18,7 @@ MUST_WAIT = -1
 
 
 class Ledger:
-    """Say what fits and book it; `limit <= 0` lets everything fit and books all the same."""
+    """The limit and the sizes held, by key; with `limit <= 0` every size fits and is counted all the same."""
 
     __slots__ = ("held", "holders", "keyed", "limit", "overshooter", "overshoots", "overshot_from", "peak_held")
 
@@ -25,21 +27,21 @@ class Ledger:
         self.held = 0
         self.peak_held = 0
         self.holders: dict[Hashable, int] = {}
-        self.keyed = 0  # their sum: the rest of what is held has no key
+        self.keyed = 0  # the sum of `holders`; the rest of `held` has no key
         self.overshooter: Permit | None = None
         self.overshot_from = 0  # the overshooter's size before it overshot
         self.overshoots = 0
 
     def set_limit(self, limit: int) -> None:
-        """Change the limit; what is held stays held."""
+        """Change the limit; permits keep their sizes."""
         self.limit = limit
         if self.held <= limit or limit <= 0:
             self.overshooter = None
 
     def room_for(self, n: int) -> int:
-        """Return what to book for the newcomer that is first in line, or MUST_WAIT.
+        """Return the size to book for an acquire of `n` at the head of the line, or MUST_WAIT.
 
-        One larger than the limit gets the limit, when nothing is held.
+        An acquire larger than the limit gets the limit, once nothing is held.
         """
         limit = self.limit
         if limit <= 0 or n <= limit - self.held or n == 0:
@@ -47,11 +49,10 @@ class Ledger:
         return limit if n > limit and self.held == 0 else MUST_WAIT
 
     def may_grow(self, permit: Permit, n: int) -> bool:
-        """Return whether `permit` may become `n` now: it fits, or no other permit overshoots.
+        """Return whether `permit` may become `n` now: `n` fits, or no other permit overshoots.
 
-        The overshooter itself may grow on, others may be waiting for its end. Not `held <= limit` decides:
-        after the limit was lowered below what is held, that would never be so and all growers would wait for
-        each other.
+        The overshooter itself may grow further, because other growth may be waiting for its end. `held <= limit` is no
+        substitute: with a limit lowered below what is held, all growers would wait for each other.
         """
         return (
             self.limit <= 0
@@ -61,7 +62,7 @@ class Ledger:
         )
 
     def resize(self, permit: Permit, n: int) -> None:
-        """Book the new size of `permit`; whoever grows one asks `may_grow` first."""
+        """Book the new size of `permit`; a caller that grows a permit checks `may_grow` first."""
         delta = n - permit.size
         if not delta:
             return
@@ -75,29 +76,38 @@ class Ledger:
             self.overshooter = permit
             self.overshot_from = permit.size
         if permit.key is not None:
-            self._charge(permit.key, delta)
+            self._add_to_key(permit.key, delta)
         permit.size = n
 
     def _end_overshoot(self, permit: Permit, n: int) -> None:
-        # A shrink that stays above the old size does not end the overshoot, or a hundred permits could each
-        # overshoot by a list, give back one byte, and let the next one overshoot.
+        # A shrink that stays above the old size does not end the overshoot, or a hundred permits could each overshoot
+        # by a list, release one byte, and let the next permit overshoot.
         if self.held <= self.limit or (permit is self.overshooter and n <= self.overshot_from):
             self.overshooter = None
 
+    @property
+    def available(self) -> int:
+        """Return how much is free, never below 0; `sys.maxsize` if unlimited."""
+        return max(0, self.limit - self.held) if self.limit > 0 else sys.maxsize
+
+    def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
+        """Return up to `count` keys with what they hold, largest first; permits without a key are left out."""
+        return heapq.nlargest(count, self.holders.items(), key=itemgetter(1))
+
     def held_by(self, key: Hashable) -> int:
-        """Return what the permits of `key` hold; all permits without a key are those of None."""
+        """Return how much the permits of `key` hold; None stands for all permits without a key."""
         return self.held - self.keyed if key is None else self.holders.get(key, 0)
 
-    def recharge(self, permit: Permit, key: Hashable) -> None:
-        """Charge what `permit` holds to another key; `held` stays as it is."""
+    def reassign(self, permit: Permit, key: Hashable) -> None:
+        """Charge the size of `permit` to another key; `held` stays the same."""
         if permit.size:
             if permit.key is not None:
-                self._charge(permit.key, -permit.size)
+                self._add_to_key(permit.key, -permit.size)
             if key is not None:
-                self._charge(key, permit.size)
+                self._add_to_key(key, permit.size)
         permit.key = key
 
-    def _charge(self, key: Hashable, delta: int) -> None:
+    def _add_to_key(self, key: Hashable, delta: int) -> None:
         self.keyed += delta
         holds = self.holders.get(key, 0) + delta
         if holds:

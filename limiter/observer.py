@@ -1,73 +1,45 @@
-"""Own what the outside may see of a semaphore: the observer's calls, the counters, a frozen record of both.
+"""The calls that an observer of a semaphore gets, and the counters behind the semaphore's statistics.
 
-An observer hears of things after the books have changed, never before; whatever it raises is counted and goes
-no further. This module knows no metrics library.
+An observer is called after the state has changed, never before. An exception of an observer is counted and goes no
+further. This module knows no metrics library.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["LimiterObserver", "LimiterStatistics", "Tally"]
+__all__ = ["EventCounter", "LimiterObserver"]
 
 
 class LimiterObserver(Protocol):
-    """Calls that a semaphore makes, synchronously, in the order in which things happen.
+    """Calls that a semaphore makes synchronously, in the order of events.
 
     An observer must be quick and must not call back into the semaphore.
     """
 
     def queued(self) -> None:
-        """Hear that an acquire or a growth has begun to wait."""
+        """Called when an acquire or a growth begins to wait."""
 
     def granted(self, wait_seconds: float) -> None:
-        """Hear that an acquire or a growth was booked; 0.0 when it did not wait."""
+        """Called when an acquire or a growth was booked; 0.0 without a wait."""
 
     def timed_out(self, wait_seconds: float) -> None:
-        """Hear that the deadline of an acquire or a growth passed."""
+        """Called when the deadline of an acquire or a growth passed."""
 
     def rejected(self) -> None:
-        """Hear that the queue was full."""
+        """Called when a full queue refused an acquire."""
 
     def cancelled(self) -> None:
-        """Hear that one who asked left before it took what it asked for."""
+        """Called when a request was cancelled before its task took the grant."""
 
     def updated(self) -> None:
-        """Hear that a permit changed its size, in either direction; a growth is also `granted`."""
+        """Called when a permit changed its size, in either direction; a growth is also `granted`."""
 
     def released(self) -> None:
-        """Hear that a permit has ended."""
+        """Called when a permit was released."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimiterStatistics:
-    """The numbers of one moment: up to `max_queue` measures, behind it counters since construction.
-
-    The last three are measures again, and 0 where nothing is shared by key: keys that wait, those of them that
-    their cap keeps out, and what all keys owe for growth and for large requests.
-    """
-
-    name: str
-    limit: int
-    held: int
-    peak_held: int
-    queue_size: int
-    growers_waiting: int
-    max_queue: int
-    queued: int
-    granted: int
-    timed_out: int
-    rejected: int
-    cancelled: int
-    overshoots: int
-    observer_errors: int
-    keys_waiting: int = 0
-    keys_capped: int = 0
-    debt: int = 0
-
-
-class Tally:
-    """Count what happens and pass it on to the observer, if there is one."""
+class EventCounter:
+    """Counters of a semaphore's events since its construction, passed on to the observer, if there is one."""
 
     __slots__ = ("cancelled", "granted", "observer", "observer_errors", "queued", "rejected", "timed_out")
 
@@ -77,46 +49,46 @@ class Tally:
         self.observer_errors = 0
 
     def count_queued(self) -> None:
-        """Count one more that had to wait."""
+        """Count a request that has to wait."""
         self.queued += 1
         if self.observer is not None:
-            self._tell(self.observer.queued)
+            self._notify(self.observer.queued)
 
     def count_granted(self, wait_seconds: float) -> None:
         """Count an acquire or a growth that was booked."""
         self.granted += 1
         if self.observer is not None:
-            self._tell(self.observer.granted, wait_seconds)
+            self._notify(self.observer.granted, wait_seconds)
 
     def count_timed_out(self, wait_seconds: float) -> None:
         """Count a deadline that passed."""
         self.timed_out += 1
         if self.observer is not None:
-            self._tell(self.observer.timed_out, wait_seconds)
+            self._notify(self.observer.timed_out, wait_seconds)
 
     def count_rejected(self) -> None:
         """Count a refusal by a full queue."""
         self.rejected += 1
         if self.observer is not None:
-            self._tell(self.observer.rejected)
+            self._notify(self.observer.rejected)
 
     def count_cancelled(self) -> None:
-        """Count one that left."""
+        """Count a cancelled request."""
         self.cancelled += 1
         if self.observer is not None:
-            self._tell(self.observer.cancelled)
+            self._notify(self.observer.cancelled)
 
     def note_updated(self) -> None:
-        """Pass a change of size on."""
+        """Pass on a change of size."""
         if self.observer is not None:
-            self._tell(self.observer.updated)
+            self._notify(self.observer.updated)
 
     def note_released(self) -> None:
-        """Pass a release on."""
+        """Pass on a release."""
         if self.observer is not None:
-            self._tell(self.observer.released)
+            self._notify(self.observer.released)
 
-    def _tell(self, event: Callable[..., None], *arguments: Any) -> None:
+    def _notify(self, event: Callable[..., None], *arguments: Any) -> None:
         try:
             event(*arguments)
         except Exception:

@@ -1,48 +1,64 @@
-"""Own the permit: how much of a semaphore its holder has booked, and whether it still holds it.
+"""The permit, and the waiters that end in a permit: futures that know their place in a queue.
 
-Only the semaphore that made a permit writes its fields. A permit knows no queue and decides nothing.
+Neither decides anything: only the semaphore that made a permit or a waiter writes its fields. Permits and waiters share
+a module because each names the other: a permit has the waiter of its growth, and a waiter ends in a permit.
 """
 
+import asyncio
 from collections.abc import Coroutine, Hashable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from limiter.errors import ForeignPermit, PermitBusy
+from limiter.errors import ForeignPermit, PermitAcquireError, PermitBusy
+from limiter.queue import WaiterQueue
 
-if TYPE_CHECKING:
-    from limiter.queue import Growth
-    from limiter.semaphore import AsyncSemaphore
+__all__ = ["AcquireWaiter", "GrowWaiter", "Permit", "PermitOwner", "Waiter", "misuse_of"]
 
-__all__ = ["Permit", "misuse_of"]
+
+class PermitOwner(Protocol):
+    """The part of a semaphore that a permit calls."""
+
+    name: str
+
+    def release(self, permit: "Permit") -> None:
+        """Release all that `permit` holds."""
+
+    def update(
+        self, permit: "Permit", n: int, *, timeout_seconds: float | None = None
+    ) -> Coroutine[Any, Any, "Permit"]:
+        """Change `permit` to `n`, waiting if need be."""
+
+    def try_update(self, permit: "Permit", n: int) -> bool:
+        """Change `permit` to `n` if that needs no waiting."""
 
 
 class Permit:
     """A booked share of a semaphore; `with permit:` (or `async with`) releases it at the end.
 
-    `size` is what is booked (0 after the release), `requested` what was asked for last: more than `size` only
-    when an acquire larger than the whole limit was clamped. `growth` is the waiter of an update under way.
+    `size` is the size booked (0 after the release), `requested` the size asked for last: more than `size` only when an
+    acquire larger than the whole limit was clamped. `grow_waiter` is the waiter of an update that waits.
     """
 
-    __slots__ = ("growth", "key", "owner", "released", "requested", "size")
+    __slots__ = ("grow_waiter", "key", "owner", "released", "requested", "size")
 
-    def __init__(self, owner: "AsyncSemaphore", requested: int, key: Hashable) -> None:
+    def __init__(self, owner: PermitOwner, requested: int, key: Hashable) -> None:
         self.owner = owner
         self.requested = requested
         self.size = 0  # until the ledger has booked it
         self.key = key
         self.released = False
-        self.growth: Growth | None = None
+        self.grow_waiter: GrowWaiter | None = None
 
     def release(self) -> None:
-        """Give everything back; a second call does nothing."""
+        """Release the whole size; a second call does nothing."""
         self.owner.release(self)
 
     def update(self, n: int, *, timeout_seconds: float | None = None) -> Coroutine[Any, Any, "Permit"]:
-        """Change the size to `n`, waiting if it must; see `AsyncSemaphore.update`."""
+        """Change the size to `n`, waiting if need be; see `AsyncSemaphore.update`."""
         return self.owner.update(self, n, timeout_seconds=timeout_seconds)
 
     def try_update(self, n: int) -> bool:
-        """Change the size to `n` if that needs no waiting; see `AsyncSemaphore.try_update`."""
+        """Change the size to `n` if that needs no wait; see `AsyncSemaphore.try_update`."""
         return self.owner.try_update(self, n)
 
     def __enter__(self) -> "Permit":
@@ -62,13 +78,86 @@ class Permit:
         self.owner.release(self)
 
     def __repr__(self) -> str:
-        state = "released" if self.released else "growing" if self.growth is not None else "held"
+        state = "released" if self.released else "growing" if self.grow_waiter is not None else "held"
         sizes = f"size={self.size} requested={self.requested}"
         return f"<Permit of {self.owner.name}: {state} {sizes} key={self.key!r}>"
 
 
-def misuse_of(permit: Permit, by: "AsyncSemaphore") -> ForeignPermit:
-    """Say what is wrong with `permit` in the hands of that semaphore."""
+_Outcome = asyncio.Future[Permit | PermitAcquireError]
+
+
+class Waiter(_Outcome):
+    """A future that knows its place in a queue and leaves the queue in the moment of `cancel()`.
+
+    `Task.cancel` calls `cancel` on the future that the task awaits, so the place is free before the task runs again; a
+    plain future would keep the place until then. Errors are set as results, too: asyncio logs an exception of a future
+    that no task awaits any more as lost.
+    """
+
+    __slots__ = ("deadline", "next", "previous", "queue", "queued_at", "size")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float) -> None:
+        super().__init__(loop=loop)
+        self.size = size  # the size asked for; of a growth the new total
+        self.queued_at = queued_at
+        self.deadline = deadline
+        self.queue: WaiterQueue[Any] | None = None
+        # The queue owns the links: only the queue knows which kind of waiter it holds.
+        self.previous: Any = None
+        self.next: Any = None
+
+    def cancel(self, msg: object = None) -> bool:
+        """Leave the queue at once and end as cancelled; return False if there is an outcome already."""
+        queue = self.queue
+        if not super().cancel(msg):
+            return False
+        if queue is not None:
+            queue.on_cancel(self)
+        return True
+
+    def __lt__(self, other: "Waiter") -> bool:
+        return self.deadline < other.deadline
+
+
+class AcquireWaiter(Waiter):
+    """The waiter of an acquire.
+
+    `arrival` is its place in the order of all arrivals, set where keys are served in turns; `about` is its charge's.
+    `extended_until` is a later deadline than the deadline that is watched, or the same.
+    """
+
+    __slots__ = ("about", "arrival", "extended_until", "key")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
+    ) -> None:
+        super().__init__(loop, size, queued_at, deadline)
+        self.key = key
+        self.about: Hashable = None
+        self.extended_until = deadline
+        self.arrival = 0
+
+    def permit(self) -> Permit | None:
+        """Return the permit that was granted, None without a grant."""
+        outcome = self.result() if self.done() and not self.cancelled() else None
+        return None if isinstance(outcome, PermitAcquireError) else outcome
+
+
+class GrowWaiter(Waiter):
+    """The waiter of an update that grows `permit`; `previous_size` is restored if the grant is not taken."""
+
+    __slots__ = ("permit", "previous_size")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, permit: Permit
+    ) -> None:
+        super().__init__(loop, size, queued_at, deadline)
+        self.permit = permit
+        self.previous_size = permit.size
+
+
+def misuse_of(permit: Permit, by: PermitOwner) -> ForeignPermit:
+    """Return the error for a permit that the semaphore `by` must not use."""
     if permit.owner is not by:
         return ForeignPermit(f"{by.name} limiter: expected a permit of its own, got {permit!r}")
     if permit.released:

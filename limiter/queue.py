@@ -1,95 +1,17 @@
-"""Own the order of those who wait: the waiters and the queue they stand in; decide no grant, read no clock.
+"""The order of waiters, first in, first out: a linked list from which any member can leave in constant time.
 
-Rule: first in, first out, and anybody may leave from any place in constant time. The semaphore sees `head`,
-`push`, `remove`, `drain` and `len` only, so that a discipline which shares between keys (`limiter.shares`) can
-take this one's place.
+The semaphore uses `head`, `push`, `remove`, `drain` and `len` only, so that a queue which shares between keys
+(`limiter.fair_queue`) can take this queue's place.
 """
 
-import asyncio
-from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
-from limiter.errors import PermitAcquireError
-
-if TYPE_CHECKING:
-    from limiter.permit import Permit
-
-__all__ = ["Chain", "Growth", "Newcomer", "Waiter", "WaiterQueue"]
-
-_Outcome = asyncio.Future[Union["Permit", PermitAcquireError]]
-
-
-class Waiter(_Outcome):
-    """One that waits: a future which knows its place in the queue and leaves it in the moment of `cancel()`.
-
-    `Task.cancel` calls `cancel` on what the task awaits, so the place is free before the task runs again; a
-    plain future would keep it until then. The outcome is a result even if it is an error: an exception set on
-    a future that nobody awaits any more is logged by asyncio as lost.
-    """
-
-    __slots__ = ("deadline", "next", "previous", "queue", "queued_at", "size")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float) -> None:
-        super().__init__(loop=loop)
-        self.size = size  # asked for; for a growth the new total
-        self.queued_at = queued_at
-        self.deadline = deadline
-        self.queue: WaiterQueue[Any] | None = None
-        # The links are the queue's: it alone knows which kind of waiter it holds.
-        self.previous: Any = None
-        self.next: Any = None
-
-    def cancel(self, msg: object = None) -> bool:
-        """Leave the queue at once and end as cancelled; False if the outcome is known already."""
-        queue = self.queue
-        if not super().cancel(msg):
-            return False
-        if queue is not None:
-            queue.on_cancel(self)
-        return True
-
-    def __lt__(self, other: "Waiter") -> bool:
-        return self.deadline < other.deadline
-
-
-class Newcomer(Waiter):
-    """One that holds nothing yet; `arrival` is its place in the order of all, where keys are served in turns.
-
-    `about` is what its claim says that it is for.
-    """
-
-    __slots__ = ("about", "arrival", "key", "patient_until")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
-    ) -> None:
-        super().__init__(loop, size, queued_at, deadline)
-        self.key = key
-        self.about: Hashable = None
-        self.patient_until = deadline
-        self.arrival = 0
-
-    def permit(self) -> "Permit | None":
-        """Return what it was given, None if nothing (yet)."""
-        outcome = self.result() if self.done() and not self.cancelled() else None
-        return None if isinstance(outcome, PermitAcquireError) else outcome
-
-
-class Growth(Waiter):
-    """The growth of a held permit; `previous_size` is what to go back to if the grant is not taken."""
-
-    __slots__ = ("permit", "previous_size")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, permit: "Permit"
-    ) -> None:
-        super().__init__(loop, size, queued_at, deadline)
-        self.permit = permit
-        self.previous_size = permit.size
+__all__ = ["LinkedList", "WaiterQueue"]
 
 
 class Linked(Protocol):
-    """One that can stand in a chain: the chain it stands in, or None, and its links, which are the chain's own."""
+    """A possible member of a linked list: the list it is in, or None, and the links, which the list owns."""
 
     queue: Any
     previous: Any
@@ -97,11 +19,10 @@ class Linked(Protocol):
 
 
 L = TypeVar("L", bound=Linked)
-W = TypeVar("W", bound=Waiter)
 
 
-class Chain(Generic[L]):
-    """First in, first out; a doubly linked list through its members themselves."""
+class LinkedList(Generic[L]):
+    """A doubly linked list whose links are attributes of the members."""
 
     __slots__ = ("_size", "_tail", "head")
 
@@ -114,7 +35,7 @@ class Chain(Generic[L]):
         return self._size
 
     def push(self, member: L) -> None:
-        """Put `member` at the end."""
+        """Append `member`."""
         tail = self._tail
         member.queue = self
         member.previous = tail
@@ -126,12 +47,12 @@ class Chain(Generic[L]):
         self._size += 1
 
     def insert(self, member: L, after: L | None) -> None:
-        """Put `member` behind `after`, or first."""
+        """Insert `member` after `after`; None makes `member` the first."""
         if after is self._tail:
             self.push(member)
             return
         before = self.head if after is None else after.next
-        assert before is not None, "only the last has nobody behind it"
+        assert before is not None, "only the last member has no next member"
         member.queue = self
         member.previous = after
         member.next = before
@@ -143,8 +64,8 @@ class Chain(Generic[L]):
         self._size += 1
 
     def remove(self, member: L) -> None:
-        """Take `member` out, wherever it stands."""
-        assert member.queue is self, "waiter stands in no queue, or in another one"
+        """Remove `member` from any place."""
+        assert member.queue is self, "member is in no list, or in another list"
         before, after = member.previous, member.next
         if before is None:
             self.head = after
@@ -158,14 +79,14 @@ class Chain(Generic[L]):
         self._size -= 1
 
     def __iter__(self) -> Iterator[L]:
-        """Yield all in their order; nothing may change meanwhile."""
+        """Yield the members in order; the list must not change meanwhile."""
         member = self.head
         while member is not None:
             yield member
             member = member.next
 
     def drain(self) -> list[L]:
-        """Take all out and return them in their order."""
+        """Remove all members and return them in order."""
         members = []
         while (member := self.head) is not None:
             self.remove(member)
@@ -173,14 +94,11 @@ class Chain(Generic[L]):
         return members
 
 
-class WaiterQueue(Chain[W]):
-    """A chain of those who wait.
-
-    `on_cancel` is called with a waiter that was cancelled while it stood here; it must remove it.
-    """
+class WaiterQueue(LinkedList[L]):
+    """A list of waiters; `on_cancel` is called with a waiter cancelled while queued and must remove that waiter."""
 
     __slots__ = ("on_cancel",)
 
-    def __init__(self, on_cancel: Callable[[W], None]) -> None:
+    def __init__(self, on_cancel: Callable[[L], None]) -> None:
         super().__init__()
         self.on_cancel = on_cancel

@@ -1,44 +1,61 @@
-"""Own the weighted asynchronous semaphore of PIP-442: who waits, and who is served next.
+"""The weighted asynchronous semaphore of PIP-442: which request waits, and which request is served next.
 
 Rules:
-- Newcomers are served first in, first out, or in turns by key (`limiter.shares`); a head that does not fit
-  holds up those behind it, or large requests would starve. Whoever leaves (served, expired, cancelled), from
-  whatever place, lets the next be looked at.
-- Book before waking: the one that frees permits books them to the waiter, so nobody can slip in before it
-  runs.
-- Growth of a held permit goes before newcomers: it is the only way to get its memory back. One permit at a
-  time may overshoot the limit, so that permits that all grow cannot wait for each other (docs/adr/0003).
+- Acquires are served first in, first out, or in turns by key (`limiter.fair_queue`). A head that does not fit holds up
+  the waiters after it, or large requests would starve. Whenever a waiter leaves, the next waiter is looked at.
+- Book before waking: the call that frees permits books them for the waiter, so that no other call can take them.
+- Growth of a held permit goes before acquires: only growth lets the holder finish and release. A single
+  permit may overshoot the limit, so that permits which all grow cannot wait for each other (docs/adr/0003).
 - An acquire larger than the whole limit waits until nothing is held and passes alone, clamped to the limit.
 
-All of it is decided in `_serve` over the `Ledger`, without await or I/O. The module knows no Pulsar, no
-connection and no metrics library; units are the caller's (bytes, in the proxy).
+`_serve` decides all of this over the `Ledger`, without await or I/O. Units are the caller's (bytes, in the proxy).
 """
 
-from collections.abc import Hashable
+import asyncio
+from collections.abc import Hashable, Iterator
 
-from limiter.claim import Claim
+from limiter.charge import Charge, require_hashable
 from limiter.clock import Clock
-from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireCancelled
-from limiter.ledger import MUST_WAIT
-from limiter.observer import LimiterObserver
-from limiter.permit import Permit, misuse_of
-from limiter.queue import Growth, Newcomer, Waiter, WaiterQueue
-from limiter.shares import Shares
-from limiter.waiting import Waiting
+from limiter.deadlines import Deadlines
+from limiter.errors import (
+    PermitAcquireAlreadyClosed,
+    PermitAcquireCancelled,
+    PermitAcquireError,
+    PermitAcquireQueueFull,
+    PermitAcquireTimeout,
+)
+from limiter.fair_queue import FairQueue
+from limiter.ledger import MUST_WAIT, Ledger
+from limiter.observer import EventCounter, LimiterObserver
+from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
+from limiter.queue import WaiterQueue
+from limiter.statistics import LimiterStatistics, WaiterStatistics, statistics_of, waiter_references, waiter_statistics
 
 __all__ = ["AsyncSemaphore"]
 
 
-class AsyncSemaphore(Waiting):
-    """Give permits of any size out of `limit`; `limit <= 0` gives all that is asked for, and keeps the books.
+class AsyncSemaphore:
+    """A semaphore with permits of any size out of `limit`; `limit <= 0` grants every request and still counts.
 
-    `max_queue` bounds the newcomers that wait (`<= 0`: no bound); growers are not counted, they are bounded
-    by the permits held. `timeout_seconds` is for requests that bring none of their own: 0 means now or not at
-    all. `share_by_key` and `key_cap_percent`: see `set_sharing`. Not for use from several threads. Source:
-    PIP-442, AsyncSemaphore.
+    `max_queue` bounds the acquires that wait (`<= 0`: no bound); growth is bounded by the permits held instead.
+    `timeout_seconds` is the default for requests without a timeout; 0 means now or not at all. Both may be assigned at
+    any time: waiters stay and keep their deadlines. `share_by_key` and `key_cap_percent`: see `set_sharing`. Not
+    thread-safe. Source: PIP-442, AsyncSemaphore.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_acquirers",
+        "_clock",
+        "_counter",
+        "_deadlines",
+        "_fair_queue",
+        "_growers",
+        "_ledger",
+        "closed",
+        "max_queue",
+        "name",
+        "timeout_seconds",
+    )
 
     def __init__(
         self,
@@ -52,62 +69,70 @@ class AsyncSemaphore(Waiting):
         share_by_key: bool = False,
         key_cap_percent: int = 100,
     ) -> None:
-        super().__init__(name, limit, max_queue, timeout_seconds, clock, observer)
+        self.name = name
+        self.max_queue = max_queue
+        self.timeout_seconds = timeout_seconds
+        self._clock = clock
+        self.closed = False
+        self._ledger = Ledger(limit)
+        self._counter = EventCounter(observer)
+        self._fair_queue: FairQueue | None = None  # `_acquirers` again, if keys share
+        self._acquirers: WaiterQueue[AcquireWaiter] | FairQueue = WaiterQueue(self._leave)
+        self._growers: WaiterQueue[GrowWaiter] = WaiterQueue(self._leave)
+        self._deadlines = Deadlines(clock, self._expire)
         self.set_sharing(share_by_key, key_cap_percent)
 
-    # What a caller asks for
+    # Requests
 
-    def try_acquire(self, n: int, *, key: Hashable = None, claim: Claim | None = None) -> Permit | None:
-        """Return a permit of `n` if nobody who waits goes before it and it fits, else None; 0 always succeeds.
+    def try_acquire(self, n: int, *, key: Hashable = None, charge: Charge | None = None) -> Permit | None:
+        """Return a permit of `n` if it fits and no waiter goes before it, else None; 0 always succeeds.
 
-        Raises ValueError for `n < 0` and for a claim in use, PermitAcquireAlreadyClosed after `close`.
+        Raises ValueError for `n < 0` or a charge in use, TypeError for an unhashable key, PermitAcquireAlreadyClosed.
         """
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
-        if self._closed:
-            raise self._refusal(PermitAcquireAlreadyClosed, n)
-        if claim is not None:
-            key = claim.begin()
-        if n:
-            if self._shares is not None:
-                if not self._shares.admits(key, n):
-                    return None
-            elif self._newcomers.head is not None:
-                return None
+        if self.closed:
+            raise self._error(PermitAcquireAlreadyClosed, n)
+        if charge is not None:
+            key = charge.begin()
+        elif key is not None:
+            require_hashable(key)
+        fair_queue = self._fair_queue
+        if n and (self._acquirers.head is not None if fair_queue is None else not fair_queue.admits(key, n)):
+            return None
         size = self._ledger.room_for(n)
         if size == MUST_WAIT:
             return None
-        if size and self._shares is not None:
-            self._shares.pay_at_once(key, size)
+        if size and fair_queue is not None:
+            fair_queue.spend_unqueued(key, size)
         permit = self._book(n, size, key, 0.0)
-        if claim is not None:
-            claim.attach(self, permit)
+        if charge is not None:
+            charge.attach(self, permit)
         return permit
 
     async def acquire(
-        self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None, claim: Claim | None = None
+        self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None, charge: Charge | None = None
     ) -> Permit:
-        """Return a permit of `n`, waiting in line for `timeout_seconds` (default: the semaphore's).
+        """Return a permit of `n`, waiting up to `timeout_seconds` (default: the semaphore's); the caller releases it.
 
-        The caller owes its release. `key` names who is charged, see `top_holders` and `set_sharing`; a `claim`
-        brings its own, which may change. Raises ValueError for `n < 0` and for a claim in use,
-        PermitAcquireTimeout, PermitAcquireQueueFull, PermitAcquireAlreadyClosed. Who is cancelled holds nothing.
+        `key` names the client that is charged, see `top_holders` and `set_sharing`; a `charge` brings a key that may
+        change. Raises what `try_acquire` raises, PermitAcquireTimeout and PermitAcquireQueueFull. A cancelled acquire
+        holds nothing.
         """
-        permit = self.try_acquire(n, key=key, claim=claim)
+        permit = self.try_acquire(n, key=key, charge=charge)
         if permit is not None:
             return permit
-        waiter = self._queue_newcomer(n, key if claim is None else claim.key, timeout_seconds)
-        if claim is not None:
-            waiter.about = claim.about
-            claim.attach(self, waiter)
+        waiter = self._enqueue_acquire(n, key if charge is None else charge.key, timeout_seconds)
+        if charge is not None:
+            charge.attach(self, waiter)
         try:
             outcome = await waiter
         except BaseException:
-            # Not only CancelledError: a coroutine that is dropped gets GeneratorExit here.
+            # Not only CancelledError: a coroutine that is dropped raises GeneratorExit here.
             self._abandon(waiter)
             raise
-        if claim is not None:
-            claim.attach(self, outcome)
+        if charge is not None:
+            charge.attach(self, outcome)
         if isinstance(outcome, Permit):
             return outcome
         try:
@@ -116,48 +141,47 @@ class AsyncSemaphore(Waiting):
             del outcome, waiter  # the traceback holds this frame: without this the error would be a cycle
 
     def try_update(self, permit: Permit, n: int) -> bool:
-        """Change `permit` to `n` if it may be done now: a shrink always, growth if none waits and it may go.
+        """Change `permit` to `n` if that needs no wait: a shrink never does, growth only if the ledger allows it.
 
-        The permit that overshoots already may grow on past those who wait: they may be waiting for its end.
-        Raises ValueError for `n < 0`, ForeignPermit for a permit of another semaphore or a released one,
-        PermitBusy while an update of it waits, PermitAcquireAlreadyClosed for growth after `close`.
+        The permit that overshoots may grow past growth that waits: that growth may be waiting for this permit's end.
+        Raises ValueError for `n < 0`, ForeignPermit for a permit of another semaphore or a released permit,
+        PermitBusy while an update of the permit waits, PermitAcquireAlreadyClosed for growth after `close`.
         """
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
-        if permit.owner is not self or permit.released or permit.growth is not None:
+        if permit.owner is not self or permit.released or permit.grow_waiter is not None:
             raise misuse_of(permit, self)
         if n > permit.size:
-            if self._closed:
-                raise self._refusal(PermitAcquireAlreadyClosed, n)
+            if self.closed:
+                raise self._error(PermitAcquireAlreadyClosed, n)
             if not self._ledger.may_grow(permit, n):
                 return False
             self._grow(permit, n, 0.0)
-            if self._shares is not None:
-                self._serve()  # a key in debt, or at its cap now, gives way to others
+            if self._fair_queue is not None:
+                self._serve()  # a key in deficit, or at its cap now, gives way to others
         elif n < permit.size:
             self._shrink(permit, n)
         permit.requested = n
         return True
 
     async def update(self, permit: Permit, n: int, *, timeout_seconds: float | None = None) -> Permit:
-        """Change `permit` to `n` in place and return it; growth may wait.
+        """Change `permit` to `n` in place and return it; growth may wait, and the old size stays held meanwhile.
 
-        Meanwhile, and after any failure, the old size is held as before. Raises what `try_update` raises,
-        PermitAcquireTimeout, and PermitAcquireCancelled if the permit is released during the wait. Source:
-        PIP-442; docs/adr/0003.
+        A failed update leaves the old size. Raises what `try_update` raises, PermitAcquireTimeout, and
+        PermitAcquireCancelled if the permit is released during the wait. Source: PIP-442; docs/adr/0003.
         """
         if self.try_update(permit, n):
             return permit
-        waiter = self._queue_growth(permit, n, timeout_seconds)
+        waiter = self._enqueue_grow(permit, n, timeout_seconds)
         try:
             outcome = await waiter
         except BaseException:
             self._abandon(waiter)
             raise
         if isinstance(outcome, Permit):
-            permit.growth = None
-            if permit.released:  # between the grant and now
-                raise self._refusal(PermitAcquireCancelled, n)
+            permit.grow_waiter = None
+            if permit.released:  # after the grant, before this task ran
+                raise self._error(PermitAcquireCancelled, n)
             permit.requested = n
             return permit
         try:
@@ -166,193 +190,310 @@ class AsyncSemaphore(Waiting):
             del outcome, waiter
 
     def release(self, permit: Permit) -> None:
-        """Give back all that `permit` holds and end an update of it; a second call does nothing.
+        """Release all that `permit` holds and end its update, also after `close`; a second call does nothing.
 
-        Works after `close`. Raises ForeignPermit for a permit of another semaphore.
+        Raises ForeignPermit for a permit of another semaphore.
         """
         if permit.owner is not self:
             raise misuse_of(permit, self)
         if permit.released:
             return
         permit.released = True
-        if permit.growth is not None:
-            self._end_growth(permit.growth)
+        if permit.grow_waiter is not None and permit.grow_waiter.queue is not None:
+            self._unlink(permit.grow_waiter)
+            self._counter.count_cancelled()
+            self._fail(permit.grow_waiter, PermitAcquireCancelled)
         self._ledger.resize(permit, 0)
-        if self._shares is not None:
-            self._shares.freed(permit.key)
-        self._tally.note_released()
+        if self._fair_queue is not None:
+            self._fair_queue.on_freed(permit.key)
+        self._counter.note_released()
         self._serve()
 
-    def recharge(self, charged: Newcomer | Permit, key: Hashable) -> None:
-        """Charge another key for one that waits or a permit; nothing for what has ended. See `Claim.recharge`."""
-        if isinstance(charged, Newcomer):
-            if charged.queue is not None:
-                self._move(charged, key)
-                return
-            permit = charged.permit()
-        else:
-            permit = charged
+    def reassign(self, charged: AcquireWaiter | Permit, key: Hashable) -> None:
+        """Charge another key for a waiter or a permit; do nothing if either has ended. See `Charge.reassign`."""
+        require_hashable(key)
+        if isinstance(charged, AcquireWaiter) and charged.queue is not None:
+            if self._fair_queue is None:
+                charged.key = key
+            else:
+                self._fair_queue.move(charged, key)
+                self._serve()
+            return
+        permit = charged.permit() if isinstance(charged, AcquireWaiter) else charged
         if permit is None or permit.released:
             return
         old = permit.key
-        self._ledger.recharge(permit, key)
-        if self._shares is not None:
-            self._shares.charge(old, -permit.size)
-            self._shares.charge(key, permit.size)
-            self._shares.freed(old)
+        self._ledger.reassign(permit, key)
+        if self._fair_queue is not None:
+            self._fair_queue.spend(old, -permit.size)
+            self._fair_queue.spend(key, permit.size)
+            self._fair_queue.on_freed(old)
             self._serve()
 
-    def prolong(self, waiter: Newcomer) -> None:
-        """Let one that waits go on for the semaphore's timeout from now: somebody else has joined it in its place."""
-        waiter.patient_until = max(waiter.patient_until, self._clock.time() + self.timeout_seconds)
+    def extend(self, waiter: AcquireWaiter) -> None:
+        """Extend a wait to the semaphore's timeout from now: another request has joined the waiting one."""
+        waiter.extended_until = max(waiter.extended_until, self._clock.time() + self.timeout_seconds)
 
-    # What an operator changes
+    # Settings, changed live
 
     def set_limit(self, limit: int) -> None:
-        """Change the limit live.
-
-        Raised: those who fit now are served at once. Lowered below what is held: nothing is taken back;
-        newcomers wait until enough was released, and growth goes on, one overshoot at a time.
-        """
+        """Change the limit and serve the waiters that fit now; a limit below what is held shrinks no permit."""
         self._ledger.set_limit(limit)
-        if self._shares is not None:
-            self._shares.limit_changed()
+        if self._fair_queue is not None:
+            self._fair_queue.limit_changed()
         self._serve()
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
-        """Let newcomers of different keys go in turns, by bytes, or all in one line; live.
+        """Serve the acquires of different keys in turns, by bytes, or all of them in one line.
 
-        With turns a key is let in only up to `key_cap_percent` of the limit (100: no cap; None is a key like any
-        other). Those who wait stay, in the order in which they came; debts end when sharing does. Raises
-        ValueError for a cap outside 1 to 100. Source: docs/adr/0007.
+        In turns, a key is granted acquires only up to `key_cap_percent` of the limit (100: no cap; None is a key, too).
+        Waiters stay, in the order of their arrival; deficits end with the sharing. Raises ValueError for a cap outside
+        1 to 100. Source: docs/adr/0007.
         """
         if not 1 <= key_cap_percent <= 100:
             raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {key_cap_percent}")
-        if share_by_key and self._shares is not None:
-            self._shares.set_cap(key_cap_percent)
-        elif share_by_key is not (self._shares is not None):
-            waiters = self._newcomers.drain()
-            self._shares = Shares(self._ledger, key_cap_percent, self._leave) if share_by_key else None
-            self._newcomers = WaiterQueue(self._leave) if self._shares is None else self._shares
+        if share_by_key and self._fair_queue is not None:
+            self._fair_queue.set_cap(key_cap_percent)
+        elif share_by_key is not (self._fair_queue is not None):
+            waiters = self._acquirers.drain()
+            self._fair_queue = FairQueue(self._ledger, key_cap_percent, self._leave) if share_by_key else None
+            self._acquirers = WaiterQueue(self._leave) if self._fair_queue is None else self._fair_queue
             for waiter in waiters:
-                self._newcomers.push(waiter)
+                self._acquirers.push(waiter)
         self._serve()
 
-    def set_max_queue(self, max_queue: int) -> None:
-        """Change the bound of the queue live; those who wait already stay, also when they are more."""
-        self.max_queue = max_queue
-
-    def set_timeout(self, timeout_seconds: float) -> None:
-        """Change the default timeout for requests from now on; those who wait keep their deadlines."""
-        self.timeout_seconds = timeout_seconds
-
     def close(self) -> None:
-        """Refuse everything from now on and fail all who wait with PermitAcquireAlreadyClosed.
+        """Refuse every later request and fail all waiters with PermitAcquireAlreadyClosed; a second call does nothing.
 
-        Permits that are held stay valid: they may shrink and must be released. A second call does nothing.
+        Held permits stay valid: they may shrink and must be released.
         """
-        self._closed = True
-        waiters: list[Waiter] = [*self._growers.drain(), *self._newcomers.drain()]
+        self.closed = True
+        waiters: list[Waiter] = [*self._growers.drain(), *self._acquirers.drain()]
         for waiter in waiters:
-            self._refuse(waiter, PermitAcquireAlreadyClosed)
+            self._fail(waiter, PermitAcquireAlreadyClosed)
         self._deadlines.close()
 
     # Serving
 
     def _serve(self) -> None:
-        """Serve all who may go now, growers first.
+        """Grant what may be granted now, growth first.
 
-        A grower waits only while another permit overshoots, so above the limit: nothing else fits then, neither
-        a later growth nor a newcomer, and the calls that do not wait need not look at the growers.
+        Growth waits only while another permit overshoots, that is above the limit: nothing else fits then, neither
+        later growth nor an acquire, so the calls that do not wait need not look at the growers.
         """
-        growers, newcomers, ledger = self._growers, self._newcomers, self._ledger
-        if self._shares is not None:
-            self._serve_in_turns(self._shares)
+        growers, acquirers, ledger = self._growers, self._acquirers, self._ledger
+        if self._fair_queue is not None:
+            self._serve_in_turns(self._fair_queue)
             return
-        while (growth := growers.head) is not None:
-            if not ledger.may_grow(growth.permit, growth.size):
+        while (grower := growers.head) is not None:
+            if not ledger.may_grow(grower.permit, grower.size):
                 return
-            self._grant_growth(growth)
-        while (newcomer := newcomers.head) is not None:
-            size = ledger.room_for(newcomer.size)
+            self._grant_grow(grower)
+        while (acquirer := acquirers.head) is not None:
+            size = ledger.room_for(acquirer.size)
             if size == MUST_WAIT:
                 return
-            self._unlink(newcomer)
-            waited = self._clock.time() - newcomer.queued_at
-            newcomer.set_result(self._book(newcomer.size, size, newcomer.key, waited))
+            self._unlink(acquirer)
+            waited = self._clock.time() - acquirer.queued_at
+            acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
 
-    def _serve_in_turns(self, shares: Shares) -> None:
-        """Serve as `_serve` does, but by shares: growth of a key in debt lets the next newcomer that fits go first.
+    def _serve_in_turns(self, fair_queue: FairQueue) -> None:
+        """Serve as `_serve` does, but growth of a key in deficit lets the next acquire that fits go first.
 
-        That delays no growth but by the room taken: the first grower goes in the same call, as an overshoot if it
-        must. Each step serves somebody or is the last.
+        Growth loses only that room: the first grower is granted in the same call, as an overshoot if need be.
         """
         ledger = self._ledger
         while True:
-            growth, newcomer = self._growers.head, shares.head
-            if newcomer is not None and (growth is None or shares.behind(growth.permit.key)):
-                size = ledger.room_for(newcomer.size)
+            grower, acquirer = self._growers.head, fair_queue.head
+            if acquirer is not None and (grower is None or fair_queue.in_deficit(grower.permit.key)):
+                size = ledger.room_for(acquirer.size)
                 if size != MUST_WAIT:
-                    shares.take(newcomer, size)
-                    self._deadlines.forget(newcomer)
-                    waited = self._clock.time() - newcomer.queued_at
-                    newcomer.set_result(self._book(newcomer.size, size, newcomer.key, waited))
+                    fair_queue.grant(acquirer, size)
+                    self._deadlines.forget(acquirer)
+                    waited = self._clock.time() - acquirer.queued_at
+                    acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
                     continue
-            if growth is None or not ledger.may_grow(growth.permit, growth.size):
+            if grower is None or not ledger.may_grow(grower.permit, grower.size):
                 return
-            self._grant_growth(growth)
+            self._grant_grow(grower)
 
-    def _grant_growth(self, growth: Growth) -> None:
-        self._unlink(growth)
-        # It stays the permit's `growth` until its task takes the grant: a cancel would undo it.
-        self._grow(growth.permit, growth.size, self._clock.time() - growth.queued_at)
-        growth.set_result(growth.permit)
+    def _grant_grow(self, grower: GrowWaiter) -> None:
+        self._unlink(grower)
+        # `permit.grow_waiter` stays set until its task takes the grant: a cancel before that undoes the grant.
+        self._grow(grower.permit, grower.size, self._clock.time() - grower.queued_at)
+        grower.set_result(grower.permit)
 
     def _book(self, requested: int, size: int, key: Hashable, wait_seconds: float) -> Permit:
         permit = Permit(self, requested, key)
         self._ledger.resize(permit, size)
-        self._tally.count_granted(wait_seconds)
+        self._counter.count_granted(wait_seconds)
         return permit
 
     def _grow(self, permit: Permit, n: int, wait_seconds: float) -> None:
         grown = n - permit.size
         self._ledger.resize(permit, n)
-        if self._shares is not None:
-            self._shares.charge(permit.key, grown)
-        self._tally.count_granted(wait_seconds)
-        self._tally.note_updated()
+        if self._fair_queue is not None:
+            self._fair_queue.spend(permit.key, grown)
+        self._counter.count_granted(wait_seconds)
+        self._counter.note_updated()
 
     def _shrink(self, permit: Permit, n: int) -> None:
         self._ledger.resize(permit, n)
-        if self._shares is not None:
-            self._shares.freed(permit.key)
-        self._tally.note_updated()
+        if self._fair_queue is not None:
+            self._fair_queue.on_freed(permit.key)
+        self._counter.note_updated()
         self._serve()
 
-    def _end_growth(self, growth: Growth) -> None:
-        """End the growth of a permit that is being released, unless it was granted already."""
-        if growth.queue is not None:
-            self._unlink(growth)
-            self._tally.count_cancelled()
-            self._refuse(growth, PermitAcquireCancelled)
-
     def _abandon(self, waiter: Waiter) -> None:
-        """Undo whatever a waiter got whose task will not take it; nothing if it got nothing."""
+        """Undo the grant of a waiter whose task will not take it; do nothing if there was no grant."""
         if waiter.cancel() or waiter.cancelled():
             return
         permit = waiter.result()
         if not isinstance(permit, Permit):
             return
-        self._tally.count_cancelled()
-        unused = permit.size
-        if isinstance(waiter, Growth):
-            permit.growth = None
-            unused -= waiter.previous_size
+        self._counter.count_cancelled()
+        old_size = 0
+        if isinstance(waiter, GrowWaiter):
+            permit.grow_waiter = None
+            old_size = waiter.previous_size
         if permit.released:
             return
-        if self._shares is not None:
-            self._shares.charge(permit.key, -unused)
-        if isinstance(waiter, Growth):
+        if self._fair_queue is not None:
+            self._fair_queue.spend(permit.key, old_size - permit.size)
+        if isinstance(waiter, GrowWaiter):
             self._shrink(permit, waiter.previous_size)
         else:
             self.release(permit)
+
+    # Waiting
+
+    def _enqueue_acquire(self, n: int, key: Hashable, timeout_seconds: float | None) -> AcquireWaiter:
+        now, deadline = self._deadline(n, timeout_seconds)
+        if len(self._acquirers) >= self.max_queue > 0:
+            self._counter.count_rejected()
+            raise self._error(PermitAcquireQueueFull, n)
+        waiter = AcquireWaiter(asyncio.get_running_loop(), n, now, deadline, key)
+        self._acquirers.push(waiter)
+        self._deadlines.watch(waiter)
+        self._counter.count_queued()
+        return waiter
+
+    def _enqueue_grow(self, permit: Permit, n: int, timeout_seconds: float | None) -> GrowWaiter:
+        now, deadline = self._deadline(n, timeout_seconds)
+        waiter = permit.grow_waiter = GrowWaiter(asyncio.get_running_loop(), n, now, deadline, permit)
+        self._growers.push(waiter)
+        self._deadlines.watch(waiter)
+        self._counter.count_queued()
+        return waiter
+
+    def _deadline(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
+        """Return the present moment and the deadline; raise PermitAcquireTimeout for a request that must not wait."""
+        timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        if timeout <= 0:
+            self._counter.count_timed_out(0.0)
+            raise self._error(PermitAcquireTimeout, n)
+        now = self._clock.time()
+        return now, now + timeout
+
+    def _unlink(self, waiter: Waiter) -> None:
+        assert waiter.queue is not None, "waiter has left already"
+        waiter.queue.remove(waiter)
+        self._deadlines.forget(waiter)
+
+    def _fail(self, waiter: Waiter, kind: type[PermitAcquireError]) -> None:
+        if isinstance(waiter, GrowWaiter):
+            waiter.permit.grow_waiter = None
+        waiter.set_result(self._error(kind, waiter.size))
+
+    def _expire(self, waiter: Waiter, now: float) -> None:
+        """End a wait whose deadline has passed; called by `Deadlines`, which no longer watches the waiter."""
+        assert waiter.queue is not None, "waiter has left already"
+        waiter.queue.remove(waiter)
+        self._fail(waiter, PermitAcquireTimeout)
+        self._counter.count_timed_out(now - waiter.queued_at)
+        self._serve()
+
+    def _leave(self, waiter: Waiter) -> None:
+        """Remove a waiter in the moment of its cancel, and serve the waiters that it held up."""
+        self._unlink(waiter)
+        if isinstance(waiter, GrowWaiter):
+            waiter.permit.grow_waiter = None
+        self._counter.count_cancelled()
+        self._serve()
+
+    def _error(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:
+        return kind(self.name, self._ledger.limit, self._ledger.held, asked, len(self._acquirers))
+
+    # Readings
+
+    @property
+    def limit(self) -> int:
+        """Return the limit; 0 or less is unlimited."""
+        return self._ledger.limit
+
+    @property
+    def held(self) -> int:
+        """Return the sum of all permits' sizes, in unlimited mode too."""
+        return self._ledger.held
+
+    @property
+    def available(self) -> int:
+        """Return how much is free, never below 0; `sys.maxsize` if unlimited."""
+        return self._ledger.available
+
+    @property
+    def caps_keys(self) -> bool:
+        """Return whether an acquire may have to wait for permits of its own key although it fits."""
+        return self._fair_queue is not None and self._fair_queue.caps_keys
+
+    @property
+    def queue_size(self) -> int:
+        """Return how many acquires wait: the number that `max_queue` bounds."""
+        return len(self._acquirers)
+
+    @property
+    def growers_waiting(self) -> int:
+        """Return how many held permits wait to grow."""
+        return len(self._growers)
+
+    @property
+    def short(self) -> bool:
+        """Return whether a request waits for room; acquires of a key at its cap wait for that key's permits only."""
+        if len(self._growers):
+            return True
+        fair_queue = self._fair_queue
+        return len(self._acquirers) > 0 if fair_queue is None else fair_queue.keys_waiting > fair_queue.keys_capped
+
+    def at_cap(self, key: Hashable, n: int) -> bool:
+        """Return whether an acquire of `key` would wait for permits of its own key, however much is free."""
+        return self._fair_queue is not None and self._fair_queue.at_cap(key, n)
+
+    @property
+    def share_by_key(self) -> bool:
+        """Return whether acquires are served in turns by key, and not in one line."""
+        return self._fair_queue is not None
+
+    def statistics(self) -> LimiterStatistics:
+        """Return all numbers of this moment."""
+        return statistics_of(self.name, self.max_queue, self._ledger, self._counter, self._acquirers, self._growers)
+
+    def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
+        """Return up to `count` keys with what they hold, largest first; permits without a key are left out."""
+        return self._ledger.top_holders(count)
+
+    def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterStatistics]]:
+        """Yield up to `count` waiters, `at_once` at a time: growers first, then acquires in the order of service.
+
+        With sharing by key that order is the keys' turns, see `FairQueue.__iter__`. The first step finds the waiters
+        (0.2 us each, at most `count`); later steps skip waiters that have left since. Only weak references (80 bytes
+        each) are kept between the steps, so waiters may come, leave or change keys.
+        """
+        found = waiter_references(self._growers, self._acquirers, count)
+        for start in range(0, len(found), at_once):
+            yield waiter_statistics(found[start : start + at_once], self._clock.time())
+
+    def __repr__(self) -> str:
+        limit = str(self.limit) if self.limit > 0 else "unlimited"
+        closed = " closed" if self.closed else ""
+        waiting = f"queued {len(self._acquirers)}, growing {len(self._growers)}"
+        return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"

@@ -1,7 +1,6 @@
-"""Command numbers, and how to read one without decoding the command.
+"""Command numbers up to Pulsar 5.0, and how to read a number without decoding the command.
 
-Owns the names of all command types up to 5.0 and the look at a command's first bytes. Works on raw bytes; the
-generated module is loaded only when somebody asks which sub-message carries a request id.
+Works on raw bytes; the generated module is loaded only for the question which sub-message carries a request id.
 """
 
 from enum import IntEnum
@@ -10,7 +9,7 @@ from typing import Final
 
 
 class CommandType(IntEnum):
-    """Name the values of BaseCommand.Type; a number above or between them is a command of a newer release."""
+    """The values of BaseCommand.Type; a number above or between them is a command of a newer release."""
 
     CONNECT = 2
     CONNECTED = 3
@@ -91,9 +90,9 @@ _MAX_VARINT_BYTES: Final = 10
 
 
 def peek_command_type(command: bytes | bytearray | memoryview) -> int | None:
-    """Read a command's type, or None if these bytes hold none (or not yet).
+    """Return a command's type, or None if these bytes hold no type (or not yet).
 
-    Every known encoder writes the type first; any other order is legal protobuf and is searched for.
+    Every known encoder writes the type first; any other order is legal protobuf and is searched.
     """
     if len(command) >= 2 and command[0] == _TYPE_TAG and command[1] < 0x80:
         return command[1]
@@ -146,5 +145,5 @@ def _request_id_fields() -> dict[int, str]:
 
 
 def request_id_field(command_type: int) -> str | None:
-    """Name the sub-message of BaseCommand that carries this command's request id; None if there is none."""
+    """Return the name of the sub-message of BaseCommand that carries this command's request id; None without one."""
     return _request_id_fields().get(command_type)

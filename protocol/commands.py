@@ -1,9 +1,8 @@
 """Decode the commands a proxy reads, and build the framed bytes of those it sends.
 
-Rule: what is forwarded keeps all that its sender put in, fields of newer releases included. Only the
-request id and the `original_*` fields are replaced, the latter because a client's word about who it is
-counts for nothing. Answers are those of the Java proxy, so that no client sees a difference. Knows no
-connection and no state.
+Rule: a forwarded command keeps all fields of its sender, fields of newer releases included. Only the request id and the
+`original_*` fields are replaced, the latter because a client must not choose its own principal. Answers are those of
+the Java proxy, so that no client sees a difference.
 """
 
 from dataclasses import dataclass
@@ -23,13 +22,13 @@ OLDEST_CLIENT_VERSION: Final = 10
 # -1 as an unsigned 64-bit number: the ERROR is about the connection, not about one request.
 REQUEST_ID_NONE: Final = 0xFFFF_FFFF_FFFF_FFFF
 MAX_ERROR_CHARS: Final = 512
-# Who gets this as a challenge is asked for newer credentials of the kind it presented (PIP-55).
+# A challenge with this data asks a client for newer credentials of the same method (PIP-55).
 REFRESH_DATA: Final = b"PulsarAuthRefresh"
 
 
 @dataclass(slots=True, frozen=True)
 class Credentials:
-    """Say to a broker who the proxy is and for whom it speaks; None leaves a field out."""
+    """The credentials of the proxy and of the client it speaks for, sent to a broker; None leaves a field out."""
 
     auth_method_name: str | None = None
     auth_data: bytes | None = None
@@ -63,7 +62,7 @@ def decode_command(command: bytes | bytearray | memoryview) -> pb.BaseCommand:
 
 def _check_type(decoded: pb.BaseCommand, peeked: int | None) -> None:
     if decoded.HasField("type"):
-        # The state tables judge the number that was peeked at: a second type must not slip in behind it.
+        # The state tables judge the peeked number: a second type must not get past them.
         if peeked != decoded.type:
             raise MalformedFrame(f"got a command with two types, {peeked} and {decoded.type}")
     elif peeked is None:
@@ -75,12 +74,12 @@ def _check_type(decoded: pb.BaseCommand, peeked: int | None) -> None:
 def _check_fields(decoded: pb.BaseCommand) -> None:
     name, text_fields = _sub_message(decoded.type)
     content = getattr(decoded, name)
-    # A sub-message that was left out reads as an empty one: fine for PING, not for LOOKUP.
+    # A missing sub-message reads as an empty sub-message: fine for PING, not for LOOKUP.
     if not content.IsInitialized() or not decoded.IsInitialized():
         missing = content.FindInitializationErrors() or ["a required field"]
         raise MalformedFrame(f"got a {_type_name(decoded.type)} command without {', '.join(missing[:4])}")
     for field in text_fields:
-        # The protobuf runtime gives bytes, not str, for text that is no UTF-8.
+        # The protobuf runtime returns bytes, not str, for text that is not UTF-8.
         if isinstance(getattr(content, field), bytes):
             raise MalformedFrame(f"got a {_type_name(decoded.type)} command whose {field} is not utf-8")
 
@@ -108,7 +107,7 @@ def frame(command: pb.BaseCommand) -> bytes:
 
 
 def request_id_of(command: pb.BaseCommand) -> int:
-    """Find the request id of any command, or REQUEST_ID_NONE if it carries none."""
+    """Return the request id of any command, or REQUEST_ID_NONE for a command without a request id."""
     name = request_id_field(command.type)
     if name is None:
         return REQUEST_ID_NONE
@@ -120,12 +119,12 @@ def request_id_of(command: pb.BaseCommand) -> int:
 
 
 def negotiated_version(client_version: int) -> int:
-    """Compute the protocol version to speak with a client."""
+    """Return the protocol version to speak with a client."""
     return min(client_version, PROTOCOL_VERSION)
 
 
 def connected_lookup(client: pb.CommandConnect, server_version: str, scalable_topics: bool = False) -> bytes:
-    """Build CONNECTED for lookup mode: no size limit, and no watchers, because they are not served here."""
+    """Build CONNECTED for lookup mode: no size limit, and no watchers, because lookup mode does not serve them."""
     connected = _connected(server_version, negotiated_version(client.protocol_version), watchers=False)
     if scalable_topics:
         connected.connected.feature_flags.supports_scalable_topics = True
@@ -221,7 +220,7 @@ def auth_challenge(server_version: str, method: str, protocol_version: int) -> b
 
 
 def auth_method(connect: pb.CommandConnect) -> str:
-    """Name the method of a client's credentials; clients older than version 7 number it, "none" is none."""
+    """Return the method of a client's credentials, or "none"; clients older than version 7 send a number."""
     if connect.HasField("auth_method_name"):
         return connect.auth_method_name
     if connect.HasField("auth_method"):
@@ -230,12 +229,12 @@ def auth_method(connect: pb.CommandConnect) -> str:
 
 
 def ping() -> bytes:
-    """Give the PING frame."""
+    """Return the PING frame."""
     return PING_FRAME
 
 
 def pong() -> bytes:
-    """Give the PONG frame."""
+    """Return the PONG frame."""
     return PONG_FRAME
 
 
@@ -249,7 +248,7 @@ def lookup_request(
     authoritative: bool,
     credentials: Credentials = ANONYMOUS,
 ) -> bytes:
-    """Build LOOKUP from a client's: topic, listener name and properties go on as they came."""
+    """Build LOOKUP from a client's: topic, listener name and properties are forwarded unchanged."""
     command = _command(CommandType.LOOKUP)
     command.lookupTopic.CopyFrom(client)
     command.lookupTopic.request_id = request_id
@@ -270,7 +269,7 @@ def partition_metadata_request(
 
 
 def get_topics_request(client: pb.CommandGetTopicsOfNamespace, request_id: int) -> bytes:
-    """Build GET_TOPICS_OF_NAMESPACE from a client's, which goes on as it came."""
+    """Build GET_TOPICS_OF_NAMESPACE from a client's, forwarded unchanged."""
     command = _command(CommandType.GET_TOPICS_OF_NAMESPACE)
     command.getTopicsOfNamespace.CopyFrom(client)
     command.getTopicsOfNamespace.request_id = request_id
@@ -316,9 +315,9 @@ def _set_original(request: _Originated, credentials: Credentials) -> None:
 
 
 def lookup_connect(request_id: int, broker_url: str) -> bytes:
-    """Build the LOOKUP_RESPONSE that sends a client to `broker_url` by way of this proxy.
+    """Build the LOOKUP_RESPONSE that sends a client to `broker_url` through this proxy.
 
-    The URL stands in both fields: the client hands it back as proxy_to_broker_url, whichever it takes.
+    Both fields carry the URL: the client sends it back as proxy_to_broker_url, whichever field it reads.
     """
     command = _command(CommandType.LOOKUP_RESPONSE)
     response = command.lookupTopicResponse
@@ -364,9 +363,9 @@ def partition_metadata_failed(request_id: int, code: int, message: str) -> bytes
 
 
 def relay_answer(answer: pb.BaseCommand, request_id: int) -> bytes:
-    """Build a client's answer from a broker's by changing its request id; `answer` is used up.
+    """Build a client's answer from a broker's by changing its request id; `answer` is changed in place.
 
-    Changed in place: a schema may be large, and a copy would be memory that no permit covers. Raises
+    A schema may be large, and a copy would be memory that no permit covers. Raises
     LocalProtocolError for a command that carries no request id.
     """
     name = request_id_field(answer.type)
@@ -386,7 +385,7 @@ def error(request_id: int, code: int, message: str) -> bytes:
 
 
 def presentable(message: str) -> str:
-    """Cut a message to MAX_ERROR_CHARS and escape control characters: it may quote a peer's bytes."""
+    """Cut a message to MAX_ERROR_CHARS and escape control characters, because the message may quote a peer's bytes."""
     if len(message) > MAX_ERROR_CHARS:
         message = message[: MAX_ERROR_CHARS - 3] + "..."
     if message.isprintable():
@@ -396,7 +395,7 @@ def presentable(message: str) -> str:
 
 
 def _server_error(code: int) -> pb.ServerError:
-    # Sending must not fail on a number that only a newer release knows.
+    # A number that only a newer release knows must not make sending fail.
     known = code if code in ServerError._value2member_map_ else ServerError.UnknownError
     return cast("pb.ServerError", int(known))
 

@@ -1,21 +1,21 @@
 """The exceptions of the protocol core, and the error numbers of the wire.
 
     ProtocolError (abstract)
-    ├── LocalProtocolError       we misused the protocol: a bug on our side
+    ├── LocalProtocolError       this side misused the protocol: a bug of the proxy
     └── RemoteProtocolError      the peer's bytes are wrong: its connection ends
         ├── FrameTooLarge        a frame above the size cap of its role
         ├── MalformedFrame       sizes that contradict each other, or bytes that are no command
-        └── UnexpectedCommand    a legal command where the state does not allow it, or an unknown one
+        └── UnexpectedCommand    a command that the state does not allow, or an unknown command
 
-Rule: nothing else leaves the core for bytes from a peer; any other exception is a bug. It imports nothing of
-ours, so every module of the core may import it.
+Rule: bytes from a peer raise no other exception; any other exception is a bug. This module imports no other module of
+the project, so every module of `protocol` may import it.
 """
 
 from enum import IntEnum
 
 
 class ServerError(IntEnum):
-    """Name the error numbers of ERROR and the responses: those of PulsarApi.proto, without loading it."""
+    """The error numbers of ERROR and the responses, as in PulsarApi.proto, without loading the generated module."""
 
     UnknownError = 0
     MetadataError = 1
@@ -46,9 +46,9 @@ class ServerError(IntEnum):
 
 
 class ProtocolError(Exception):
-    """Be the parent of every exception of the core; never raised itself.
+    """Parent of every exception of `protocol`; never raised itself.
 
-    `server_error_hint` is the number to put into an ERROR, should the peer get one.
+    `server_error_hint` is the number for an ERROR to the peer, if one is sent.
     """
 
     server_error_hint: int = ServerError.UnknownError
@@ -62,24 +62,24 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """Report that this side asked for something the protocol does not allow."""
+    """This side asked for something that the protocol does not allow."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """Be the parent of what a peer can do wrong; never raised itself."""
+    """Parent of the errors of a peer; never raised itself."""
 
 
 class FrameTooLarge(RemoteProtocolError):
-    """Report a frame above the cap of its role."""
+    """A frame exceeds the cap of its role."""
 
     server_error_hint = ServerError.NotAllowedError
 
 
 class MalformedFrame(RemoteProtocolError):
-    """Report bytes that are no frame, or a frame that holds no valid command."""
+    """Bytes are no frame, or a frame holds no valid command."""
 
 
 class UnexpectedCommand(RemoteProtocolError):
-    """Report a command that this state does not accept, or whose number nobody knows."""
+    """The state does not accept a command, or its number is unknown."""
 
     server_error_hint = ServerError.NotAllowedError

@@ -1,7 +1,7 @@
-"""What a frame decoder hands out: the head of a frame, and a whole small frame.
+"""The layout of a frame's first bytes, and the values that a frame decoder returns: a frame's head, a whole frame.
 
-Owns the layout of a frame's first bytes (`[4 B total][4 B command size][BaseCommand]`, big-endian, the total not
-counting itself) and nothing else. Reads a command's type and request id from raw bytes; never decodes a command.
+The layout is `[4 B total][4 B command size][BaseCommand]`, big-endian, the total not counting itself. A command's type
+and request id are read from raw bytes; no command is decoded here.
 """
 
 from typing import Final, NamedTuple
@@ -21,11 +21,11 @@ _UINT64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class FrameHead(NamedTuple):
-    """Describe a frame from its first bytes, before its body is there.
+    """A frame as known from its first bytes, before its body is there.
 
     `frame_bytes` counts everything on the wire, the four size bytes included. `request_id` is set where the command
     is laid out as every Pulsar encoder does (type first, then one sub-message that begins with its request id);
-    `rest_offset` is then where the bytes behind the request id begin, counted from the frame's first byte.
+    `rest_offset` is then the offset of the first byte after the request id, counted from the frame's first byte.
     """
 
     frame_bytes: int
@@ -36,12 +36,12 @@ class FrameHead(NamedTuple):
 
     @property
     def rest_bytes(self) -> int:
-        """Count the bytes behind the request id."""
+        """Return the number of bytes after the request id."""
         return self.frame_bytes - self.rest_offset
 
 
 class Frame(NamedTuple):
-    """Hold one whole frame that was small enough, or wanted, to be stored."""
+    """A whole frame: small, or stored at the reader's request."""
 
     head: FrameHead
     command: bytes
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
 
 
 def read_sizes(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Read frame size (all bytes on the wire) and command size at `position`.
+    """Return frame size (all bytes on the wire) and command size at `position`.
 
     Raises MalformedFrame for sizes that contradict each other or exceed a signed 32-bit length.
     """
@@ -63,10 +63,10 @@ def read_sizes(buffer: bytes | bytearray | memoryview, position: int) -> tuple[i
 
 
 def read_head(first_bytes: bytes) -> FrameHead:
-    """Read a frame's head from its first min(frame, HEAD_BYTES) bytes.
+    """Return a frame's head from its first min(frame, HEAD_BYTES) bytes.
 
     Raises MalformedFrame where the sizes contradict each other. A command laid out in an unusual but legal order has
-    `command_type` or `request_id` None: only decoding it whole can tell more.
+    `command_type` or `request_id` None: only decoding the whole command can find them.
     """
     frame_bytes, command_bytes = read_sizes(first_bytes, 0)
     command_end = HEADER_BYTES + command_bytes

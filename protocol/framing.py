@@ -1,9 +1,9 @@
-"""Cut a byte stream into frames, and let the reader decide about a large one before its body is there.
+"""Cut a byte stream into frames, and let the reader decide about a large frame before its body is there.
 
-Sans-IO. Small frames come out whole. A frame above `announce_above` bytes, or of an announced type, is *announced* as
-soon as its head is known; until the reader answers `store()`, `divert()` or `skip()` the decoder gives PAUSED and
-keeps what little follows. A diverted body goes straight into the reader's sink, by way of `writable()`/`advance()`
-without any copy; a skipped one is counted and never stored (PIP-442: a permit must cover an answer before it is in
+Sans-IO. Small frames are returned whole. A frame above `announce_above` bytes, or of an announced type, is *announced*
+as soon as its head is known; until the reader calls `store()`, `divert()` or `skip()` the decoder returns PAUSED and
+keeps the few bytes that follow. A diverted body goes straight into the reader's sink, through `writable()`/`advance()`,
+without a copy; a skipped body is counted and never stored (PIP-442: a permit must cover an answer before it is in
 memory).
 """
 
@@ -23,7 +23,7 @@ from protocol.frames import (
 
 
 class Signal(Enum):
-    """Say why `next_event()` has no event to give."""
+    """The reason why `next_event()` returns no event."""
 
     NEED_DATA = "need data"
     PAUSED = "paused"
@@ -34,26 +34,26 @@ PAUSED: Final = Signal.PAUSED
 
 
 class FrameAnnounced(NamedTuple):
-    """Announce a frame whose body the reader must store, divert or skip."""
+    """A frame whose body the reader must store, divert or skip."""
 
     head: FrameHead
 
 
 class BodyEnd(NamedTuple):
-    """Say that the last byte of a diverted (or skipped) frame has arrived."""
+    """The end of a diverted (or skipped) frame: its last byte has arrived."""
 
     head: FrameHead
     skipped: bool
 
 
 class BodySink(Protocol):
-    """Receive the bytes of a frame that lie behind its request id."""
+    """A receiver of the bytes that follow a frame's request id."""
 
     def writable(self) -> memoryview:
-        """Give the place for the next bytes; empty only when the body is complete."""
+        """Return the buffer for the next bytes; empty only when the body is complete."""
 
     def advance(self, count: int) -> None:
-        """Book `count` bytes that were written to the place last given."""
+        """Count `count` bytes that were written to the buffer last returned."""
 
 
 Event = Frame | FrameAnnounced | BodyEnd | Signal
@@ -68,10 +68,10 @@ class _Mode(Enum):
 
 
 class FrameDecoder:
-    """Decode frames from bytes in any split.
+    """A decoder of frames from bytes in any split.
 
-    `max_frame_bytes` is the cap of the role (the 4 size bytes included); beyond it FrameTooLarge. Frames above
-    `announce_above` bytes and those whose type is in `announce_types` are announced.
+    A frame above `max_frame_bytes`, the cap of the role with the 4 size bytes, raises FrameTooLarge. Frames above
+    `announce_above` bytes, and frames whose type is in `announce_types`, are announced.
     """
 
     __slots__ = (
@@ -102,36 +102,36 @@ class FrameDecoder:
 
     @property
     def paused(self) -> bool:
-        """Tell whether an announced frame waits for the reader's decision."""
+        """Return whether an announced frame waits for the reader's decision."""
         return self._mode is _Mode.UNDECIDED
 
     @property
     def diverting(self) -> bool:
-        """Tell whether the next bytes belong into the sink that `writable()` shows."""
+        """Return whether the next bytes belong into the sink's buffer, which `writable()` returns."""
         return self._mode is _Mode.DIVERTING and self._remaining > 0
 
     @property
     def inside_frame(self) -> bool:
-        """Tell whether the stream stands inside a frame."""
+        """Return whether the stream is inside a frame."""
         return bool(self._buffer) or self._mode is not _Mode.BETWEEN
 
     @property
     def storing(self) -> bool:
-        """Tell whether a large frame is being kept here."""
+        """Return whether a large frame is being stored here."""
         return self._mode is _Mode.STORING
 
     @property
     def missing_bytes(self) -> int:
-        """Count the bytes that a frame being stored still needs."""
+        """Return the number of bytes that a frame being stored still needs."""
         return self._head.frame_bytes - len(self._buffer) if self._head is not None else 0
 
     @property
     def stored_bytes(self) -> int:
-        """Count the bytes held here for frames that are not complete or not yet handed out."""
+        """Return the number of bytes held here for frames that are incomplete or not yet returned."""
         return len(self._buffer)
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes as they came from the peer; call `next_event()` until it gives a Signal."""
+        """Add bytes from the peer; afterwards call `next_event()` until it returns a Signal."""
         if self._remaining:
             taken = self._take_body(memoryview(data))
             self._buffer += data[taken:]
@@ -144,24 +144,24 @@ class FrameDecoder:
             raise MalformedFrame("connection ended inside a frame")
 
     def writable(self) -> memoryview:
-        """Give the sink's place for the next body bytes (only while `diverting`)."""
+        """Return the sink's buffer for the next body bytes (only while `diverting`)."""
         assert self._sink is not None
         return self._sink.writable()[: self._remaining]
 
     def advance(self, count: int) -> None:
-        """Book body bytes that were received into `writable()`."""
+        """Count body bytes that were received into `writable()`."""
         assert self._sink is not None
         self._sink.advance(count)
         self._remaining -= count
 
     def store(self) -> None:
-        """Keep the announced frame here until it is complete, then hand it out as a Frame."""
+        """Store the announced frame here until it is complete, then return it as a Frame."""
         self._decide(_Mode.STORING)
 
     def divert(self, sink: BodySink) -> None:
-        """Send the bytes behind the announced frame's request id into `sink`.
+        """Send the bytes after the announced frame's request id into `sink`.
 
-        Raises LocalProtocolError for a frame whose request id does not stand first: its rest has no known beginning.
+        Raises LocalProtocolError for a frame whose request id does not come first: the start of its rest is unknown.
         """
         if self._head is not None and self._head.request_id is None:
             raise LocalProtocolError("a frame without a leading request id cannot be diverted")
@@ -172,7 +172,7 @@ class FrameDecoder:
         self._take_buffered_body()
 
     def skip(self) -> None:
-        """Discard the announced frame, or what is still to come of a diverted one, without storing it."""
+        """Discard the announced frame, or the rest of a diverted frame, without storing it."""
         if self._mode is _Mode.DIVERTING:
             self._mode, self._sink = _Mode.SKIPPING, None
             return
@@ -181,13 +181,13 @@ class FrameDecoder:
         self._take_buffered_body()
 
     def take_rest(self) -> bytes:
-        """Give the undecoded bytes away: from here on somebody else reads this stream."""
+        """Remove and return the undecoded bytes: another reader continues this stream."""
         rest = bytes(self._buffer)
         self._buffer = bytearray()
         return rest
 
     def next_event(self) -> Event:
-        """Give the next event; raises FrameTooLarge or MalformedFrame (the stream is then dead)."""
+        """Return the next event; raises FrameTooLarge or MalformedFrame, after which the stream is unusable."""
         if self._mode is _Mode.BETWEEN:
             return self._next_frame()
         if self._mode is _Mode.UNDECIDED:
@@ -248,9 +248,9 @@ class FrameDecoder:
             return wanted
         taken = 0
         while taken < wanted:
-            place = self.writable()
-            count = min(len(place), wanted - taken)
-            place[:count] = data[taken : taken + count]
+            buffer = self.writable()
+            count = min(len(buffer), wanted - taken)
+            buffer[:count] = data[taken : taken + count]
             self.advance(count)
             taken += count
         return taken

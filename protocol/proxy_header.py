@@ -1,8 +1,8 @@
-"""The PROXY protocol, versions 1 and 2: who the client behind a load balancer is (HAProxy's proxy-protocol.txt).
+"""The PROXY protocol, versions 1 and 2: the client's address behind a load balancer (HAProxy's proxy-protocol.txt).
 
-Bytes in, values out. A reader is shown what has arrived and says how much of it belongs to the header, so that nothing
-behind the header is ever taken; a connection without a header is known by its first byte. What it holds is bounded by
-the longest address, whatever a header claims.
+Bytes in, values out. A reader gets the bytes that have arrived and returns how many of them belong to the header, so
+that no byte after the header is lost; the first byte tells a connection without a header. The reader holds at most the
+bytes of the longest address, whatever a header claims.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from protocol.errors import MalformedFrame
 from protocol.host_port import host_port
 
-# Longest line of version 1 with its end, and longest header of version 2 that is read: addresses and some TLVs.
+# The longest line of version 1 with its end, and the longest header of version 2 that is read: addresses, some TLVs.
 MAX_LINE_BYTES: Final = 107
 MAX_HEADER_BYTES: Final = 4096
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -34,7 +34,7 @@ class HostPort(NamedTuple):
 
     @classmethod
     def of(cls, host: str, port: int) -> "HostPort":
-        """Bring an address into its one form; raises ValueError for a text that is no IP address."""
+        """Return an address in its normal form; raises ValueError for a text that is no IP address."""
         parsed = ipaddress.ip_address(host.partition("%")[0])
         mapped = getattr(parsed, "ipv4_mapped", None)
         return cls(str(parsed if mapped is None else mapped), port)
@@ -45,16 +45,16 @@ class HostPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """What a header said: the client and what it connected to, or nothing (UNKNOWN, LOCAL, no TCP)."""
+    """The addresses in a header: the client's and the one it connected to, or none (UNKNOWN, LOCAL, no TCP)."""
 
     source: HostPort | None = None
     destination: HostPort | None = None
 
 
 class HeaderReader:
-    """Find one header in front of a stream.
+    """A reader of one header at the start of a stream.
 
-    `done` tells that `header` is known: None if the stream has none.
+    Once `done` is set, `header` is final: None for a stream without a header.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class HeaderReader:
         self._total = 0
 
     def take(self, data: bytes) -> int:
-        """Look at arrived bytes and tell how many of them are the header's; they must not be shown again.
+        """Read arrived bytes and return how many of them belong to the header; these must not be passed again.
 
         Raises MalformedFrame for a header that breaks its own rules.
         """
@@ -139,7 +139,7 @@ def _total_bytes(fixed: bytes) -> int:
         raise MalformedFrame(f"got PROXY version and command {command:#04x}, expected {_LOCAL:#04x} or {_PROXY:#04x}")
     known = _ADDRESSES.get(family)
     least = _OTHERS.get(family) if known is None else known.size
-    # A LOCAL header's family is to be ignored, and so is whatever stands there.
+    # The family of a LOCAL header is to be ignored, and so are its addresses.
     if command == _PROXY and (least is None or length < least):
         raise MalformedFrame(f"got a PROXY header of family {family:#04x} with {length} bytes, expected {least}")
     if _FIXED.size + length > MAX_HEADER_BYTES:
@@ -160,9 +160,9 @@ def _parse_binary(held: bytes) -> ProxyHeader:
 
 
 def encode(header: ProxyHeader, version: int) -> bytes:
-    """Write a header: without both addresses UNKNOWN in version 1, LOCAL in version 2.
+    """Return a header's bytes: without both addresses UNKNOWN in version 1, LOCAL in version 2.
 
-    Where only one address is IPv4 it is written in its IPv6 form: no header has two families.
+    If only one address is IPv4, that address is written in its IPv6 form: no header has two families.
     """
     source, destination = header.source, header.destination
     if source is None or destination is None:

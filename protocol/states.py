@@ -1,9 +1,9 @@
-"""Say which command is legal when: the states of a connection, and a verdict on every command in each.
+"""The states of a connection, and a verdict on every command in each state.
 
-Two roles: CLIENT is this proxy's side towards a client, BROKER its side towards a broker. Everything is
-data here (tables below), judged by `ConnectionState`; docs/reference/states.md is generated from the same
-tables. A verdict needs the command's number only, so it can fall before the command is decoded, or even
-complete. Knows no socket, clock or log: who asks for a verdict carries it out.
+The role CLIENT is this proxy's side towards a client, BROKER its side towards a broker. The rules are the tables
+below, applied by `ConnectionState`; docs/reference/states.md is generated from the same tables. A verdict needs only
+the command's number, so it can come before the command is decoded, or even complete. The caller of `judge` carries the
+verdict out.
 """
 
 from enum import Enum, StrEnum
@@ -14,14 +14,14 @@ from protocol.errors import LocalProtocolError
 
 
 class Role(StrEnum):
-    """Name the peer that a connection leads to."""
+    """The peer that a connection leads to."""
 
     CLIENT = "client"
     BROKER = "broker"
 
 
 class State(StrEnum):
-    """Name the states of both roles; which of them a role has is seen in its TRANSITIONS."""
+    """The states of both roles; TRANSITIONS lists the states of each role."""
 
     INIT = "init"
     CONNECTING = "connecting"
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 class Verdict(Enum):
-    """Say what to do with a command."""
+    """The treatment of a command."""
 
     SERVE = "handle it (in RELAY: pass the bytes on)"
     REFUSE = "answer ERROR with its request id, or -1 if it has none; the connection lives"
@@ -81,15 +81,15 @@ MEANING: Final[dict[tuple[Role, State], str]] = {
 DEFAULT_VERDICTS: Final[dict[tuple[Role, State], Verdict]] = {
     (Role.CLIENT, State.INIT): CLOSE,
     (Role.CLIENT, State.CONNECTING): CLOSE,
-    # Upstream closes without a word; an ERROR keeps the connection and tells the user what is not served.
+    # The Java proxy closes without an error; an ERROR keeps the connection and names what is not served.
     (Role.CLIENT, State.LOOKUP): REFUSE,
-    # Upstream drops these, and the client waits for an answer until it times out.
+    # The Java proxy drops these commands, and the client waits for an answer until it times out.
     (Role.CLIENT, State.CONNECTING_TO_BROKER): CLOSE,
     (Role.CLIENT, State.RELAY): SERVE,
     (Role.CLIENT, State.CLOSING): DROP,
     (Role.CLIENT, State.CLOSED): DROP,
     (Role.BROKER, State.CONNECTING): CLOSE,
-    # A newer broker may announce things that nobody here asked for.
+    # A newer broker may send commands that the proxy did not ask for.
     (Role.BROKER, State.READY): DROP,
     (Role.BROKER, State.RELAY): SERVE,
     (Role.BROKER, State.CLOSED): DROP,
@@ -147,7 +147,7 @@ SECOND_CONNECTED: Final = "second_connected"
 
 
 def close_cause(state: State, command_type: int) -> str:
-    """Name the cause of a CLOSE verdict, as metrics and logs carry it."""
+    """Return the cause of a CLOSE verdict, as metrics and logs carry it."""
     if state is State.INIT:
         return BEFORE_CONNECT
     if command_type == CommandType.CONNECT:
@@ -158,7 +158,7 @@ def close_cause(state: State, command_type: int) -> str:
 
 
 class ConnectionState:
-    """Follow one connection through the states of its role and judge what its peer sends."""
+    """The state of one connection, and the verdict on what its peer sends."""
 
     __slots__ = ("_default", "_verdicts", "role", "state")
 
@@ -167,15 +167,15 @@ class ConnectionState:
         self._settle(START[role])
 
     def judge(self, command_type: int) -> Verdict:
-        """Give the verdict on a command that arrives now; an unknown number gets the state's default."""
+        """Return the verdict on a command that arrives now; an unknown number gets the state's default."""
         return self._verdicts.get(command_type, self._default)
 
     def close_cause(self, command_type: int) -> str:
-        """Name the cause to close with when `judge` said CLOSE."""
+        """Return the cause to close with after `judge` returned CLOSE."""
         return close_cause(self.state, command_type)
 
     def enter(self, state: State) -> None:
-        """Go to another state; raises LocalProtocolError if the table has no such step.
+        """Enter another state; raises LocalProtocolError if the table has no such step.
 
         CLOSING and CLOSED may be entered again: several parties can find out that a connection ends.
         """

@@ -1,9 +1,9 @@
 """Check and count a broker's topic list while its bytes arrive, and encode it again for any number of clients.
 
-The proxy forwards names, it never looks at one: so a list is decoded slab by slab into a short-lived message that
-proves the bytes well-formed and counts the names, and what stays in memory is the bytes themselves, once. They are
-the heap cost before the encoding and the direct cost after it (ADR 1). Encoding is a new prefix with the client's
-request id in front of the same bytes.
+The proxy forwards names and never looks at a name. So a list is decoded slab by slab into a short-lived message that
+proves the bytes well-formed and counts the names, and only the bytes themselves stay in memory, once. The bytes are the
+heap cost before the encoding and the direct cost after it (ADR 1). Encoding puts a new prefix with the client's request
+id in front of the same bytes.
 """
 
 from collections.abc import Iterable
@@ -17,28 +17,28 @@ from protocol.frames import FrameHead, answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES, SlabBody, SlabPool
 
-# Task, timer, decoded request, question and permits of one answer in flight: measured as the growth of RSS for each
+# Task, timer, decoded request, question and permits of an answer in flight: measured as the growth of RSS for each
 # request that waits on a silent broker.
 ANSWER_OVERHEAD_BYTES: Final = 6 * 1024
 
 _TOPICS_TAG: Final = 0x12
 _LARGEST_FIELD: Final = (1 << 29) - 1
 _GUESSES: Final = 4
-# A field that crosses a slab's end is kept up to this size; a longer one is counted and passed over.
+# A field that crosses a slab's end is kept up to this size; a longer field is counted and skipped.
 _STRADDLE_BYTES: Final = 4096
 
 
 def heap_size(rest_bytes: int) -> int:
-    """Compute the heap permit, in bytes, of an answer with `rest_bytes` bytes behind its request id.
+    """Return the heap permit, in bytes, of an answer with `rest_bytes` bytes after its request id.
 
-    This is the peak the process holds for it: the slabs and the bookkeeping around them. Decoding needs at most one
-    slab's message at a time for the whole process, which no single answer pays (docs/memory.md).
+    The permit is the peak that the process holds for the answer: the slabs and the objects around them. Decoding needs
+    at most one slab's message at a time for the whole process, which no single answer is charged for (docs/memory.md).
     """
     return SlabBody.memory_bytes(rest_bytes) + ANSWER_OVERHEAD_BYTES
 
 
 class OpaqueAnswer(SlabBody):
-    """Keep any answer that begins with its request id, ready to be sent under another request id."""
+    """An answer that begins with its request id, ready to be sent under another request id."""
 
     __slots__ = ("command_type",)
 
@@ -48,18 +48,18 @@ class OpaqueAnswer(SlabBody):
         self.command_type = head.command_type
 
     def prefix(self, request_id: int) -> bytes:
-        """Encode the frame's first bytes for one client; the slabs follow it on the wire."""
+        """Return the frame's first bytes for one client; the slabs follow them on the wire."""
         return answer_prefix(self.command_type, request_id, self.size)
 
     def encoded_size(self, request_id: int) -> int:
-        """Count the bytes of the whole frame for one client."""
+        """Return the size of the whole frame for one client."""
         return len(self.prefix(request_id)) + self.size
 
 
 class TopicListAnswer(OpaqueAnswer):
-    """Keep a GET_TOPICS_OF_NAMESPACE_RESPONSE and know its count, name bytes and flags once complete.
+    """A GET_TOPICS_OF_NAMESPACE_RESPONSE; its scanner has count, name bytes and flags once complete.
 
-    Bytes that are no such answer raise MalformedFrame out of `advance()`.
+    Bytes that are no such answer make `advance()` raise MalformedFrame.
     """
 
     __slots__ = ("scanner",)
@@ -115,9 +115,8 @@ class TopicListScanner:
     def _decode_whole_fields(self, chunk: bytearray, start: int) -> int:
         """Decode as many whole fields as the chunk holds and return where they end.
 
-        Finding that end costs a walk over every field in Python; so it is guessed from the last bytes that look like
-        a topic's tag. A guess is proven by its own decoding: from a known field start the wire format has one reading
-        only.
+        Finding the exact end costs a pass over every field in Python; so the end is guessed from the last bytes that
+        look like a topic's tag. Decoding proves a guess: from a known field start the wire format has one reading only.
         """
         candidate = len(chunk)
         if self._left:
@@ -129,8 +128,8 @@ class TopicListScanner:
                 start = candidate
                 break
             candidate = chunk.rfind(_TOPICS_TAG, start, candidate)
-        # Whole fields may lie behind the guess too: the tag it went by may be that of a name before the last.
-        end = _walk(chunk, start)
+        # Whole fields may follow the guess, too: the tag found may belong to a name before the last.
+        end = _end_of_whole_fields(chunk, start)
         if end > start and not self._decode(chunk, start, end):
             raise MalformedFrame("topic list cannot be decoded")
         return end
@@ -142,7 +141,7 @@ class TopicListScanner:
         except DecodeError:
             return False
         if message.HasField("request_id"):
-            # The last one wins in a decoder: the client would get the broker's id instead of its own.
+            # A decoder keeps the last value: the client would get the broker's id instead of its own.
             raise MalformedFrame("topic list has a second request id")
         topics = len(message.topics)
         self.topic_count += topics
@@ -155,7 +154,7 @@ class TopicListScanner:
         return True
 
     def _read_flags(self, message: pb.CommandGetTopicsOfNamespaceResponse) -> int:
-        """Take over what is not a topic and return the bytes it occupied on the wire."""
+        """Store the fields that are not topics and return the bytes that they occupied on the wire."""
         occupied = 0
         if message.HasField("filtered"):
             self.filtered = message.filtered
@@ -200,7 +199,7 @@ class TopicListScanner:
         return field - carried
 
     def _pass_over_long_field(self, seen: int) -> None:
-        """Count the long field that `_carry` begins and skip what lies behind its first `seen` bytes."""
+        """Count the long field that `_carry` begins and skip what follows its first `seen` bytes."""
         end = _field_end(self._carry, 0)
         assert end is not None
         if self._carry[0] == _TOPICS_TAG:
@@ -218,12 +217,12 @@ def _name_bytes(topics: Iterable[str]) -> int:
 
 
 def _utf8_bytes(name: str | bytes) -> int:
-    # protobuf gives text that is no UTF-8 as bytes; such a name is forwarded like any other.
+    # protobuf returns text that is not UTF-8 as bytes; such a name is forwarded like any other.
     return len(name) if isinstance(name, bytes) else len(name.encode())
 
 
-def _walk(chunk: bytearray, position: int) -> int:
-    """Find where the last whole field of the chunk ends."""
+def _end_of_whole_fields(chunk: bytearray, position: int) -> int:
+    """Return where the last whole field of the chunk ends."""
     while True:
         end = _field_end(chunk, position)
         if end is None or end > len(chunk):
@@ -234,7 +233,7 @@ def _walk(chunk: bytearray, position: int) -> int:
 
 
 def _field_end(data: bytes | bytearray, position: int) -> int | None:
-    """Find where the field at `position` ends, or None if its head is not all there."""
+    """Return where the field at `position` ends, or None if its head is incomplete."""
     tag, position = _read_varint(data, position)
     if tag is None:
         return None

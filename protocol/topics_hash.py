@@ -1,8 +1,8 @@
-"""Compute the hash of a topic list, by which a client and a broker find that nothing has changed (PIP-145).
+"""The hash by which a client and a broker find that a topic list has not changed (PIP-145).
 
-Must give the very digits of the Java classes: names in the order of Java strings, joined by commas, CRC32C
-over the UTF-8 bytes, its four bytes little-endian in hexadecimal. The CRC here is plain Python, good for
-tests and short lists (some 10 MB/s); who hashes long lists passes a faster `crc32c`.
+The digits must equal those of the Java classes: names in the order of Java strings, joined by commas, CRC32C over the
+UTF-8 bytes, four bytes little-endian in hexadecimal. The CRC here is plain Python, good for tests and short lists (some
+10 MB/s); for long lists pass a faster `crc32c`.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ _ALL_ONES: Final = 0xFFFF_FFFF
 
 
 def topics_hash(topics: Iterable[str], crc32c: Crc32c | None = None) -> str:
-    """Compute the eight hexadecimal digits for a list of names in any order."""
+    """Return the eight hexadecimal digits for a list of names in any order."""
     joined = ",".join(java_order(topics)).encode()
     checksum = (crc32c or crc32c_of)(joined)
     return checksum.to_bytes(4, "little").hex()
 
 
 def java_order(topics: Iterable[str]) -> list[str]:
-    """Sort names as Java sorts strings: by UTF-16 code units.
+    """Return names sorted as Java sorts strings: by UTF-16 code units.
 
     Python compares code points and puts U+FF21 before U+1F600; Java compares the surrogate U+D83D instead.
     """
@@ -37,7 +37,7 @@ def java_order(topics: Iterable[str]) -> list[str]:
 
 
 def crc32c_of(data: bytes) -> int:
-    """Compute the CRC32C (Castagnoli) of some bytes."""
+    """Return the CRC32C (Castagnoli) of some bytes."""
     table = _table()
     checksum = _ALL_ONES
     for byte in data:

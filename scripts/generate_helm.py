@@ -22,7 +22,7 @@ GATEWAY = ROOT / "helm/pulsar-proxy-sidecar"
 
 def table_template() -> str:
     return f"""\
-{{{{- /* Written by scripts/generate_helm.py from the keys and proxy/app/budget.py; do not edit here. */ -}}}}
+{{{{- /* Written by scripts/generate_helm.py from the table of keys and the budget of memory; do not edit here. */ -}}}}
 {{{{- define "pulsar-proxy-lib.table" -}}}}
 {keys.table()}
 {{{{- end -}}}}

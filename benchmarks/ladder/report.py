@@ -1,9 +1,10 @@
-"""Owns the generated part of `docs/performance.md`: result files in, tables out. `--check` only compares."""
+"""Write the ladder's part of `benchmarks/results/README.md` from result files; `--check` only compares."""
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from statistics import median
 from typing import Any
 
@@ -35,7 +36,7 @@ def _scenario(result: Json) -> list[str]:
     lines = [f"### {title}", "", f"`{result['scenario']}`, {result['measured_on']}"]
     if not result["valid"]:
         lines[-1] += ". **Not valid**: " + "; ".join(result["invalid_because"])
-    return [*lines, "", *_rows(result), "", *_judged(result), "", *_before(result)]
+    return [*lines, "", *_rows(result), "", *_judged(result), ""]
 
 
 def _rows(result: Json) -> list[str]:
@@ -93,20 +94,6 @@ def _judged(result: Json) -> list[str]:
     return lines
 
 
-def _before(result: Json) -> list[str]:
-    before = result.get("before")
-    if not before:
-        return []
-    lines = [f"| against {before['measured_on']} | before | after | after / before |", "|---|--:|--:|--:|"]
-    for name, pair in before["rows"].items():
-        ratio = pair["after"] / pair["before"]
-        lines.append(f"| row {name} | {pair['before']:,.0f} | {pair['after']:,.0f} | {ratio:.2f} |")
-    earlier, got = before["before"]["median"], before["got"]
-    sign = f"{got / earlier:.2f}, {'reached' if before['reached'] else '**missed**'} (≥ {before['required']:.2f})"
-    lines.append(f"| {before['over']} / {before['under']} | {earlier:.2f} | {got:.2f} | {sign} |")
-    return [*lines, ""]
-
-
 def _required(judged: Json) -> str:
     if judged["required"] is None:
         return "- | "
@@ -116,11 +103,12 @@ def _required(judged: Json) -> str:
 
 def _machine(result: Json) -> list[str]:
     known: Json = result["machine"]
-    return [
+    text = (
         f"Machine: {known['cpu']}, {known['cores']} cores, {known['memory_mib']:,} MiB, Linux {known['kernel']}; "
         f"Python {known['python']}, Java {known['java']}, Java proxy {known['java_proxy']}, "
-        f"HAProxy {known['haproxy']}, {known['rustc']}.",
-    ]
+        f"HAProxy {known['haproxy']}, {known['rustc']}."
+    )
+    return textwrap.wrap(text, 120)
 
 
 def _mib(count: float) -> str:

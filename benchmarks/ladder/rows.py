@@ -120,4 +120,3 @@ class Scenario:
     # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
     tls: Literal["", "in", "both"] = ""
     cpu: bool = False  # ask for the CPU time of the row's process (lists)
-    not_slower: tuple[str, str] | None = None  # this row, as a multiple of that one, than in results/before

@@ -16,7 +16,6 @@ from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.servers import build_loadgen, missing
 
 RESULTS = LADDER.parent / "results"
-BEFORE_RESULTS = RESULTS / "before"  # results of the release before, replaced by hand when there is a new one
 QUICK_RESULTS = CACHE / "quick"
 GROUPS = {
     "all": tuple(SCENARIOS),
@@ -71,7 +70,7 @@ def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Ef
     judged = [verdict.ratio_json(ratio, rows, quantity) for ratio in scenario.ratios]
     ratios = [ratio for ratio in judged if ratio is not None]
     reasons = verdict.invalid(scenario, ratios, rows)
-    result: verdict.Json = {
+    return {
         "scenario": name,
         "title": scenario.title,
         "kind": scenario.kind,
@@ -85,10 +84,6 @@ def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Ef
         "ratios": ratios,
         "checks": verdict.checks(scenario, rows),
     }
-    earlier = BEFORE_RESULTS / f"{name}.json"
-    if earlier.exists():
-        result["before"] = verdict.against_before(scenario, result, json.loads(earlier.read_text()))
-    return result
 
 
 def _show(result: verdict.Json) -> None:
@@ -98,13 +93,6 @@ def _show(result: verdict.Json) -> None:
     for found in result["checks"]:
         if found["what"] not in verdict.FAULTS or not found["reached"]:
             say(f"  row {found['row']} {found['what']}: {found['got']:g} {_against(found)}")
-    if before := result.get("before"):
-        for row, pair in before["rows"].items():
-            say(f"  row {row}, before {pair['before']:,.0f}, after {pair['after']:,.0f}")
-        say(
-            f"  {before['over']}/{before['under']}, before {before['before']['median']:.2f}, "
-            f"after {before['got']:.2f} {_against(before)}"
-        )
     for reason in result["invalid_because"]:
         say(f"  not valid: {reason}")
 

@@ -131,7 +131,7 @@ SCENARIOS: dict[str, Scenario] = {
     "lists": Scenario(
         "topic lists of 10,000 names of 100 B, 16 connections, a namespace each",
         "paired", ("01", "02", "03", "04", "04b", "05", "06", "07"), "lists", ("--connections", "16"),
-        ratios=LIST_RATIOS, optional=("04b",), not_slower=("04", "06"),
+        ratios=LIST_RATIOS, optional=("04b",),
     ),
     "lists-storm": _storm(16, 10.0),
     "lists-storm-200": _storm(200, 12.0),

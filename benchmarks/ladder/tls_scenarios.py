@@ -30,7 +30,7 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
         "tls-lists": replace(
             plain["lists"],
             title=f"{plain['lists'].title}, {SIDES['in']}", tls="in", rows=("01", "04", "06"),
-            ratios=(replace(VALID, under=("04", "06")), Ratio("04", ("06",), 1.0)), optional=(), not_slower=None,
+            ratios=(replace(VALID, under=("04", "06")), Ratio("04", ("06",), 1.0)), optional=(),
         ),
         "tls-lists-equal": replace(
             plain["lists-equal"], title=f"{plain['lists-equal'].title}, {SIDES['in']}", tls="in", rows=("04",),

@@ -105,38 +105,6 @@ def budget_bytes(scenario: Scenario, row: str) -> int:
     return int(1.15 * limits) + each * scenario.budget.connections + 2 * scenario.budget.answer_bytes
 
 
-def against_before(scenario: Scenario, result: Json, before: Json) -> Json | None:
-    """Compare with an earlier result: each row's median, and the judged row as a multiple of its peer in the same run.
-
-    Two runs months apart are two machines: only the multiple is judged, by the lower end of the earlier interval.
-    """
-    if scenario.not_slower is None or any(row not in result["rows"] for row in scenario.not_slower):
-        return None
-    row, peer = scenario.not_slower
-    quantity = result["quantity"]
-    common = [name for name in result["rows"] if name in before["rows"]]
-    earlier, now = (_multiple(known["rows"], row, peer, quantity) for known in (before, result))
-    return {
-        "measured_on": before["measured_on"],
-        "rows": {
-            name: {
-                "before": before["rows"][name][quantity]["median"],
-                "after": result["rows"][name][quantity]["median"],
-            }
-            for name in common
-        },
-        "over": row,
-        "under": peer,
-        "before": earlier.as_json(),
-        **check("not slower than before", row, now.median, earlier.low95, at_most=False),
-    }
-
-
-def _multiple(rows: Json, row: str, peer: str, quantity: str) -> Estimate:
-    series = [[float(run[quantity]) for run in rows[name]["runs"]] for name in (row, peer)]
-    return paired_ratio(series[0], series[1])
-
-
 def invalid(scenario: Scenario, ratios: list[Json], rows: dict[str, Measured]) -> list[str]:
     """Return why nothing may be concluded from this run; empty if it counts."""
     reasons = [

@@ -1,26 +1,31 @@
-"""Add up the memory that the configured limits allow, and hold it against the container's limit.
+"""Declare each limit on memory once, and add the declarations up for a configuration.
 
-The sum of docs/memory.md as code: every term is a limit somebody enforces.
+Rule: a `Line` is data. The proxy's own sum, the memory of the Helm charts and the tables of docs/memory.md and
+docs/capacity.md are all computed from `LINES`, so a new limit is one more `Line` here, then `make generate`.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, IntEnum
+from math import prod
+from typing import Any, Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
-from limiter.shares import MAX_IDLE_DEBTORS
-from protocol.command_walker import HEAD_BYTES
+from limiter.fair_queue import MAX_IDLE_DEBTORS
+from protocol.command_scanner import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.config.config import Config
+from proxy.config.keys.key import Key
 from proxy.relay.relay_log import NAMES_BYTES
 from proxy.web.admin.control_socket import NO_SOCKET
 from proxy.web.admin.listener import ASKER_BYTES
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ASKERS
-from proxy.web.forward.settings import WINDOW_BUFFERS, web_targets
+from proxy.web.forward.settings import WINDOW_BUFFERS, WebTargets
 
-IDLE_PROCESS_BYTES: Final = 64 * 1024 * 1024
+MIB: Final = 1024 * 1024
+IDLE_PROCESS_BYTES: Final = 64 * MIB
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
-# What TLS adds to a connection at most: OpenSSL's object (16 KiB at rest), a record that is not whole and a small read
+# TLS adds to a connection at most: OpenSSL's object (16 KiB at rest), a record that is not whole and a small read
 # behind it (22 KiB), and a record that the kernel has not taken (17 KiB).
 TLS_CONNECTION_BYTES: Final = 56 * 1024
 # The event loop's own TLS, of connections that aiohttp opens: its read buffer of 256 KiB, and what OpenSSL keeps.
@@ -39,145 +44,258 @@ LARGEST_REQUEST_BYTES: Final = 24 * 1024
 WEB_CONNECTION_BYTES: Final = 16 * 1024
 # Objects of both connections and of the request, measured at 41 KB.
 WEB_REQUEST_BYTES: Final = 48 * 1024
-# What the kernel makes of the buffers that each connection of the web ports, and to web services, is given.
+# Kernel memory of each connection of the web ports, and to web services, in sizes of `httpOutputBufferSize`.
 WEB_KERNEL_BUFFERS: Final = 6
 # A block of events in hand, put together and compressed; of pulsar-client also its copy, its batch and what it sends.
 SINK_BLOCKS: Final = 3
 TOPIC_SINK_BLOCKS: Final = 6
 # The library itself, with its threads and its connection: measured at 22 MB.
-PULSAR_CLIENT_BYTES: Final = 32 * 1024 * 1024
+PULSAR_CLIENT_BYTES: Final = 32 * MIB
 # The library that sends metrics to a collector, its thread and an export under way: measured at 10.7 MiB, and 2.5 MiB
 # more for certificates of the system's authorities.
-OTLP_BYTES: Final = 20 * 1024 * 1024
+OTLP_BYTES: Final = 20 * MIB
 # Names in events that are remembered (events/identities.py): 3 x 4,096 of 1.2 KiB at most, and 4,096 of 0.5 KiB.
-EVENT_NAMES_BYTES: Final = 17 * 1024 * 1024
-# What the allocator and free slabs add to both limits: as docs/memory.md promises.
+EVENT_NAMES_BYTES: Final = 17 * MIB
+# The allocator and free slabs add this to both limits, as docs/memory.md promises.
 SLACK_PERCENT: Final = 15
 # A share, and its key: a name that came in a frame of 4 KiB at most.
 DEBTOR_BYTES: Final = 4352
-# Those in which keys take turns: heap, direct, estimates and questions of the broker.
+# Semaphores in which keys take turns: heap, direct, estimates and questions of the broker.
 SHARED_SEMAPHORES: Final = 4
 
 
+class Fact(Enum):
+    """A condition that follows from more than one key; the charts have a template for each."""
+
+    EXPORTS = "exports"
+    WEB_TARGETS = "webTargets"
+
+
+class Derived(Enum):
+    """A quantity that follows from more than one key; the charts have a template for each."""
+
+    ANSWER_LIMIT = "answerLimit"
+
+
+class Given(NamedTuple):
+    """Holds if at least one of the keys has a value."""
+
+    keys: tuple[Key[Any], ...]
+
+
+class Is(NamedTuple):
+    """Holds if the key has this value, or with `holds` false: if it has another."""
+
+    key: Key[Any]
+    word: str
+    holds: bool = True
+
+
+Condition = Given | Is | Fact
+
+
+class Part(NamedTuple):
+    """A product: `each` times the value of every factor, counted if every condition holds."""
+
+    each: int
+    times: tuple[Key[int] | Derived, ...] = ()
+    when: tuple[Condition, ...] = ()
+
+
+class Load(IntEnum):
+    """The lightest load under which a line can be full."""
+
+    REST = 0
+    STORM = 1
+    WORST = 2
+
+
+class Line(NamedTuple):
+    """An owner of memory: the sum of its parts, in bytes.
+
+    `key` is the key to change first. Only the largest of the lines with the same `alternative` counts.
+    """
+
+    owner: str
+    key: str
+    parts: tuple[Part, ...]
+    load: Load = Load.WORST
+    alternative: str = ""
+    divided_by: int = 1
+
+
+_CLIENTS: Final = Config.max_concurrent_inbound_connections
+_BROKERS: Final = Config.broker_connections_total
+_HEAP: Final = Config.max_topic_list_in_flight_heap_mem_size_mb
+_DIRECT: Final = Config.max_topic_list_in_flight_direct_mem_size_mb
+_WEB_CONNECTIONS: Final = Config.max_http_server_connections
+_WEB_REQUESTS: Final = Config.max_concurrent_http_requests
+_WEB_BUFFER: Final = Config.http_output_buffer_size
+_CLIENT_TLS: Final = Given((Config.service_port_tls,))
+_BROKER_TLS: Final = Is(Config.tls_enabled_with_broker, "true")
+_FORWARDS: Final = (Is(Config.authentication_enabled, "true"), Is(Config.forward_authorization_credentials, "true"))
+_WEB_PORT: Final = Given((Config.web_service_port, Config.web_service_port_tls))
+_PASSES_ON: Final = (_WEB_PORT, Fact.WEB_TARGETS)
+_FILES: Final = Given((Config.event_log_directory,))
+_TOPIC: Final = Given((Config.event_log_topic,))
+# A connection is a lookup connection or a relay.
+_LOOKUP_OR_RELAY: Final = "lookup or relay"
+
+_PROCESS_LINES: Final = (
+    Line("process at rest", "", (Part(IDLE_PROCESS_BYTES),), Load.REST),
+    Line("export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
+)
+_TOPIC_LIST_LINES: Final = (
+    Line("decoded topic lists", _HEAP.name, (Part(MIB, (_HEAP,)),), Load.STORM),
+    Line("encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
+    Line("slack of the two", "", (Part(SLACK_PERCENT * MIB, (_HEAP,)), Part(SLACK_PERCENT * MIB, (_DIRECT,))),
+         Load.STORM, divided_by=100),
+    Line("one answer over each limit", Config.topic_list_max_answer_bytes.name, (Part(2, (Derived.ANSWER_LIMIT,)),)),
+)  # fmt: skip
+_CONNECTION_LINES: Final = (
+    Line("connections at rest", _CLIENTS.name, (Part(CONNECTION_AT_REST_BYTES, (_CLIENTS,)),), Load.REST),
+    Line("unfinished frames, unread answers", _CLIENTS.name, (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
+    Line("books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
+    Line("TLS connections", _CLIENTS.name,
+         (Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
+          Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
+          Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
+    # Linux doubles the buffers that it is asked for.
+    Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
+         (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes)),), Load.STORM, _LOOKUP_OR_RELAY),
+    Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
+         (Part(2, (_CLIENTS, Config.relay_buffer_bytes)),), alternative=_LOOKUP_OR_RELAY),
+    # Credentials of clients, and of connections to brokers whose client has left.
+    Line("credentials to forward", Config.forward_authorization_credentials.name,
+         (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), _FORWARDS), Part(MAX_FORWARDED_BYTES, (_BROKERS,), _FORWARDS))),
+    Line("broker connections", _BROKERS.name,
+         (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
+          Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes))), Load.STORM),
+    # Nothing of this exists before a reload turns it on.
+    Line("relayed commands that are shown", Config.proxy_log_level.name,
+         (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
+          Part(2 * HEAD_BYTES, (_CLIENTS,), (Is(Config.proxy_log_level, "0", holds=False),)))),
+)  # fmt: skip
+_REQUEST_LINES: Final = (
+    Line("requests under way", Config.max_concurrent_lookup_requests.name,
+         (Part(LARGEST_REQUEST_BYTES, (Config.max_concurrent_lookup_requests,)),), Load.STORM),
+    Line("queues", "...PermitsAcquireQueueSize",
+         (Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,)),
+          Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,))),
+         Load.STORM),
+    Line("keys that owe", Config.topic_list_fairness.name,
+         (Part(SHARED_SEMAPHORES * MAX_IDLE_DEBTORS * DEBTOR_BYTES,
+               when=(Is(Config.topic_list_fairness, "fifo", holds=False),)),)),
+)  # fmt: skip
+_WEB_LINES: Final = (
+    Line("connections of the web ports", _WEB_CONNECTIONS.name,
+         (Part(WEB_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_PORT,)),
+          Part(2, (_WEB_CONNECTIONS, Config.http_max_request_header_size), (_WEB_PORT,)),
+          Part(WEB_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), (_WEB_PORT,)))),
+    Line("TLS of the web ports", _WEB_CONNECTIONS.name,
+         (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (Given((Config.web_service_port_tls,)),)),)),
+    # A window in each direction, and the kernel's buffers.
+    Line("requests passed on", _WEB_REQUESTS.name,
+         (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),
+          Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
+    Line("TLS of requests passed on", _WEB_REQUESTS.name,
+         (Part(LOOP_TLS_BYTES, (_WEB_REQUESTS,), (*_PASSES_ON, _BROKER_TLS)),)),
+)  # fmt: skip
+_ADMIN_LINES: Final = (
+    Line("askers of the admin API", Config.admin_api_address.name,
+         (Part(MOST_ASKERS * ASKER_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
+          Part(MOST_ASKERS * ASKER_BYTES, when=(Given((Config.admin_api_address,)),)))),
+)  # fmt: skip
+_EVENT_LOG_LINES: Final = (
+    Line("event log, files", Config.event_log_directory.name,
+         (Part(MIB, (Config.event_log_buffer_mb,), (_FILES,)), Part(SINK_BLOCKS * BLOCK_BYTES, when=(_FILES,))),
+         Load.STORM),
+    Line("event log, topic", Config.event_log_topic.name,
+         (Part(MIB, (Config.event_log_buffer_mb,), (_TOPIC,)),
+          Part(PULSAR_CLIENT_BYTES + TOPIC_SINK_BLOCKS * BLOCK_BYTES, when=(_TOPIC,))), Load.STORM),
+    Line("event log, names", "",
+         (Part(EVENT_NAMES_BYTES, when=(Given((Config.event_log_directory, Config.event_log_topic)),)),), Load.STORM),
+)  # fmt: skip
+LINES: Final[tuple[Line, ...]] = (
+    *_PROCESS_LINES,
+    *_TOPIC_LIST_LINES,
+    *_CONNECTION_LINES,
+    *_REQUEST_LINES,
+    *_WEB_LINES,
+    *_ADMIN_LINES,
+    *_EVENT_LOG_LINES,
+)
+_ALTERNATIVES: Final = {line.owner: line.alternative for line in LINES if line.alternative}
+
+
 class BudgetLine(NamedTuple):
-    """One owner of memory and the most it may hold, in bytes."""
+    """The bytes that an owner of memory may hold at most under a configuration."""
 
     owner: str
     key: str
     limit_bytes: int
 
 
-def worst_case(config: Config, *, exports: bool = False) -> Iterator[BudgetLine]:
-    """List every budget of the configuration; a limit of 0 (none) counts as nothing here and is warned about
-    elsewhere.
+def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> Iterator[BudgetLine]:
+    """Yield the lines that a load can fill; a limit of 0 (none) counts as nothing, `config_checks` warns about it.
 
     `exports` says that metrics go to an OpenTelemetry collector, which the environment decides.
     """
-    yield BudgetLine("process at rest", "", IDLE_PROCESS_BYTES)
-    if exports:
-        yield BudgetLine("export of metrics", "", OTLP_BYTES)
-    yield from _topic_lists(config)
-    yield from _connections(config)
-    yield from _requests(config)
-    yield from _web(config)
-    yield from _admin(config)
-    yield from event_log(config)
+    facts = {Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any}
+    yield from _counted((line for line in LINES if line.load <= load), config, facts)
 
 
 def event_log(config: Config) -> Iterator[BudgetLine]:
-    """List the budgets of the event log: a line for each sink, and one for what they have in common."""
-    buffer_bytes = config.event_log_buffer_mb * 1024 * 1024
-    if config.event_log_directory:
-        yield BudgetLine("event log, files", "eventLogDirectory", buffer_bytes + SINK_BLOCKS * BLOCK_BYTES)
-    if config.event_log_topic:
-        library = PULSAR_CLIENT_BYTES + TOPIC_SINK_BLOCKS * BLOCK_BYTES
-        yield BudgetLine("event log, topic", "eventLogTopic", buffer_bytes + library)
-    if config.event_log_directory or config.event_log_topic:
-        yield BudgetLine("event log, names", "", EVENT_NAMES_BYTES)
+    """Yield the lines of the event log: a line for each sink, and a line for the names that both sinks remember."""
+    yield from _counted(_EVENT_LOG_LINES, config, {})
 
 
-def _web(config: Config) -> Iterator[BudgetLine]:
-    if not config.has_web_port:
-        return
-    connections, buffer_bytes = config.max_http_server_connections, config.http_output_buffer_size
-    kernel_bytes = WEB_KERNEL_BUFFERS * buffer_bytes
-    at_rest = WEB_CONNECTION_BYTES + 2 * config.http_max_request_header_size
-    key = "maxHttpServerConnections"
-    yield BudgetLine("connections of the web ports", key, connections * (at_rest + kernel_bytes))
-    if config.web_service_port_tls is not None:
-        yield BudgetLine("TLS of the web ports", key, connections * TLS_CONNECTION_BYTES)
-    if web_targets(config).any:
-        each = WEB_REQUEST_BYTES + 2 * WINDOW_BUFFERS * buffer_bytes + kernel_bytes
-        requests = config.max_concurrent_http_requests
-        yield BudgetLine("requests passed on", "maxConcurrentHttpRequests", requests * each)
-        if config.tls_enabled_with_broker:
-            yield BudgetLine("TLS of requests passed on", "maxConcurrentHttpRequests", requests * LOOP_TLS_BYTES)
+def _counted(lines: Iterable[Line], config: Config, facts: Mapping[Fact, bool]) -> Iterator[BudgetLine]:
+    for line in lines:
+        counted = [part for part in line.parts if all(_holds(each, config, facts) for each in part.when)]
+        limit = sum(_part_bytes(part, config) for part in counted) // line.divided_by
+        # A line without a condition is listed even where its limit is 0.
+        if limit or not all(part.when for part in line.parts):
+            yield BudgetLine(line.owner, line.key, limit)
 
 
-def _admin(config: Config) -> Iterator[BudgetLine]:
-    doors = (config.control_socket_path != NO_SOCKET) + bool(config.admin_api_address)
-    if doors:
-        yield BudgetLine("askers of the admin API", "adminApiAddress", doors * MOST_ASKERS * ASKER_BYTES)
+def _part_bytes(part: Part, config: Config) -> int:
+    return prod((_factor(factor, config) for factor in part.times), start=part.each)
 
 
-def _topic_lists(config: Config) -> Iterator[BudgetLine]:
-    heap, direct = config.heap_limit_bytes, config.direct_limit_bytes
-    yield BudgetLine("decoded topic lists", "maxTopicListInFlightHeapMemSizeMB", heap)
-    yield BudgetLine("encoded topic lists", "maxTopicListInFlightDirectMemSizeMB", direct)
-    yield BudgetLine("slack of the two", "", (heap + direct) * SLACK_PERCENT // 100)
-    yield BudgetLine("one answer over each limit", "topicListMaxAnswerBytes", 2 * config.topic_list_answer_limit_bytes)
+def _factor(factor: Key[int] | Derived, config: Config) -> int:
+    if factor is Derived.ANSWER_LIMIT:
+        return config.topic_list_answer_limit_bytes
+    return int(config.value(factor))
 
 
-def _connections(config: Config) -> Iterator[BudgetLine]:
-    clients, brokers = config.max_concurrent_inbound_connections, config.broker_connections_total
-    key = "maxConcurrentInboundConnections"
-    kernel_bytes, receive_bytes = config.client_socket_send_buffer_bytes, config.broker_socket_receive_buffer_bytes
-    yield BudgetLine("connections at rest", key, clients * CONNECTION_AT_REST_BYTES)
-    yield BudgetLine("unfinished frames, unread answers", key, clients * UNFINISHED_BYTES)
-    yield BudgetLine("books of writers", key, clients * WRITER_BYTES)
-    ends = clients * ((config.service_port_tls is not None) + config.tls_enabled_with_broker)
-    if config.tls_enabled_with_broker:
-        ends += brokers
-    if ends:
-        yield BudgetLine("TLS connections", key, ends * TLS_CONNECTION_BYTES)
-    yield BudgetLine("kernel send buffers", "clientSocketSendBufferBytes", clients * 2 * kernel_bytes)
-    yield BudgetLine("relays, both directions stalled", "relayBufferBytes", clients * 2 * config.relay_buffer_bytes)
-    if config.authentication_enabled and config.forward_authorization_credentials:
-        # Of clients, and of connections to brokers whose client has left.
-        holders = (clients + brokers) * MAX_FORWARDED_BYTES
-        yield BudgetLine("credentials to forward", "forwardAuthorizationCredentials", holders)
-    yield BudgetLine(
-        "broker connections", "brokerConnectionsTotal", brokers * (BROKER_CONNECTION_BYTES + 2 * receive_bytes)
-    )
-    if config.proxy_log_level != "0":
-        # Until a reload that turns it on, nothing of this is there.
-        yield BudgetLine("relayed commands that are shown", "proxyLogLevel", NAMES_BYTES + clients * 2 * HEAD_BYTES)
+def _holds(condition: Condition, config: Config, facts: Mapping[Fact, bool]) -> bool:
+    match condition:
+        case Fact():
+            return facts[condition]
+        case Given(keys):
+            return any(config.value(key) not in (None, "") for key in keys)
+        case Is(key, word, holds):
+            return (key.kind.write(config.value(key)) == word) is holds
 
 
-def _requests(config: Config) -> Iterator[BudgetLine]:
-    requests = config.max_concurrent_lookup_requests
-    queues = (
-        config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size
-        + config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size
-    )
-    yield BudgetLine("requests under way", "maxConcurrentLookupRequests", requests * LARGEST_REQUEST_BYTES)
-    yield BudgetLine("queues", "...PermitsAcquireQueueSize", queues * QUEUED_WAITER_BYTES)
-    if config.topic_list_fairness != "fifo":
-        debtors = SHARED_SEMAPHORES * MAX_IDLE_DEBTORS
-        yield BudgetLine("keys that owe", "topicListFairness", debtors * DEBTOR_BYTES)
+def worst_case_parts(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> dict[str, int]:
+    """Return the limit of each owner, bytes."""
+    return {line.owner: line.limit_bytes for line in worst_case(config, exports=exports, load=load)}
 
 
-def worst_case_parts(config: Config, *, exports: bool = False) -> dict[str, int]:
-    """Give the limit of each owner, bytes."""
-    return {line.owner: line.limit_bytes for line in worst_case(config, exports=exports)}
-
-
-def worst_case_bytes(config: Config, *, exports: bool = False) -> int:
-    """Sum all budgets of the configuration, bytes."""
-    return total_bytes(worst_case_parts(config, exports=exports))
+def worst_case_bytes(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> int:
+    """Return the sum of all lines that a load can fill, bytes."""
+    return total_bytes(worst_case_parts(config, exports=exports, load=load))
 
 
 def total_bytes(parts: Mapping[str, int]) -> int:
-    """Sum all parts. A connection is a lookup connection or a relay, so only the larger of the two terms counts."""
-    kernel, relays = parts["kernel send buffers"], parts["relays, both directions stalled"]
-    return sum(parts.values()) - min(kernel, relays)
+    """Return the sum of all parts, bytes; of alternatives only the largest counts."""
+    total = 0
+    largest: dict[str, int] = {}
+    for owner, limit in parts.items():
+        if alternative := _ALTERNATIVES.get(owner):
+            largest[alternative] = max(largest.get(alternative, 0), limit)
+        else:
+            total += limit
+    return total + sum(largest.values())

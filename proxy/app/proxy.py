@@ -5,23 +5,21 @@ import gc
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy.app import client_services as services
-from proxy.app import settings as limits
 from proxy.app.broker_side import BrokerSide
 from proxy.app.budget import total_bytes, worst_case_parts
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
 from proxy.app.ports import ClientPorts
-from proxy.app.runtime_settings import RuntimeSettings
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
-from proxy.clients.sessions import Sessions
+from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
 from proxy.config.keys.key import split_address
 from proxy.core.errors import DisconnectCause
@@ -31,9 +29,10 @@ from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.version import VERSION
 from proxy.net.tls.streams import TlsStreams
-from proxy.net.write_watch import WriteWatch
+from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.relay_log import RelayLog
-from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions
+from proxy.relay.watch_limits import WatchLimits
+from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
@@ -48,14 +47,13 @@ from proxy.web.admin.access import AdminAccess, read_token
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
 from proxy.web.admin.rates import Rates
+from proxy.web.admin.sources import AdminSources, ProcessControl
 from proxy.web.admin.top_document import TopSources, top_document
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages
 from proxy.web.port import WebParts, WebPort, start_web
-
-if TYPE_CHECKING:
-    from proxy.web.admin.actions import ProcessControl
+from proxy.web.runtime_settings import RuntimeSettings
 
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
@@ -93,23 +91,23 @@ class Proxy:
         self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
         self.sockets = Sockets(config, loop, counters, log)
-        self.sessions = Sessions(loop, counters, log, limits.session_limits(config))
+        self.sessions = Sessions(loop, counters, log, SessionLimits.of(config))
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.introductions, counters, log)
         self.event_log = EventLog(
             config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
         )
-        self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
+        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
         self.questions = self._list_questions()
         self.recorder = self.watch_limits.recorder = services.recorder(
             self, self.event_log.sink if event_sink is None else event_sink
         )
         self.writes = self._write_watch()
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
-        # Who takes signals for this proxy, if it has a process of its own.
-        self.operator: ProcessControl | None = None
-        self.admin = AdminListener(self, AdminAccess(config.admin_api_token_file_path))
-        self.admin_port = 0
+        # The process that takes signals for this proxy, if it has one of its own.
+        self.process: ProcessControl | None = None
         self.services = services.client_services(self)
+        self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
+        self.admin_port = 0
         self.doors = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.web: WebPort | None = None
@@ -207,7 +205,7 @@ class Proxy:
         if self.phase is not Phase.CLOSING:
             self.enter(Phase.DRAINING, ready=False)
         await self.doors.close()
-        seconds = self.config.shutdown_drain_millis / 1000 if drain_seconds is None else drain_seconds
+        seconds = self.config.seconds(Config.shutdown_drain_millis) if drain_seconds is None else drain_seconds
         ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
@@ -336,7 +334,7 @@ class Proxy:
 
     def _list_questions(self) -> ListQuestions:
         memory, side = self.memory, self.broker_side
-        list_limits = limits.list_limits(self.config)
+        list_limits = TopicListLimits.of(self.config)
         return ListQuestions(
             self.loop,
             side.pool,
@@ -349,9 +347,29 @@ class Proxy:
         )
 
     def _write_watch(self) -> WriteWatch:
-        memory, write_limits = self.memory, limits.write_limits(self.config)
+        memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
             memory.limiter.direct, self.questions, memory.waiters_served, self.counters, write_limits, self.log
+        )
+
+    def _admin_sources(self) -> AdminSources:
+        memory, requests = self.memory, self.services.requests
+        return AdminSources(
+            loop=self.loop,
+            log=self.log,
+            counters=self.counters,
+            sessions=self.sessions,
+            names=self.identities.names,
+            memory=memory.limiter,
+            lookups=requests.lookups.concurrency,
+            groups=requests.topic_lists.groups,
+            questions=self.questions,
+            heap_waits=memory.heap_waits,
+            direct_waits=memory.direct_waits,
+            settings=self.live,
+            top=self.shown,
+            phase=lambda: self.phase,
+            process=lambda: self.process,
         )
 
     def _pages(self, render_metrics: Callable[[], bytes]) -> PageTable:

@@ -17,8 +17,9 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Principal
-from proxy.auth.own.broker_credentials import PLUGIN, BrokerCredentials
+from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers.target import BrokerAddress
+from proxy.config.credential_parameters import PLUGIN
 from proxy.core.errors import RequestFailed
 from proxy.core.log import LinePace, Logger
 

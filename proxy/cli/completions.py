@@ -1,8 +1,10 @@
-"""The completion scripts of shells, as files of this package: scripts/generate_completion.py writes them.
+"""The completion scripts of shells, made by shtab from the parser of the command line.
 
-Rule: they are printed or installed as they are; the proxy needs no library for them.
+Rule: the build of a wheel writes the scripts into this package (scripts/packaging/hook.py), so that an installed proxy
+needs no library for them. A checkout has no such files: there the scripts are made at each call.
 """
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,28 @@ SCRIPTS: Final[Mapping[str, str]] = {
 }
 
 
-def path_of(shell: str) -> Path:
-    """Give the file for a shell; raises KeyError."""
-    return FOLDER / SCRIPTS[shell]
+def script_for(shell: str) -> str:
+    """Return the script for a shell; raises KeyError, and ModuleNotFoundError in a checkout without shtab."""
+    packaged = FOLDER / SCRIPTS[shell]
+    return packaged.read_text(encoding="utf-8") if packaged.exists() else generated(shell)
+
+
+def generated(shell: str) -> str:
+    """Return the script for a shell as shtab makes it; raises ModuleNotFoundError without shtab."""
+    import shtab
+
+    from proxy.cli.main import whole_parser
+
+    parser = whole_parser()
+    complete_files(parser, {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY})
+    return shtab.complete(parser, shell=shell).rstrip() + "\n"
+
+
+def complete_files(parser: argparse.ArgumentParser, completions: Mapping[str, object]) -> None:
+    """Set the completion of each option by the name of its value: the parser itself knows no shell."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                complete_files(command, completions)
+        elif isinstance(action.metavar, str) and action.metavar in completions:
+            action.complete = completions[action.metavar]  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from proxy.cli.admin.arguments import add_admin, add_level, add_where
+from proxy.cli.demo.arguments import add_demo
 from proxy.config.config import Config, ConfigError
 from proxy.core.secrets import masked
 from proxy.core.version import VERSION
@@ -44,7 +45,7 @@ def _run(given: list[str]) -> int:
 
         for line in shared_names():
             print(f"warning: {line}", file=sys.stderr)
-    options = _parser(with_demo=given[:1] == ["demo"]).parse_args(given)
+    options = whole_parser().parse_args(given)
     code: int = options.run(options)
     return code
 
@@ -61,11 +62,9 @@ def _drop_the_unread() -> None:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Give the parser of all commands with all options, for what is generated from it."""
-    return _parser(with_demo=True)
-
-
-def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
+    """Return the parser of all commands with all options; needs the standard library alone, as a build of the wheel
+    generates manual pages and completion scripts from it.
+    """
     parser = argparse.ArgumentParser(prog="pulsar-proxy", description="a memory-bounded proxy for Apache Pulsar")
     parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -91,8 +90,7 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     _add_health(commands.add_parser("health", help=HEALTH_HELP, description=HEALTH_HELP))
     _add_completion(commands.add_parser("completion", help=COMPLETION_HELP, description=COMPLETION_HELP))
     demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
-    if with_demo:
-        _add_demo_arguments(demo)
+    add_demo(demo)
     demo.set_defaults(run=_demo)
     return parser
 
@@ -104,7 +102,7 @@ def _add_admin(parser: argparse.ArgumentParser) -> None:
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
-    parser.add_argument("--plain", action="store_true", help="show plain text even if the extra `top` is installed")
+    parser.add_argument("--plain", action="store_true", help="redraw plain text, without tabs and keys")
     parser.add_argument("--once", action="store_true", help="show one update and exit")
     parser.add_argument("--json", action="store_true", help="print one JSON document per line instead of a screen")
     parser.add_argument(
@@ -300,17 +298,16 @@ def _health(options: argparse.Namespace) -> int:
 
 
 def _completion(options: argparse.Namespace) -> int:
-    from proxy.cli.completions import path_of
+    from proxy.cli.completions import script_for
 
-    print(path_of(options.shell).read_text(encoding="utf-8"), end="")
+    try:
+        print(script_for(options.shell), end="")
+    except ModuleNotFoundError as error:
+        print(
+            f"error: no {error.name} here, which a checkout needs for this: pip install {error.name}", file=sys.stderr
+        )
+        return FAILED
     return 0
-
-
-def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
-    # Imported for this command only: `serve` must not pay for it at its start.
-    from proxy.cli.demo.run import add_arguments
-
-    add_arguments(parser)
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -9,8 +9,8 @@ line contains a payload or credentials.
 from collections.abc import Callable
 from typing import Final
 
+from protocol.command_scanner import CommandScanner, ScannedFrame
 from protocol.command_type import CommandType
-from protocol.command_walker import CommandWalker, WalkedFrame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import Logger
 from proxy.relay.topic_rates import MOST_TOPICS, TopicRates
@@ -60,7 +60,7 @@ class RelayLog:
         """Update the rates; called once a second."""
         self.rates.tick(now)
 
-    def write(self, tap: "RelayTap", direction: str, frame: WalkedFrame, topic: str | None) -> None:
+    def write(self, tap: "RelayTap", direction: str, frame: ScannedFrame, topic: str | None) -> None:
         """Write a line about a command, if the pace allows one."""
         second = int(self._now())
         if second != self._second:
@@ -82,7 +82,7 @@ class RelayLog:
             **fields,
         )
 
-    def count(self, topic: str, frame: WalkedFrame, *, produced: bool) -> None:
+    def count(self, topic: str, frame: ScannedFrame, *, produced: bool) -> None:
         """Count the messages of a frame for its topic, while the level is 2."""
         if self._level >= TOPICS:
             add = self.rates.produced if produced else self.rates.consumed
@@ -99,19 +99,19 @@ class RelayTap:
         self.broker = broker
         self._log = log
         self._level = level
-        self._to_broker = CommandWalker()
-        self._to_client = CommandWalker()
+        self._to_broker = CommandScanner()
+        self._to_client = CommandScanner()
         self._producers: dict[int, str] = {}
         self._consumers: dict[int, str] = {}
 
     def to_broker(self, data: memoryview | bytes, count: int) -> None:
         """Parse bytes from the client."""
-        for frame in self._to_broker.walk(data, count):
+        for frame in self._to_broker.scan(data, count):
             self._log_frame(frame, "to_broker", self._topic_of(frame, from_client=True))
 
     def to_client(self, data: memoryview | bytes, count: int) -> None:
         """Parse bytes from the broker."""
-        for frame in self._to_client.walk(data, count):
+        for frame in self._to_client.scan(data, count):
             self._log_frame(frame, "to_client", self._topic_of(frame, from_client=False))
 
     @property
@@ -125,12 +125,12 @@ class RelayTap:
         self._producers.clear()
         self._consumers.clear()
 
-    def _log_frame(self, frame: WalkedFrame, direction: str, topic: str | None) -> None:
+    def _log_frame(self, frame: ScannedFrame, direction: str, topic: str | None) -> None:
         if self._level >= TOPICS and topic is not None and frame.kind in (CommandType.SEND, CommandType.MESSAGE):
             self._log.count(topic, frame, produced=frame.kind == CommandType.SEND)
         self._log.write(self, direction, frame, topic)
 
-    def _topic_of(self, frame: WalkedFrame, *, from_client: bool) -> str | None:
+    def _topic_of(self, frame: ScannedFrame, *, from_client: bool) -> str | None:
         """Return the topic of a command; remember the topics of PRODUCER and SUBSCRIBE until they are closed."""
         if frame.kind not in _TOPIC_COMMANDS or not frame.whole:
             return None

@@ -5,8 +5,11 @@ goes on scanning, but acquires no permits while `enabled` is false; a relay that
 its position within a frame is unknown. A pause under way keeps its length.
 """
 
+from typing import Self
+
 from limiter.semaphore import AsyncSemaphore
-from protocol.walker import Sighting
+from protocol.scanner import FrameMatch
+from proxy.config.config import Config
 from proxy.telemetry.counters import Counters, WatchOvershoot
 from proxy.telemetry.events.recorder import Recorder
 
@@ -45,13 +48,33 @@ class WatchLimits:
         self.longest_hold_seconds = longest_hold_seconds
         self.recorder: Recorder | None = None
 
-    def count(self, sighting: Sighting) -> None:
+    @classmethod
+    def of(cls, config: Config, direct: AsyncSemaphore, counters: Counters) -> Self:
+        """Return the limits of a configuration."""
+        made = cls(
+            direct,
+            counters,
+            window_bytes=config.relay_buffer_bytes,
+            enabled=True,
+            max_pause_seconds=0,
+            longest_hold_seconds=0,
+        )
+        made.apply(config)
+        return made
+
+    def apply(self, config: Config) -> None:
+        """Apply the settings of a changed configuration."""
+        self.enabled = config.watch_topic_list_limit_enabled
+        self.max_pause_seconds = config.seconds(Config.watch_topic_list_max_pause_millis)
+        self.longest_hold_seconds = config.seconds(Config.topic_list_request_timeout_millis)
+
+    def count(self, match: FrameMatch) -> None:
         """Count the watch frames that were found in one read."""
         watch = self.counters.watch
-        watch.successes += sighting.successes
-        watch.updates += sighting.updates
-        watch.frame_bytes += sighting.frame_bytes
-        watch.unwalkable += sighting.unwalkable
+        watch.successes += match.successes
+        watch.updates += match.updates
+        watch.frame_bytes += match.frame_bytes
+        watch.unwalkable += match.unwalkable
 
     def overshot(self, why: WatchOvershoot) -> None:
         """Count watch frames that pass without a permit, or whose permit is released before they have passed."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 
 from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireError, PermitAcquireQueueFull
 from limiter.permit import Permit
-from protocol.walker import FrameWalker, Sighting
+from protocol.scanner import FrameMatch, FrameScanner
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
@@ -26,7 +26,7 @@ class WatchedEndpoint(RelayEndpoint):
     """The broker's endpoint of a relay.
 
     `_permit` covers the watch frames that pass now, of which `_open` bytes have not been read yet. `_rest` holds the
-    bytes that wait, from the first of the next watch frames (`_sighted`) on. With an event log `_passing` is the record
+    bytes that wait, from the first of the next watch frames (`_match`) on. With an event log `_passing` is the record
     of the frames that pass, `_arriving` that of the frames that wait.
     """
 
@@ -35,17 +35,17 @@ class WatchedEndpoint(RelayEndpoint):
         "_fin_waits",
         "_key",
         "_limits",
+        "_match",
         "_next_pause",
         "_open",
         "_passing",
         "_passing_frames",
         "_permit",
         "_rest",
+        "_scanner",
         "_scope",
-        "_sighted",
         "_timer",
         "_waiting",
-        "_walker",
         "asker",
     )
 
@@ -61,11 +61,11 @@ class WatchedEndpoint(RelayEndpoint):
         super().__init__(loop, shared, hangup, relay, DisconnectCause.BROKER_CLOSED)
         self._limits = limits
         self._key = key
-        self._walker = FrameWalker()
+        self._scanner = FrameScanner()
         self._permit: Permit | None = None
         self._open = 0
         self._rest: list[memoryview] = []
-        self._sighted: Sighting | None = None
+        self._match: FrameMatch | None = None
         self._waiting = False
         self._next_pause = 0.0
         self._fin_waits = False
@@ -91,10 +91,10 @@ class WatchedEndpoint(RelayEndpoint):
         """Relay the bytes; from a watch frame on they may have to wait for a permit."""
         buffer = self._shared.bulk if self._bulk else self._shared.large
         try:
-            sighting = self._walker.walk(buffer, nbytes)
+            match = self._scanner.scan(buffer, nbytes)
             self.received += nbytes
             self._bulk = nbytes >= self.busy_bytes
-            if sighting is None and self._permit is None and not self._rest:
+            if match is None and self._permit is None and not self._rest:
                 peer = self.peer
                 if peer.transport is None or self.cause is not None:
                     return
@@ -102,7 +102,7 @@ class WatchedEndpoint(RelayEndpoint):
                 if peer.writable is not True:
                     self._wait_for_peer(buffer)
                 return
-            if self._take(buffer[:nbytes], sighting):
+            if self._take(buffer[:nbytes], match):
                 self._bulk = False
                 if self._rest or not self.peer.is_tls:
                     self._shared.detach(buffer)
@@ -113,7 +113,7 @@ class WatchedEndpoint(RelayEndpoint):
     def pass_first(self, data: bytes) -> None:
         """Relay the bytes that were read with the broker's handshake: CONNECTED, and maybe the first frames."""
         view = memoryview(data)
-        if self._take(view, self._walker.walk(view, len(view))):
+        if self._take(view, self._scanner.scan(view, len(view))):
             self.pause_reading()
 
     def stream_ended(self) -> None:
@@ -145,27 +145,27 @@ class WatchedEndpoint(RelayEndpoint):
         self._limits.counters.internal_error(error, "relay")
         super().crashed(error)
 
-    def _take(self, data: memoryview, sighting: Sighting | None) -> bool:
+    def _take(self, data: memoryview, match: FrameMatch | None) -> bool:
         """Relay the bytes that may pass; return True if `data` is still in use, so reading must stop."""
         peer = self.peer
         if not peer.open or self.cause is not None:
             return False
-        if sighting is not None:
-            self._limits.count(sighting)
+        if match is not None:
+            self._limits.count(match)
         if self._rest:
             # A transport may deliver once more after a pause.
-            assert self._sighted is not None
-            self._sighted.join(sighting, len(data))
+            assert self._match is not None
+            self._match.join(match, len(data))
             self._rest.append(data)
             return True
-        start = len(data) if sighting is None else sighting.start
+        start = len(data) if match is None else match.start
         if start:
             peer.write(data[:start])
         self._open = max(0, self._open - start)
         self._settle_permit()
         if start < len(data):
             self._rest.append(data[start:])
-            self._sighted = sighting
+            self._match = match
             if self.asker is not None and self._limits.recorder is not None:
                 self._arriving = DirectRecord(self._limits.recorder, self.asker)
             if not peer.write_pending:
@@ -197,7 +197,7 @@ class WatchedEndpoint(RelayEndpoint):
     def _ask(self) -> None:
         """Relay the bytes that wait if a permit is granted at once or not needed; else wait for a permit."""
         limits = self._limits
-        assert self._sighted is not None
+        assert self._match is not None
         self._release()
         if not limits.enabled:
             self._arriving = None
@@ -205,7 +205,7 @@ class WatchedEndpoint(RelayEndpoint):
         elif limits.direct.closed:
             self._overshoot(WatchOvershoot.CLOSED)
         else:
-            size = min(self._sighted.frame_bytes, limits.window_bytes)
+            size = min(self._match.frame_bytes, limits.window_bytes)
             if self._arriving is not None:
                 self._arriving.asks(size)
             permit = limits.direct.try_acquire(size, key=self._key)
@@ -253,9 +253,9 @@ class WatchedEndpoint(RelayEndpoint):
         self._let_pass(None)
 
     def _let_pass(self, permit: Permit | None) -> None:
-        assert self._sighted is not None
+        assert self._match is not None
         self._permit = permit
-        self._open = self._sighted.open_bytes
+        self._open = self._match.open_bytes
         self._write_rest()
         self._record_passing(permit)
         self._settle_permit()
@@ -328,8 +328,8 @@ class WatchedEndpoint(RelayEndpoint):
             record.ended(kind, outcome, frame_bytes if outcome == "ok" else None, self.peer.cause)
 
     def _frames(self) -> tuple[str, int]:
-        assert self._sighted is not None
-        return "watch_init" if self._sighted.successes else "watch_update", self._sighted.frame_bytes
+        assert self._match is not None
+        return "watch_init" if self._match.successes else "watch_update", self._match.frame_bytes
 
 
 class WatchedRelay(Relay):

@@ -7,16 +7,10 @@ import json
 import re
 from typing import Any, Final
 
-from eventlog.drain import BLOCK_BYTES
-from limiter.shares import MAX_IDLE_DEBTORS
-from protocol.command_walker import HEAD_BYTES
-from proxy.app import budget
-from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
+from proxy.app.budget import LINES, Condition, Fact, Given, Is, Line, Part
 from proxy.config import java_keys
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
-from proxy.relay.relay_log import NAMES_BYTES
-from proxy.web.forward.settings import WINDOW_BUFFERS
 
 Json = dict[str, Any]
 
@@ -56,24 +50,32 @@ _OF_JAVA: Final = {"type": _SCALAR}
 
 
 def table() -> str:
-    """Give keys and constants as JSON."""
+    """Return the keys and the lines of the memory budget as JSON."""
     keys = {key.name: _about(key) for key in Config.keys()}  # noqa: SIM118
-    return json.dumps({"keys": keys, "constants": constants()}, indent=1)
+    lines = ",\n".join(f"  {json.dumps(_line(line))}" for line in LINES)
+    # A line of the budget on a line of its own: a change of the budget is seen as what it is.
+    return "\n".join((json.dumps({"keys": keys}, indent=1)[:-2] + ",", ' "budget": [', lines, " ]", "}"))
 
 
-def constants() -> dict[str, int]:
-    """Give every constant of the worst case in memory, by the name that the code has for it."""
-    own = {name: value for name, value in vars(budget).items() if isinstance(value, int) and name.isupper()}
-    return {
-        **own,
-        "BLOCK_BYTES": BLOCK_BYTES,
-        "HEAD_BYTES": HEAD_BYTES,
-        "LARGEST_FRAME_BYTES": 2**31 - 1,
-        "MAX_FORWARDED_BYTES": MAX_FORWARDED_BYTES,
-        "MAX_IDLE_DEBTORS": MAX_IDLE_DEBTORS,
-        "NAMES_BYTES": NAMES_BYTES,
-        "WINDOW_BUFFERS": WINDOW_BUFFERS,
-    }  # fmt: skip
+def _line(line: Line) -> Json:
+    parts = [_part(part) for part in line.parts]
+    return {"owner": line.owner, "alternative": line.alternative, "dividedBy": line.divided_by, "parts": parts}
+
+
+def _part(part: Part) -> Json:
+    times = [factor.name if isinstance(factor, Key) else factor.value for factor in part.times]
+    return {"each": part.each, "times": times, "when": [_condition(condition) for condition in part.when]}
+
+
+def _condition(condition: Condition) -> Json:
+    match condition:
+        case Fact():
+            return {"fact": condition.value}
+        case Given(keys):
+            return {"given": [key.name for key in keys]}
+        case Is(key, word, holds):
+            any_case = key.parse(word.upper()) == key.parse(word)
+            return {"key": key.name, "is": f"^{'(?i)' if any_case else ''}{re.escape(word)}$", "holds": holds}
 
 
 def _about(key: Key[Any]) -> Json:

@@ -3,18 +3,19 @@
 import argparse
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from proxy.cli.completions import SCRIPTS, path_of
+from proxy.cli import completions
+from proxy.cli.completions import SCRIPTS, complete_files, generated
 from proxy.cli.main import main, whole_parser
-from scripts.generate_completion import complete_files
-from scripts.generate_man import subcommands
+from scripts.packaging.man import subcommands
 
 # What bash does at the key: the function that `complete` registered is called with the words of the line.
 ASK = """
-source "$SCRIPT"
+eval "$SCRIPT"
 [[ "$(complete -p pulsar-proxy)" =~ -F\\ ([^ ]+) ]]
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
@@ -32,7 +33,7 @@ def offered(*words: str, directory: Path | None = None) -> set[str]:
     assert bash is not None
     asked = [bash, "--norc", "--noprofile", "-c", ASK, "complete", "pulsar-proxy", *words]
     done = subprocess.run(
-        asked, env={"SCRIPT": str(path_of("bash")), "PATH": "/usr/bin:/bin"}, cwd=directory,
+        asked, env={"SCRIPT": generated("bash"), "PATH": "/usr/bin:/bin"}, cwd=directory,
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stderr == ""
@@ -64,8 +65,28 @@ def test_files_are_offered_where_a_file_is_wanted(tmp_path: Path) -> None:
 def test_the_command_prints_the_script_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     printed = capsys.readouterr().out
-    assert printed == path_of(shell).read_text(encoding="utf-8")
+    assert printed == generated(shell)
     assert [command for command in COMMANDS if command not in printed] == []
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_the_script_of_the_package_is_printed_without_shtab(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    monkeypatch.setattr(completions, "FOLDER", tmp_path)
+    (tmp_path / SCRIPTS[shell]).write_text("packaged\n")
+    assert main(["completion", shell]) == 0
+    assert capsys.readouterr().out == "packaged\n"
+
+
+def test_a_checkout_without_shtab_names_shtab(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 1
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.endswith("pip install shtab\n")) == ("", True)
 
 
 def test_the_parser_offers_the_shells_that_have_a_script() -> None:
@@ -79,5 +100,5 @@ def test_files_are_completed_below_commands_of_commands_too() -> None:
     parser = argparse.ArgumentParser()
     deep = parser.add_subparsers().add_parser("admin").add_subparsers().add_parser("kill")
     option = deep.add_argument("--socket", metavar="PATH")
-    complete_files(parser)
-    assert hasattr(option, "complete")
+    complete_files(parser, {"PATH": "files"})
+    assert option.complete == "files"  # type: ignore[attr-defined]

@@ -21,11 +21,11 @@ from proxy.web.admin import listener as door
 from proxy.web.admin.connections import LONGEST_NAME
 from proxy.web.admin.listener import MOST_CONNECTIONS
 from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
-from tests.support import proxy_under_test
-from tests.support.admin_api import Answered, ask, connect, raw
-from tests.support.async_client import eventually
-from tests.support.events import CheckedSink
-from tests.support.proxy_under_test import TIGHT, Stage, jammed, namespace, queued_for_heap, staged
+from tests.support.clients.async_client import eventually
+from tests.support.proxies import proxy_under_test
+from tests.support.proxies.events import CheckedSink
+from tests.support.proxies.proxy_under_test import TIGHT, Stage, jammed, namespace, queued_for_heap, staged
+from tests.support.web.admin_api import Answered, ask, connect, raw
 
 TOKEN = "correct-horse-battery-staple"
 # Those to 10,000 who wait, and the slice of rows in hand.
@@ -396,10 +396,10 @@ async def test_silent_ones_at_the_address_keep_nobody_off_the_control_socket(
 async def test_an_answer_that_fails_ends_its_exchange_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asked(tmp_path, monkeypatch) as api:
 
-        def broken() -> Any:
+        def broken(_: object) -> Any:
             raise RuntimeError("no numbers")
 
-        monkeypatch.setattr(api.stage.proxy, "shown", broken)
+        monkeypatch.setattr("proxy.app.proxy.top_document", broken)
         failed = await api.ask("GET", "/v1/top")
         assert (failed.status, failed.document["reason"]) == (500, "internal error of the proxy, see its log")
         api.stage.expected_internal_errors = {"admin": 2}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import limiter.shares
+import limiter.fair_queue
 from pipeline.replay import kernel, reference, turns
 from pipeline.replay.buckets import count_waits
 from pipeline.replay.model import NEVER, Aggregates, Limits, Outcome, Result, Trace
-from tests.support.real_limiter import replay_by_the_real_limiter
-from tests.support.traces import RULES, Shape, random_trace, times
+from tests.support.pipeline.real_limiter import replay_by_the_real_limiter
+from tests.support.pipeline.traces import RULES, Shape, random_trace, times
 
 # The first to run compiles the kernel; on a slow loaded machine that takes minutes.
 pytestmark = pytest.mark.timeout(600)
@@ -44,7 +44,7 @@ def test_turns_are_those_of_the_limiter_where_a_quantum_is_many_bytes(rule: str)
 
 
 def test_debtors_are_forgotten_as_the_limiter_forgets_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limiter.shares, "MAX_IDLE_DEBTORS", 2)
+    monkeypatch.setattr(limiter.fair_queue, "MAX_IDLE_DEBTORS", 2)
     monkeypatch.setattr(turns, "MOST_IDLE_DEBTORS", 2)
     trace, limits = times(1000, random_trace(7, Shape(keys=30, span_us=500)), RULES["fair alone"])
     assert_same(reference.replay(trace, limits), replay_by_the_real_limiter(trace, limits))

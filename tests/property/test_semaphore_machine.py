@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from limiter import (
     AsyncSemaphore,
-    Claim,
+    Charge,
     Permit,
     PermitAcquireAlreadyClosed,
     PermitAcquireCancelled,
@@ -25,7 +25,7 @@ from limiter import (
     PermitAcquireTimeout,
     PermitBusy,
 )
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6, 7, 9, 10, 13])
 LIMITS = st.sampled_from([10, 10, 10, 12, 6, 3, 20, 0])
@@ -43,7 +43,7 @@ class Request:
     timeout: float
     holder: "Holder | None" = None  # the one that grows; None for an acquire
     started_at: float | None = None
-    claim: Claim | None = None
+    charge: Charge | None = None
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Holder:
     permit: Permit
     size: int
     growth: Request | None = field(default=None, repr=False)
-    claim: Claim | None = None
+    charge: Charge | None = None
 
 
 class SemaphoreMachine(RuleBasedStateMachine):
@@ -75,9 +75,9 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     @rule(n=SIZES, timeout=TIMEOUTS, key=st.sampled_from(["a", "b", None]), tick=st.booleans())
     def acquire(self, n: int, timeout: float | None, key: str | None, tick: bool) -> None:
-        claim = Claim(key)
-        coroutine = self.limiter.acquire(n, timeout_seconds=timeout, claim=claim)
-        self._start(coroutine, n, timeout, claim=claim)
+        charge = Charge(key)
+        coroutine = self.limiter.acquire(n, timeout_seconds=timeout, charge=charge)
+        self._start(coroutine, n, timeout, charge=charge)
         self._step(tick)
 
     @rule(n=SIZES, key=st.sampled_from(["a", "b", None]))
@@ -171,7 +171,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     @rule(max_queue=st.sampled_from([0, 1, 3]))
     def set_max_queue(self, max_queue: int) -> None:
-        self.limiter.set_max_queue(max_queue)
+        self.limiter.max_queue = max_queue
         self.queue_ceiling = max(max_queue, self.limiter.queue_size) if max_queue > 0 else UNLIMITED
 
     @precondition(lambda self: len(self.requests) > 5)
@@ -195,7 +195,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def head_newcomer_does_not_fit(self) -> None:
-        head, limit, held = self.limiter._newcomers.head, self.limiter.limit, self.limiter.held
+        head, limit, held = self.limiter._acquirers.head, self.limiter.limit, self.limiter.held
         if head is not None:
             assert limit > 0
             assert held + head.size > limit
@@ -213,7 +213,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
         if overshooter is not None:
             assert held > limit > 0
             assert not overshooter.released
-            assert overshooter.growth is None or overshooter.growth.queue is None, "it must not wait itself"
+            assert overshooter.grow_waiter is None or overshooter.grow_waiter.queue is None, "it must not wait itself"
 
     @invariant()
     def queue_is_bounded(self) -> None:
@@ -307,10 +307,10 @@ class SemaphoreMachine(RuleBasedStateMachine):
         timeout: float | None,
         *,
         holder: Holder | None = None,
-        claim: Claim | None = None,
+        charge: Charge | None = None,
     ) -> Request:
         limit = self.limiter.timeout_seconds if timeout is None else timeout
-        request = Request(self.loop.create_task(coroutine), size, limit, holder, claim=claim)
+        request = Request(self.loop.create_task(coroutine), size, limit, holder, charge=charge)
         self.requests.append(request)
         return request
 
@@ -353,11 +353,11 @@ class SemaphoreMachine(RuleBasedStateMachine):
             holder.size = request.size
             return True
         assert permit.requested == request.size
-        assert request.claim is not None
-        assert permit.key == request.claim.key
+        assert request.charge is not None
+        assert permit.key == request.charge.key
         assert permit.size == request.size or 0 < permit.size < request.size
         assert permit.size <= self.largest_limit, "not clamped"
-        self.holders.append(Holder(permit, permit.size, claim=request.claim))
+        self.holders.append(Holder(permit, permit.size, charge=request.charge))
         return True
 
     def _judge(self, request: Request, error: BaseException) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from eventlog.retention import TopicAdmin, topic_name
+from eventlog.topic_admin import TopicAdmin, topic_name
 from tests.pulsar.admin import Admin
 from tests.pulsar.event_log import events_in, running_log
 from tests.pulsar.standalone import Broker, Standalone
 from tests.pulsar.test_faults import stoppable
-from tests.support.async_client import eventually
+from tests.support.clients.async_client import eventually
 
 pytestmark = pytest.mark.pulsar
 

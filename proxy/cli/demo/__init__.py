@@ -11,7 +11,8 @@
     storm      many clients through real sockets
     table      the promise, and the table that says whether it held
     watch      the proxy weighed while a storm goes on
+    arguments  the options of the command
     run        the command
 
-Rule: nothing of the proxy imports this package, but for the command line when it is asked for a demo.
+Rule: nothing of the proxy imports this package but the command line: `arguments` always, the rest for a demo.
 """

@@ -1,7 +1,7 @@
 """The command `pulsar-proxy top`: find the proxy, ask, show, and again.
 
-Rule: on a terminal it is the live view of the extra `top`, or without that a screen of text that is redrawn in place;
-anything else gets plain lines; one clear line and exit code 1 when no proxy answers.
+Rule: a terminal gets the live view, or with `--plain` a screen that is redrawn in place and takes no keys; anything
+else gets plain lines; one clear line and exit code 1 when no proxy answers.
 """
 
 import argparse
@@ -9,8 +9,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from proxy.cli.admin.client import AdminClient, NoAnswer
@@ -38,7 +37,7 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     on_terminal = sys.stdout.isatty() and not options.once and not options.json
     show = _show_json if options.json else _show_screen if on_terminal else _show_plain
     try:
-        if on_terminal and not options.plain and find_spec("textual") is not None:
+        if on_terminal and not options.plain and sys.stdin.isatty():
             _view(client, options.interval)
         else:
             _watch(client, show, None if options.once else options.interval)
@@ -51,11 +50,12 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _view(client: AdminClient, interval_seconds: float) -> None:
-    from proxy.cli.top.live_view import LiveView
+    # Only this needs a terminal's library.
+    from proxy.cli.top.live_view import show
 
     # Before the screen is taken: a proxy that does not answer is one line of text.
     client.top()
-    LiveView(client, interval_seconds).run()
+    show(client, interval_seconds, _draw)
 
 
 def _watch(client: AdminClient, show: Show, interval_seconds: float | None) -> None:
@@ -75,7 +75,11 @@ def _show_plain(document: Mapping[str, Any]) -> None:
 
 
 def _show_screen(document: Mapping[str, Any]) -> None:
+    _draw(lambda columns, lines: render(document, columns, lines))
+
+
+def _draw(screen: Callable[[int, int], Sequence[str]]) -> None:
     size = shutil.get_terminal_size()
-    lines = render(document, size.columns, size.lines - 1)
-    # Erased before it is written: behind the last column of a full line that column itself would go.
+    lines = screen(size.columns, size.lines - 1)
+    # Each line is erased before it is written: an erase after a full line would take the line's last column.
     print(_HOME + "".join(f"{_ERASE_LINE}{line}\n" for line in lines) + _ERASE_BELOW, end="", flush=True)

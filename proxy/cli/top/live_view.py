@@ -1,144 +1,192 @@
-"""The live view of `pulsar-proxy top`, with textual (the extra `top`): overview, connections, queue, groups, limiters.
+"""The live view of `pulsar-proxy top`: overview, connections, queue, groups and limiters of one proxy, turned by keys.
 
-Rule: it asks the admin API for what is on the screen and nothing else, one question at a time, off its own loop, so
-that a proxy that is slow to answer never stops the keys. It changes nothing in the proxy.
+Rule: the view asks the admin API for the page on the screen and nothing else, one question at a time, in a thread of
+its own, so that a proxy that is slow to answer never stops the keys. The view changes nothing in the proxy.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import os
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
-
-from rich.text import Text
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.widgets import DataTable, Footer, Header, Static, TabbedContent, TabPane
+from queue import Empty, SimpleQueue
+from typing import Any, Final
 
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
-from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, plain
+from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, plain, table
 from proxy.cli.top.screen import render
 
 # More rows than this no eye follows; `pulsar-proxy admin` shows all.
 MOST_ROWS: Final = 500
-_MARGIN: Final = 4
+QUIT: Final = "q"
+PAUSE: Final = " "
+ESCAPE: Final = "\x1b"
+# Rows and columns by which a key moves what is shown: arrows, and pages up and down.
+MOVES: Final = {
+    "\x1b[A": (-1, 0), "\x1b[B": (1, 0), "\x1b[D": (0, -16), "\x1b[C": (0, 16), "\x1b[5~": (-20, 0), "\x1b[6~": (20, 0),
+}  # fmt: skip
+_KEY_BYTES: Final = 32
+# The alternate screen, so that the shell's lines come back at the end, without a cursor.
+_TAKE_SCREEN: Final = "\x1b[?1049h\x1b[?25l"
+_LEAVE_SCREEN: Final = "\x1b[?25h\x1b[?1049l"
 
 Row = Mapping[str, Any]
+Draw = Callable[[Callable[[int, int], Sequence[str]]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """One table: its tab, its columns, and where its rows come from."""
+class Page:
+    """One page: where its document comes from, and its table; the overview has no table."""
 
     name: str
-    title: str
-    columns: tuple[Column, ...]
     path: str
-    rows: Callable[[Row], Sequence[Row]]
+    columns: tuple[Column, ...] = ()
+    rows: Callable[[Row], Sequence[Row]] = lambda document: ()
 
 
-def _books(document: Row) -> Sequence[Row]:
-    return [{"name": name, **books} for name, books in document["limiters"].items()]
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the proxy said about a page, or why nothing came."""
+
+    page: Page
+    document: Row | None
+    problem: str = ""
 
 
-_CONNECTIONS: Final = f"/v1/connections?limit={MOST_ROWS}"
-LISTINGS: Final = (
-    Listing("connections", "Connections", CONNECTIONS, _CONNECTIONS, lambda found: found["connections"]),
-    Listing("queue", "Queue", QUEUE, f"/v1/queue?limit={MOST_ROWS}", lambda found: found["waiters"]),
-    Listing("groups", "Groups", GROUPS, f"/v1/groups?limit={MOST_ROWS}", lambda found: found["groups"]),
-    Listing("limiters", "Limiters", LIMITERS, "/v1/limiters", _books),
+def _limiters(document: Row) -> Sequence[Row]:
+    return [{"name": name, **state} for name, state in document["limiters"].items()]
+
+
+PAGES: Final = (
+    Page("overview", "/v1/top"),
+    Page("connections", f"/v1/connections?limit={MOST_ROWS}", CONNECTIONS, lambda found: found["connections"]),
+    Page("queue", f"/v1/queue?limit={MOST_ROWS}", QUEUE, lambda found: found["waiters"]),
+    Page("groups", f"/v1/groups?limit={MOST_ROWS}", GROUPS, lambda found: found["groups"]),
+    Page("limiters", "/v1/limiters", LIMITERS, _limiters),
 )
-_OVERVIEW: Final = "overview"
-_PAUSED: Final = "paused"
-_BY_NAME: Final = {listing.name: listing for listing in LISTINGS}
 
 
-class LiveView(App[None]):
-    """Show one proxy until the operator has seen enough."""
-
-    TITLE = "pulsar-proxy top"
-    ENABLE_COMMAND_PALETTE = False
-    CSS = "#text { width: auto; } TabPane { padding: 0 1; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Quit"),
-        Binding("space", "pause", "Pause"),
-        *(Binding(str(number), f"show('{name}')", name) for number, name in enumerate((_OVERVIEW, *_BY_NAME), 1)),
-    ]
+class LiveView:
+    """Shows one proxy until the operator leaves."""
 
     def __init__(self, client: AdminClient, interval_seconds: float) -> None:
-        super().__init__()
         self._client = client
         self._interval_seconds = interval_seconds
-        self._asking = False
-        self.paused = False
+        self._events: SimpleQueue[str | _Answer] = SimpleQueue()
+        self._documents: dict[Page, Row] = {}
+        self._page = PAGES[0]
+        self._row = self._column = 0
+        self._asking = self._paused = False
+        self._problem = ""
 
-    def compose(self) -> ComposeResult:
-        """Lay the screen out."""
-        yield Header()
-        with TabbedContent(initial=_OVERVIEW):
-            with TabPane("Overview", id=_OVERVIEW), VerticalScroll():
-                yield Static(id="text", markup=False)
-            for listing in LISTINGS:
-                with TabPane(listing.title, id=listing.name):
-                    yield DataTable(id=f"{listing.name}-table", cursor_type="row", zebra_stripes=True)
-        yield Footer()
-
-    def on_mount(self) -> None:
-        """Begin to ask."""
-        for listing in LISTINGS:
-            self._table(listing).add_columns(*(column.title or " " for column in listing.columns))
-        self.set_interval(self._interval_seconds, self.look)
-        self.look()
-
-    def on_tabbed_content_tab_activated(self) -> None:
-        """Ask at once for what the operator has turned to."""
-        self.look()
-
-    def action_show(self, name: str) -> None:
-        """Turn to a tab."""
-        self.query_one(TabbedContent).active = name
-
-    def action_pause(self) -> None:
-        """Hold still, or go on."""
-        self.paused = not self.paused
-        self.sub_title = _PAUSED if self.paused else ""
-
-    def look(self) -> None:
-        """Ask for what is on the screen, unless a question is under way."""
-        if not self.paused and not self._asking:
-            self._asking = True
-            self.run_worker(self._ask(self.query_one(TabbedContent).active), exit_on_error=True)
-
-    async def _ask(self, name: str) -> None:
-        listing = _BY_NAME.get(name)
-        try:
-            if listing is None:
-                self._show_overview(await asyncio.to_thread(self._client.top))
+    def run(self, draw: Draw) -> None:
+        """Ask and draw until the key `q` comes."""
+        self._look()
+        due = time.monotonic() + self._interval_seconds
+        while True:
+            draw(self.screen)
+            try:
+                event = self._events.get(timeout=max(0.0, due - time.monotonic()))
+            except Empty:
+                due = time.monotonic() + self._interval_seconds
+                self._look()
+                continue
+            if event == QUIT:
+                return
+            if isinstance(event, _Answer):
+                self._take(event)
             else:
-                self._show(listing, await asyncio.to_thread(self._client.ask, "GET", listing.path))
-            self.sub_title = _PAUSED if self.paused else ""
+                self._pressed(event)
+
+    def press(self, keys: str) -> None:
+        """Hand over what a terminal sent; safe from any thread."""
+        # A key that has no letter comes as a sequence, of which nothing may be taken for other keys.
+        for key in [keys] if keys.startswith(ESCAPE) else keys:
+            self._events.put(key)
+
+    def screen(self, columns: int, lines: int) -> list[str]:
+        """Return the lines of the page, at most so many and so wide, above them what keys there are."""
+        shown = self._documents.get(self._page)
+        body = [] if shown is None else self._body(shown, columns, max(1, lines - 1))
+        return [self._head()[:columns], *body][:lines]
+
+    def _head(self) -> str:
+        tabs = (f"[{number} {page.name}]" if page is self._page else f" {number} {page.name} "
+                for number, page in enumerate(PAGES, 1))  # fmt: skip
+        state = self._problem or ("paused" if self._paused else "")
+        return f"{state}{'  ' * bool(state)}{''.join(tabs)}  space pause  q quit"
+
+    def _body(self, document: Row, columns: int, room: int) -> list[str]:
+        if self._page.columns:
+            titles, *rows = table(self._page.columns, self._page.rows(document))
+        else:
+            # The overview chooses what fits, until the operator moves down in all that there is.
+            titles, *rows = render(document, columns, None if self._row else room)
+        self._row = min(self._row, max(0, len(rows) - 1))
+        seen = [titles, *rows[self._row :]][:room]
+        return [line[self._column : self._column + columns] for line in seen]
+
+    def _pressed(self, key: str) -> None:
+        if key == PAUSE:
+            self._paused = not self._paused
+        elif key in MOVES:
+            rows, columns = MOVES[key]
+            self._row, self._column = max(0, self._row + rows), max(0, self._column + columns)
+        elif key.isdecimal() and 1 <= int(key) <= len(PAGES):
+            self._page, self._row, self._column = PAGES[int(key) - 1], 0, 0
+            self._look()
+
+    def _look(self) -> None:
+        """Ask for the page on the screen, unless a question is under way."""
+        if not self._paused and not self._asking:
+            self._asking = True
+            threading.Thread(target=self._ask, args=(self._page,), daemon=True).start()
+
+    def _ask(self, page: Page) -> None:
+        try:
+            self._events.put(_Answer(page, self._client.ask("GET", page.path)))
         except (NoAnswer, Refused) as error:
-            # What was seen last stays: it is what the operator needs to understand why.
-            self.sub_title = plain(str(error))
-        finally:
-            self._asking = False
+            self._events.put(_Answer(page, None, plain(str(error))))
 
-    def _show_overview(self, document: Row) -> None:
-        self.query_one("#text", Static).update("\n".join(render(document, max(40, self.size.width - _MARGIN))))
-
-    def _show(self, listing: Listing, document: Row) -> None:
-        table = self._table(listing)
-        row, offset = table.cursor_row, table.scroll_offset
-        table.clear()
-        for found in listing.rows(document):
-            table.add_row(*(_cell(column, found) for column in listing.columns))
-        table.move_cursor(row=row, scroll=False)
-        table.scroll_to(offset.x, offset.y, animate=False)
-
-    def _table(self, listing: Listing) -> "DataTable[Text]":
-        return self.query_one(f"#{listing.name}-table", DataTable)
+    def _take(self, answer: _Answer) -> None:
+        self._asking = False
+        self._problem = answer.problem
+        # Without an answer the last document stays: the operator needs it to understand why.
+        if answer.document is not None:
+            self._documents[answer.page] = answer.document
+        if answer.page is not self._page:
+            self._look()
 
 
-def _cell(column: Column, row: Row) -> Text:
-    # A Text, not a text: names come from clients and are no markup.
-    return Text(plain(column.cell(row)), justify="right" if column.number else "left")
+def show(client: AdminClient, interval_seconds: float, draw: Draw) -> None:
+    """Show the proxy on the terminal of this process until the operator leaves."""
+    view = LiveView(client, interval_seconds)
+    with _terminal() as descriptor:
+        threading.Thread(target=_read_keys, args=(descriptor, view), daemon=True).start()
+        view.run(draw)
+
+
+def _read_keys(descriptor: int, view: LiveView) -> None:
+    # A terminal that has gone reads as an error.
+    with suppress(OSError):
+        while keys := os.read(descriptor, _KEY_BYTES):
+            view.press(keys.decode(errors="replace"))
+    view.press(QUIT)
+
+
+@contextmanager
+def _terminal() -> Iterator[int]:
+    """Have keys come at once and unseen, on a screen of its own, until the block ends."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        print(_TAKE_SCREEN, end="", flush=True)
+        yield descriptor
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        print(_LEAVE_SCREEN, end="", flush=True)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from proxy.auth.own.broker_credentials import PARAMETERS
-from proxy.auth.own.plugins import shown_certificate
 from proxy.config.config import Config
+from proxy.config.credential_parameters import PARAMETERS, shown_certificate
 from proxy.net.tls.expiry import expiry
 from proxy.net.tls.suites import BadTlsSetting, restrict
 
@@ -123,7 +122,7 @@ def _own_files(config: Config) -> tuple[PemFile, PemFile]:
         config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     )
     if shown is not None:
-        return PemFile(PARAMETERS, shown[0]), PemFile(PARAMETERS, shown[1])
+        return PemFile(PARAMETERS, shown.certificate), PemFile(PARAMETERS, shown.private_key)
     return (
         PemFile("brokerClientCertificateFilePath", config.broker_client_certificate_file_path),
         PemFile("brokerClientKeyFilePath", config.broker_client_key_file_path),

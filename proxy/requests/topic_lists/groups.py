@@ -1,4 +1,4 @@
-"""Group commit of equal topic-list requests: who shares a question with whom, who pays, and when the next one goes.
+"""Group commit of equal topic-list requests: who shares a question, who is charged, and when the next group goes.
 
 A group takes joiners until its question is written to the broker. Requests that come later form the next group, whose
 question goes when the answer to the one before begins to arrive (or never will). So no member ever gets an answer to a
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-from limiter.claim import Claim
+from limiter.charge import Charge
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
@@ -109,31 +109,31 @@ class Charged(Protocol):
 
 
 @dataclass(slots=True)
-class _Charge:
-    claim: Claim
-    payer: GroupMember
+class _MemberCharge:
+    charge: Charge
+    member: GroupMember
     memory: Charged
     n: int
 
 
-# So many members are looked at for one whose key is not at its cap.
-PAYERS_ASKED: Final = 64
+# How many members are searched for a member whose key is not at its cap.
+MEMBERS_ASKED: Final = 64
 
 
 class ListGroup:
-    """Requests that share one question and one answer; the first member pays for them, then the next.
+    """Requests that share one question and one answer; the first member is charged for them, then the next.
 
     When the last member leaves, `cancel` is called if there is no answer yet, else `on_end`.
     """
 
     __slots__ = (
-        "_charge",
+        "_key_for",
         "_on_empty",
         "answer",
         "begun",
         "broker",
         "cancel",
-        "claims",
+        "charges",
         "key",
         "members",
         "on_end",
@@ -165,44 +165,44 @@ class ListGroup:
         self.stage = Stage.BROKER
         self.story: RequestTimeline | None = None
         self.waits_for_memory: Callable[[], bool] = _never
-        self.claims: list[_Charge] = []
+        self.charges: list[_MemberCharge] = []
         self.cancel: Callable[[], object] = _nothing
         self.on_end: Callable[[], object] = _nothing
-        self._charge = charge
+        self._key_for = charge
         self._on_empty = on_empty
 
     @property
-    def payer(self) -> GroupMember:
-        """Give the member that is charged: the one that is there longest."""
+    def charged_member(self) -> GroupMember:
+        """Return the member that is charged: the member that joined first."""
         return next(iter(self.members))
 
-    def claim(self, memory: Charged, n: int) -> Claim:
-        """Give a claim on `n` of `memory`; when the member that is charged leaves, another is."""
-        payer, key = self._payer_for(memory, n)
-        claim = Claim(key, self.request.namespace)
-        self.claims.append(_Charge(claim, payer, memory, n))
-        return claim
+    def charge(self, memory: Charged, n: int) -> Charge:
+        """Return a charge for `n` of `memory`; when the charged member leaves, another member is charged."""
+        member, key = self._member_to_charge(memory, n)
+        charge = Charge(key, self.request.namespace)
+        self.charges.append(_MemberCharge(charge, member, memory, n))
+        return charge
 
-    def _payer_for(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
-        """Give the member that is there longest; one whose key is at its cap must not keep the others waiting."""
-        members = [(member, self._key_of(member)) for member in islice(self.members, PAYERS_ASKED)]
+    def _member_to_charge(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
+        """Return the first member whose key is not at its cap: a capped member must not delay the others."""
+        members = [(member, self._key_of(member)) for member in islice(self.members, MEMBERS_ASKED)]
         return next((found for found in members if not memory.at_cap(found[1], n)), members[0])
 
     def _key_of(self, member: GroupMember) -> Hashable:
-        return self._charge(member.client, self.request.namespace)
+        return self._key_for(member.client, self.request.namespace)
 
     def leave(self, member: GroupMember) -> None:
-        """Let one member go; the next one pays, and with the last the group ends."""
+        """Remove a member; the next member is charged, and with the last member the group ends."""
         member.redeem()
         member.left = True
         del self.members[member]
         if not self.members:
             self._on_empty(self)
             return
-        for charge in self.claims:
-            if charge.payer is member:
-                charge.payer, key = self._payer_for(charge.memory, charge.n)
-                charge.claim.recharge(key)
+        for charged in self.charges:
+            if charged.member is member:
+                charged.member, key = self._member_to_charge(charged.memory, charged.n)
+                charged.charge.reassign(key)
 
     def stands_at(self, stage: Stage, part: int) -> None:
         """Note what the group waits for, and what its time counts as if it is recorded."""
@@ -216,7 +216,7 @@ class ListGroup:
 
     def holds(self) -> dict[str, int]:
         """Give what is held for it of each limiter, by the limiter's name: bytes, and questions to a broker."""
-        found = (charge.claim.holding for charge in self.claims)
+        found = (charged.charge.holding for charged in self.charges)
         return {name: held for name, held in filter(None, found) if held}
 
     def work_over(self) -> None:
@@ -246,7 +246,7 @@ class ListGroups:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, charge: Callable[[ClientView, str], Hashable]) -> None:
         self._loop = loop
-        self._charge = charge
+        self._key_for = charge
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
         # Each until its last member has left: as many as there are requests, at most.
@@ -276,7 +276,7 @@ class ListGroups:
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
-            group = ListGroup(key, broker, client.principal, request, self._charge, self._emptied)
+            group = ListGroup(key, broker, client.principal, request, self._key_for, self._emptied)
             self.roll.add(group, since)
             if share:
                 self._joinable[key] = group
@@ -284,8 +284,8 @@ class ListGroups:
                 group.predecessor = None if asked is None else asked.begun
         member = GroupMember(self._loop, client, request.request_id)
         group.members[member] = None
-        for charge in group.claims:
-            charge.claim.prolong()
+        for charged in group.charges:
+            charged.charge.extend()
         return group, member, new
 
     def asked(self, group: ListGroup) -> None:

@@ -5,13 +5,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.observer import LimiterObserver, LimiterStatistics
+from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import LimiterStatistics
 from protocol import commands
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
@@ -19,6 +20,7 @@ from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
+from proxy.config.config import Config
 from proxy.core.errors import FAIL_OVER
 from proxy.requests.topic_lists.groups import ListGroup
 from proxy.telemetry.counters import Counters
@@ -39,6 +41,18 @@ class TopicListLimits:
     coalescing: bool
     share_by_key: bool
     key_cap_percent: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            request_timeout_seconds=config.seconds(Config.topic_list_request_timeout_millis),
+            max_answer_bytes=config.topic_list_answer_limit_bytes,
+            max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
+            coalescing=config.topic_list_coalescing_enabled,
+            share_by_key=config.topic_list_fairness != "fifo",
+            key_cap_percent=config.topic_list_max_memory_percent_per_key,
+        )
 
 
 class BrokerQueue:
@@ -77,8 +91,8 @@ class BrokerQueue:
         """Take over changed limits."""
         self.questions.set_limit(limits.max_outstanding_per_broker)
         self.estimates.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
-        self.estimates.set_max_queue(heap.max_queue)
-        self.estimates.set_timeout(heap.timeout_seconds)
+        self.estimates.max_queue = heap.max_queue
+        self.estimates.timeout_seconds = heap.timeout_seconds
         for semaphore in (self.questions, self.estimates):
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
 
@@ -228,7 +242,7 @@ class ListQuestions:
     ) -> TopicListAnswer:
         group.stands_at(Stage.BROKER_BUSY, Part.BROKER)
         questions = self.lanes(broker).questions
-        slot = await questions.acquire(1, claim=group.claim(questions, 1))
+        slot = await questions.acquire(1, charge=group.charge(questions, 1))
         begun = partial(_all, slot.release, on_begun)
         question = TopicListRequest(self._loop, self._slabs, self.limits.max_answer_bytes, begun, heap, group.story)
         try:

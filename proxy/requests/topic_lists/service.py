@@ -244,9 +244,9 @@ class TopicListService:
         story = group.story
         if story is not None:
             story.heap_estimate_bytes = estimate
-        with await line.acquire(estimate, claim=group.claim(line, estimate)) as gate:
+        with await line.acquire(estimate, charge=group.charge(line, estimate)) as gate:
             memory = self._limiter.heap
-            with await memory.acquire(estimate, claim=group.claim(memory, estimate)) as heap:
+            with await memory.acquire(estimate, charge=group.charge(memory, estimate)) as heap:
                 began = self._loop.time()
                 if story is not None:
                     story.heap_held(heap.size)
@@ -282,18 +282,18 @@ class TopicListService:
         if group.story is not None:
             group.story.heap_over()
         if len(group.members) == 1:
-            group.payer.settle(group.answer)
+            group.charged_member.settle(group.answer)
         else:
             self._settle_all(group, group.answer)
 
     async def _direct(self, group: ListGroup, answer: TopicListAnswer) -> Permit:
         """Wait for direct memory for the encoded list; the group's cost counts from there until its end."""
-        request_id, memory, story = group.payer.request_id, self._limiter.direct, group.story
+        request_id, memory, story = group.charged_member.request_id, self._limiter.direct, group.story
         size = answer.encoded_size(request_id)
         group.stands_at(Stage.DIRECT, Part.DIRECT)
         if story is not None:
             story.asks_direct(size, request_id)
-        direct = await memory.acquire(size, claim=group.claim(memory, size))
+        direct = await memory.acquire(size, charge=group.charge(memory, size))
         group.on_end = partial(self._charge, group, self._loop.time(), size)
         group.stage = Stage.CLIENT_BUSY
         if story is not None:
@@ -316,7 +316,7 @@ class TopicListService:
     def _takers(self, group: ListGroup, answer: TopicListAnswer) -> list[GroupMember]:
         """Give the members whose clients accept a frame of that size; the others are told that theirs do not."""
         takers = []
-        frame_bytes = answer.encoded_size(group.payer.request_id)
+        frame_bytes = answer.encoded_size(group.charged_member.request_id)
         for member in group.members:
             if frame_bytes <= member.client.max_frame_bytes:
                 takers.append(member)

@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from eventlog.retention import TopicAdmin, topic_name
+from eventlog.topic_admin import TopicAdmin, topic_name
 from protocol.host_port import host_port
 from proxy.auth.failures import SettingFault
 from proxy.auth.own.broker_credentials import BrokerCredentials

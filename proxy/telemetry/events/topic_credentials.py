@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from proxy.auth.identity import AuthData
-from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.telemetry.events.topic_sink import TopicTls
-from proxy.web.forward.own_credentials import own_authorization
-from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     import pulsar
@@ -56,10 +54,7 @@ class TopicCredentials:
 
     async def headers(self) -> Mapping[str, str]:
         """Return the headers with the credentials for the admin API; raises CredentialsUnavailable."""
-        try:
-            header = await own_authorization(self._own)
-        except HttpRefused as error:
-            raise CredentialsUnavailable(str(error)) from error
+        header = await authorization_header(self._own)
         return {} if header is None else {"Authorization": header}
 
     def _ask(self) -> AuthData | None:

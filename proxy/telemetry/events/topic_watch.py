@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from eventlog.retention import AdminError, Keeping, TopicAdmin, TopicName
+from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, TopicName
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
 from proxy.core.threads import in_thread

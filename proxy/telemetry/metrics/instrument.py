@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
-from limiter.observer import LimiterStatistics
+from limiter.statistics import LimiterStatistics
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.durations import Durations

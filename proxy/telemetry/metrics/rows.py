@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from limiter.observer import LimiterStatistics
+from limiter.statistics import LimiterStatistics
 from proxy.telemetry.counters import Counters, SinkNumbers
 from proxy.telemetry.metrics.instrument import Instrument, Kind, MetricSources, Unit
 from proxy.telemetry.metrics.tenants import TenantNumbers

@@ -12,17 +12,14 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.accept_loop import AcceptLoop
 from proxy.web.admin.access import AdminAccess, Peer, peer_of
 from proxy.web.admin.control_socket import BACKLOG, ControlSocket
-
-if TYPE_CHECKING:
-    from proxy.app.proxy import Proxy
-    from proxy.web.admin.server import AdminServer
+from proxy.web.admin.sources import AdminSources
 
 # At each of the two doors.
 MOST_CONNECTIONS: Final = 8
@@ -78,18 +75,28 @@ class Place:
         self._door.left(self)
 
 
+class RequestServer(Protocol):
+    """The server that reads requests and writes answers (`proxy.web.admin.server.AdminServer`)."""
+
+    def connection(self, place: Place) -> asyncio.Protocol:
+        """Return the protocol of one connection."""
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        """End every connection."""
+
+
 class AdminListener:
     """Accept askers until closed."""
 
-    def __init__(self, proxy: "Proxy", access: AdminAccess) -> None:
-        self._proxy = proxy
-        self._loop = proxy.loop
+    def __init__(self, sources: AdminSources, access: AdminAccess) -> None:
+        self._sources = sources
+        self._loop = sources.loop
         self._access = access
         self._scope = TaskScope(self._report)
         self._places: set[Place] = set()
         self._accepting: list[AcceptLoop] = []
         self._control: ControlSocket | None = None
-        self._server: AdminServer | None = None
+        self._server: RequestServer | None = None
 
     def __len__(self) -> int:
         return len(self._places)
@@ -148,7 +155,7 @@ class AdminListener:
                 lambda: importlib.import_module("proxy.web.admin.server"), "admin", IMPORT_SECONDS
             )
             if self._server is None:
-                self._server = exchange.AdminServer(self._proxy, self._access)
+                self._server = exchange.AdminServer(self._sources, self._access)
         server = self._server
         with suppress(OSError):
             # Gone before it was served; what is not handed over is closed below.
@@ -161,10 +168,10 @@ class AdminListener:
             place.gone()
 
     def _paused(self, _: OSError) -> None:
-        self._proxy.counters.accept_pauses += 1
+        self._sources.counters.accept_pauses += 1
 
     def _report(self, error: BaseException) -> None:
-        self._proxy.counters.internal_error(error, "admin")
+        self._sources.counters.internal_error(error, "admin")
 
 
 def _nothing() -> None:

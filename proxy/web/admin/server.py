@@ -6,7 +6,7 @@ anybody else; a long answer is never whole in memory, and its asker is waited fo
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import orjson
@@ -19,13 +19,11 @@ from proxy.web.admin.actions import Changes
 from proxy.web.admin.listener import Place
 from proxy.web.admin.paging import Answer, Row, Rows
 from proxy.web.admin.routes import BadParameter, Parameter, Route
+from proxy.web.admin.sources import AdminSources
 from proxy.web.admin.views import Views
 from proxy.web.forward.routes import BadPath, checked_segments
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.server import HttpConnection
-
-if TYPE_CHECKING:
-    from proxy.app.proxy import Proxy
 
 LONGEST_HEADER_BYTES: Final = 8192
 LONGEST_BODY_BYTES: Final = 4096
@@ -58,16 +56,16 @@ class AdminConnection(HttpConnection):
 class AdminServer(web.Server):
     """Answer the requests of one proxy's askers."""
 
-    def __init__(self, proxy: "Proxy", access: AdminAccess) -> None:
+    def __init__(self, sources: AdminSources, access: AdminAccess) -> None:
         super().__init__(
             self.answer, handler_cancellation=True, access_log=None, lingering_time=0.0, auto_decompress=False,
             max_headers=MOST_HEADERS, max_line_size=LONGEST_HEADER_BYTES, max_field_size=LONGEST_HEADER_BYTES,
             read_bufsize=LONGEST_BODY_BYTES, tcp_keepalive=False,
         )  # fmt: skip
-        self._proxy = proxy
+        self._counters = sources.counters
         self._access = access
-        self._views = Views(proxy)
-        self._changes = Changes(proxy)
+        self._views = Views(sources)
+        self._changes = Changes(sources)
 
     def connection(self, place: Place) -> AdminConnection:
         """Make the connection of an asker."""
@@ -93,7 +91,7 @@ class AdminServer(web.Server):
         except ConnectionError:
             raise
         except Exception as error:
-            self._proxy.counters.internal_error(error, "admin")
+            self._counters.internal_error(error, "admin")
             return _whole(500, HttpRefused(500, "internal error of the proxy, see its log", "internal").body)
 
     async def _judge(self, request: web.BaseRequest, place: Place) -> Answer:
@@ -126,7 +124,7 @@ class AdminServer(web.Server):
             raise
         except Exception as error:
             # Too late for another status: an answer that is cut is no JSON.
-            self._proxy.counters.internal_error(error, "admin")
+            self._counters.internal_error(error, "admin")
             if request.transport is not None:
                 request.transport.abort()
             return response

@@ -6,19 +6,17 @@ Rule: nothing is changed here, and nothing is looked at for longer than a few mi
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from limiter.readings import WaiterReading
 from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import WaiterStatistics
 from proxy.core.registry import Entry
 from proxy.requests.topic_lists.groups import ListGroup
 from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, connection_row
 from proxy.web.admin.paging import SLICE_ROWS, AdminDocument, Answer, Row, Rows, steps
 from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
+from proxy.web.admin.sources import AdminSources
 from proxy.web.http.errors import HttpRefused
-
-if TYPE_CHECKING:
-    from proxy.app.proxy import Proxy
 
 Asked = Mapping[str, Any]
 
@@ -36,9 +34,9 @@ _BYTES: Final = "bytes"
 class Views:
     """Answer the routes of one proxy that change nothing; each method is named by its route."""
 
-    def __init__(self, proxy: "Proxy") -> None:
-        self._proxy = proxy
-        self._names = proxy.identities.names
+    def __init__(self, sources: AdminSources) -> None:
+        self._sources = sources
+        self._names = sources.names
 
     def index(self, _: Asked) -> Answer:
         """Show what there is."""
@@ -47,21 +45,21 @@ class Views:
 
     def top(self, _: Asked) -> Answer:
         """Show what `pulsar-proxy top` does."""
-        return AdminDocument(self._proxy.shown())
+        return AdminDocument(self._sources.top())
 
     def connections(self, asked: Asked) -> Answer:
         """Show a page of clients."""
-        roll = self._proxy.sessions.roll
-        page = ConnectionsPage(roll, self._proxy.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE)))
+        roll = self._sources.sessions.roll
+        page = ConnectionsPage(roll, self._sources.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE)))
         return Rows({"total": len(roll)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
 
     def connection(self, asked: Asked) -> Answer:
         """Show one client; raises HttpRefused with 404."""
         number = number_of(asked)
-        entry = self._proxy.sessions.roll.find(number)
+        entry = self._sources.sessions.roll.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
-        return AdminDocument(connection_row(entry, self._proxy.loop.time(), self._names))
+        return AdminDocument(connection_row(entry, self._sources.loop.time(), self._names))
 
     def limiters(self, _: Asked) -> Answer:
         """Show the books of everything that has a limit."""
@@ -76,32 +74,32 @@ class Views:
 
     def groups(self, asked: Asked) -> Answer:
         """Show groups of topic-list requests."""
-        roll = self._proxy.services.requests.topic_lists.groups.roll
+        roll = self._sources.groups.roll
         numbers = roll.numbers(most=int(asked.get("limit", DEFAULT_PAGE)))
         return Rows({"total": len(roll)}, "groups", steps(roll, numbers, self._group))
 
     def config(self, _: Asked) -> Answer:
         """Show the configuration in force."""
-        return AdminDocument(self._proxy.live.config())
+        return AdminDocument(self._sources.settings.config())
 
     def log_level(self, _: Asked) -> Answer:
         """Show the log level."""
-        return AdminDocument(self._proxy.live.log_level())
+        return AdminDocument(self._sources.settings.log_level())
 
     # --- rows ---------------------------------------------------------------------------------------
 
     def _semaphores(self) -> Iterator[tuple[str, AsyncSemaphore]]:
         """Yield all that requests wait for, with the unit of its permits."""
-        requests, limiter = self._proxy.services.requests, self._proxy.memory.limiter
-        yield _BYTES, limiter.heap
-        yield _BYTES, limiter.direct
-        yield _REQUESTS, requests.lookups.concurrency
-        for lanes in list(requests.topic_lists.questions.all_lanes().values()):
+        sources = self._sources
+        yield _BYTES, sources.memory.heap
+        yield _BYTES, sources.memory.direct
+        yield _REQUESTS, sources.lookups
+        for lanes in list(sources.questions.all_lanes().values()):
             yield _BYTES, lanes.estimates
             yield _QUESTIONS, lanes.questions
 
     def _limiters(self, semaphores: Sequence[tuple[str, AsyncSemaphore]]) -> Iterator[Sequence[Row]]:
-        sources = self._proxy.metric_sources
+        sources = self._sources
         waits = {"heap": sources.heap_waits.wait_millis, "direct": sources.direct_waits.wait_millis}
         for start in range(0, len(semaphores), SLICE_LIMITERS):
             shown = []
@@ -128,7 +126,7 @@ class Views:
                 left -= len(waiters)
                 yield [self._waiter(semaphore.name, unit, waiter) for waiter in waiters]
 
-    def _waiter(self, line: str, unit: str, waiter: WaiterReading) -> Row:
+    def _waiter(self, line: str, unit: str, waiter: WaiterStatistics) -> Row:
         return {
             "line": line,
             "owner": self._owner(waiter.key),
@@ -144,7 +142,7 @@ class Views:
     def _group(self, entry: Entry[ListGroup]) -> Row:
         group = entry.member
         clients = [member.client.name for member in islice(group.members, CLIENTS_OF_A_GROUP)]
-        groups = self._proxy.services.requests.topic_lists.groups
+        groups = self._sources.groups
         return {
             "namespace": group.request.namespace[:LONGEST_NAME],
             "principal": None if group.principal is None else self._owner(group.principal),
@@ -154,7 +152,7 @@ class Views:
             "clients": clients,
             "shared": bool(group.key),
             "joinable": groups.takes_joiners(group),
-            "age_seconds": round(self._proxy.loop.time() - entry.since, 3),
+            "age_seconds": round(self._sources.loop.time() - entry.since, 3),
             "holds": group.holds(),
         }
 

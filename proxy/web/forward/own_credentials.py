@@ -4,9 +4,7 @@ Rule: what is not configured as a broker or function worker, and not led to by o
 proxy's credentials could use them on every broker.
 """
 
-import base64
-
-from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
 from proxy.core.errors import CredentialsUnavailable
 from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
 from proxy.web.http.errors import HttpRefused
@@ -22,7 +20,7 @@ async def introduction(own: BrokerCredentials | None, role: str | None, *, has_a
         return []
     headers = [(ORIGINAL_PRINCIPAL, role)]
     if own is not None and not has_authorization:
-        authorization = await own_authorization(own)
+        authorization = await _own_authorization(own)
         if authorization is not None:
             headers.append(("Authorization", authorization))
     for name, value in headers:
@@ -30,20 +28,10 @@ async def introduction(own: BrokerCredentials | None, role: str | None, *, has_a
     return headers
 
 
-async def own_authorization(own: BrokerCredentials) -> str | None:
-    """Give the header; None for credentials that are no header (a certificate) or for none.
-
-    Raises HttpRefused if they cannot be had now: the proxy's fault, not the client's.
-    """
+async def _own_authorization(own: BrokerCredentials) -> str | None:
     try:
-        found = await own.current()
+        return await authorization_header(own)
     except CredentialsUnavailable as error:
+        # The proxy's fault, not the client's.
         reason = "the proxy has no credentials for brokers now (brokerClientAuthenticationPlugin)"
         raise HttpRefused(503, reason, "own_credentials") from error
-    if found is None:
-        return None
-    if found.method == "token":
-        return f"Bearer {found.data.decode('ascii', 'replace')}"
-    if found.method == "basic":
-        return f"Basic {base64.b64encode(found.data).decode()}"
-    return None

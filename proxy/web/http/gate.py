@@ -52,8 +52,8 @@ class Gate:
         """Take over changed limits; who waits keeps its time."""
         self.limits = limits
         self._places.set_limit(limits.max_requests)
-        self._places.set_max_queue(limits.max_waiting)
-        self._places.set_timeout(limits.wait_seconds)
+        self._places.max_queue = limits.max_waiting
+        self._places.timeout_seconds = limits.wait_seconds
 
     async def enter(self) -> Permit:
         """Give a place, whose release the caller owes; raises HttpRefused. Who is cancelled holds nothing."""

@@ -1,4 +1,4 @@
-"""How the ladder judges: worst runs, medians, budgets, and results against those of before."""
+"""How the ladder judges: worst runs, medians, budgets."""
 
 from typing import Any
 
@@ -81,22 +81,3 @@ def test_a_row_that_is_optional_does_not_invalidate() -> None:
 
 def test_a_ratio_without_one_of_its_rows_is_not_judged() -> None:
     assert verdict.ratio_json(Ratio("04", ("04b",), 0.97), {"04": measured("per_second", 1)}, "per_second") is None
-
-
-def rows_json(**rows: list[float]) -> dict[str, Any]:
-    return {
-        name[1:]: {"per_second": {"median": sorted(runs)[1]}, "runs": [{"per_second": value} for value in runs]}
-        for name, runs in rows.items()
-    }
-
-
-@pytest.mark.parametrize(("now", "reached"), [([140.0, 130.0, 150.0], True), ([100.0, 110.0, 90.0], False)])
-def test_slower_than_before_means_below_the_earlier_interval(now: list[float], reached: bool) -> None:
-    load = Scenario("a load", "paired", ("04", "06"), not_slower=("04", "06"))
-    # Twice as slow a machine now: only the multiple of the peer counts.
-    before = {"measured_on": "then", "rows": rows_json(_04=[280.0, 260.0, 300.0], _06=[200.0, 200.0, 200.0])}
-    result = {"quantity": "per_second", "rows": rows_json(_04=now, _06=[100.0, 100.0, 100.0])}
-    found = verdict.against_before(load, result, before)
-    assert found is not None
-    assert (found["before"]["median"], found["reached"]) == (1.4, reached)
-    assert found["rows"]["06"] == {"before": 200.0, "after": 100.0}

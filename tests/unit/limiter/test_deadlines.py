@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from limiter.deadlines import NEVER, Deadlines
-from limiter.queue import Newcomer, Waiter, WaiterQueue
-from tests.support.clock import ManualClock
+from limiter.permit import AcquireWaiter, Waiter
+from limiter.queue import WaiterQueue
+from tests.support.loops.clock import ManualClock
 
 
 class Watched:
@@ -15,22 +16,22 @@ class Watched:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.expired: list[tuple[int, float]] = []
-        self.queue: WaiterQueue[Newcomer] = WaiterQueue(self.leave)
+        self.queue: WaiterQueue[AcquireWaiter] = WaiterQueue(self.leave)
         self.deadlines = Deadlines(clock, self._expire)
 
-    def add(self, size: int, seconds: float) -> Newcomer:
+    def add(self, size: int, seconds: float) -> AcquireWaiter:
         now = self.clock.time()
-        waiter = Newcomer(asyncio.get_running_loop(), size, now, now + seconds, None)
+        waiter = AcquireWaiter(asyncio.get_running_loop(), size, now, now + seconds, None)
         self.queue.push(waiter)
         self.deadlines.watch(waiter)
         return waiter
 
-    def leave(self, waiter: Newcomer) -> None:
+    def leave(self, waiter: AcquireWaiter) -> None:
         self.queue.remove(waiter)
         self.deadlines.forget(waiter)
 
     def _expire(self, waiter: Waiter, now: float) -> None:
-        assert isinstance(waiter, Newcomer)
+        assert isinstance(waiter, AcquireWaiter)
         self.queue.remove(waiter)
         self.expired.append((waiter.size, now))
 
@@ -129,7 +130,7 @@ async def test_timer_that_fires_a_little_early_counts_as_on_time() -> None:
 
 async def test_expiring_one_may_let_others_leave(clock: ManualClock) -> None:
     watched = Watched(clock)
-    waiters: list[Newcomer] = []
+    waiters: list[AcquireWaiter] = []
 
     def expire(waiter: Waiter, now: float) -> None:
         watched.expired.append((waiter.size, now))

@@ -6,14 +6,15 @@ import pytest
 
 from limiter import (
     AsyncDualMemoryLimiter,
+    Charge,
     ForeignPermit,
     LimitType,
     PermitAcquireAlreadyClosed,
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
 )
-from tests.support.clock import ManualClock
-from tests.unit.limiter.harness import RecordingObserver, books_are_zero, semaphore, start
+from tests.support.loops.clock import ManualClock
+from tests.unit.limiter.harness import RecordingObserver, books_are_zero, semaphore, settle, start
 
 BOTH = list(LimitType)
 
@@ -32,7 +33,7 @@ def limiter(clock: ManualClock) -> AsyncDualMemoryLimiter:
 
 
 def test_create_hands_each_its_own_numbers(clock: ManualClock) -> None:
-    observer = RecordingObserver()
+    heap_observer, observer = RecordingObserver(), RecordingObserver()
     dual = AsyncDualMemoryLimiter.create(
         heap_limit_bytes=1,
         heap_max_queue=2,
@@ -41,6 +42,7 @@ def test_create_hands_each_its_own_numbers(clock: ManualClock) -> None:
         direct_max_queue=5,
         direct_timeout_seconds=6.0,
         clock=clock,
+        heap_observer=heap_observer,
         direct_observer=observer,
     )
     assert (dual.heap.name, dual.heap.limit, dual.heap.max_queue, dual.heap.timeout_seconds) == (
@@ -52,7 +54,7 @@ def test_create_hands_each_its_own_numbers(clock: ManualClock) -> None:
     direct = dual.direct
     assert (direct.name, direct.limit, direct.max_queue, direct.timeout_seconds) == ("direct", 4, 5, 6)
     dual.heap.try_acquire(1)
-    assert observer.heard == []
+    assert (heap_observer.heard, observer.heard) == (["granted 0"], [])
     dual.direct.try_acquire(1)
     assert observer.heard == ["granted 0"]
 
@@ -92,6 +94,40 @@ async def test_queue_timeout_and_cancel_of_each_kind(
     assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError, PermitAcquireTimeout]
     permit.release()
     assert books_are_zero(limiter.of(kind))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+async def test_charge_of_each_kind_can_be_reassigned(limiter: AsyncDualMemoryLimiter, kind: LimitType) -> None:
+    charge = Charge("a")
+    permit = await limiter.acquire(10, kind, charge=charge)
+    charge.reassign("b")
+    assert limiter.of(kind).top_holders(9) == [("b", 10)]
+    permit.release()
+
+
+@pytest.mark.parametrize("kind", BOTH)
+async def test_own_timeouts_of_each_kind_go_before_the_default(
+    limiter: AsyncDualMemoryLimiter, kind: LimitType, clock: ManualClock
+) -> None:
+    memory = limiter.of(kind)
+    first, second = await limiter.acquire(memory.limit, kind), await limiter.acquire(0, kind)
+    assert memory.try_update(first, memory.limit + 1)
+    acquiring = await start(limiter.acquire(1, kind, timeout_seconds=3.0))
+    growing = await start(limiter.update(second, 1, timeout_seconds=3.0))
+    clock.advance(3.0)
+    await settle()
+    for waiting in (acquiring, growing):
+        assert waiting.done()
+        assert isinstance(waiting.exception(), PermitAcquireTimeout)
+    limiter.release(first)
+    limiter.release(second)
+    assert books_are_zero(memory)
+
+
+def test_sharing_is_changed_for_both(limiter: AsyncDualMemoryLimiter) -> None:
+    for share_by_key in (True, False):
+        limiter.set_sharing(share_by_key, 50)
+        assert [memory.share_by_key for memory in (limiter.heap, limiter.direct)] == [share_by_key] * 2
 
 
 async def test_permit_of_neither_is_refused(limiter: AsyncDualMemoryLimiter, clock: ManualClock) -> None:

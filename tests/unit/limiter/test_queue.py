@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 
-from limiter.queue import Newcomer, WaiterQueue
+from limiter.permit import AcquireWaiter
+from limiter.queue import WaiterQueue
 
 
 class Line:
@@ -13,14 +14,14 @@ class Line:
 
     def __init__(self) -> None:
         self.cancelled: list[int] = []
-        self.queue: WaiterQueue[Newcomer] = WaiterQueue(self._left)
+        self.queue: WaiterQueue[AcquireWaiter] = WaiterQueue(self._left)
 
-    def _left(self, waiter: Newcomer) -> None:
+    def _left(self, waiter: AcquireWaiter) -> None:
         self.queue.remove(waiter)
         self.cancelled.append(waiter.size)
 
-    def push(self, size: int) -> Newcomer:
-        waiter = Newcomer(asyncio.get_running_loop(), size, 0.0, 1.0, None)
+    def push(self, size: int) -> AcquireWaiter:
+        waiter = AcquireWaiter(asyncio.get_running_loop(), size, 0.0, 1.0, None)
         self.queue.push(waiter)
         return waiter
 
@@ -69,7 +70,7 @@ async def test_removing_twice_is_a_broken_invariant() -> None:
     line = Line()
     waiter = line.push(1)
     line.queue.remove(waiter)
-    with pytest.raises(AssertionError, match="waiter stands in no queue"):
+    with pytest.raises(AssertionError, match="member is in no list"):
         line.queue.remove(waiter)
 
 

@@ -11,7 +11,7 @@ from limiter import (
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
 )
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 
@@ -184,6 +184,21 @@ async def test_negative_permits_are_refused_at_the_call(clock: ManualClock, n: i
     assert permit.size == limiter.held == 1
 
 
+async def test_an_unhashable_key_is_refused_before_anything_is_booked(clock: ManualClock) -> None:
+    limiter = semaphore(10, clock)
+    for free in (True, False):
+        held = limiter.try_acquire(1 if free else 10, key="a")
+        assert held is not None
+        before = limiter.statistics()
+        with pytest.raises(TypeError, match="expected a hashable key, got"):
+            limiter.try_acquire(1, key={})  # type: ignore[arg-type]  # the misuse
+        with pytest.raises(TypeError, match="expected a hashable key, got"):
+            await limiter.acquire(1, key={})  # type: ignore[arg-type]  # the misuse
+        assert limiter.statistics() == before
+        held.release()
+    assert books_are_zero(limiter)
+
+
 async def test_zero_permits_pass_a_full_semaphore_and_its_queue(clock: ManualClock) -> None:
     limiter = semaphore(10, clock, max_queue=1)
     await limiter.acquire(10)
@@ -306,7 +321,7 @@ async def test_lowered_queue_bound_keeps_those_who_wait(clock: ManualClock) -> N
     limiter = semaphore(10, clock, max_queue=3)
     first = await limiter.acquire(10)
     tasks = [await start(limiter.acquire(1)) for _ in range(3)]
-    limiter.set_max_queue(1)
+    limiter.max_queue = 1
     with pytest.raises(PermitAcquireQueueFull):
         await limiter.acquire(1)
     first.release()
@@ -318,7 +333,7 @@ async def test_changed_timeout_is_for_later_requests_only(clock: ManualClock) ->
     limiter = semaphore(10, clock, timeout_seconds=25.0)
     await limiter.acquire(10)
     before = await start(limiter.acquire(1))
-    limiter.set_timeout(5.0)
+    limiter.timeout_seconds = 5.0
     after = await start(limiter.acquire(1))
     clock.advance(5.0)
     await settle()

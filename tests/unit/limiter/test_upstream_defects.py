@@ -15,8 +15,8 @@ from limiter import (
     PermitAcquireTimeout,
     PermitBusy,
 )
-from limiter.queue import Newcomer
-from tests.support.clock import ManualClock
+from limiter.permit import AcquireWaiter
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import RaisingObserver, books_are_zero, semaphore, settle, start
 
 
@@ -171,7 +171,7 @@ async def test_finished_requests_leave_no_timer_and_no_memory(clock: ManualClock
     permit = await limiter.acquire(1)
     tasks = [await start(limiter.acquire(1)) for _ in range(100)]
     assert clock.pending == 1
-    waiters = [weakref.ref(waiter) for waiter in gc.get_objects() if type(waiter) is Newcomer]
+    waiters = [weakref.ref(waiter) for waiter in gc.get_objects() if type(waiter) is AcquireWaiter]
     assert len(waiters) == 100
     permit.release()
     for task in tasks:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.main import _parser
+from proxy.cli.main import whole_parser
 from proxy.telemetry.metrics.table import INSTRUMENTS
 from scripts.alert_table import names
 from tests.support.promql import unknown_names
@@ -62,7 +62,7 @@ def test_each_command_of_the_proxy_is_one_that_it_takes(page: Path) -> None:
         assert line.startswith("$ "), line
         command = line.removeprefix("$ ").partition(" | ")[0]
         if command.startswith("pulsar-proxy "):
-            _parser(with_demo=False).parse_args(shlex.split(command)[1:])
+            whole_parser().parse_args(shlex.split(command)[1:])
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))

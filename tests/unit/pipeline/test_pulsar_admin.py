@@ -17,7 +17,7 @@ from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.oauth2 import AccessToken, parameters
 from pipeline.sources.pulsar.options import PulsarSettings
-from tests.support.tls import PemFiles, server_context
+from tests.support.auth.tls import PemFiles, server_context
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -58,10 +58,12 @@ def serving(tls: ssl.SSLContext | None = None) -> Iterator[Service]:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture
@@ -160,10 +162,17 @@ def test_redirect_from_https_to_http_is_refused_and_gets_no_credentials(
         secure.answers = [(307, {"Location": f"{service.url}/owner"}, b"")]
         service.answers = [(200, {}, b"1")]
         trust = str(PemFiles.write(tmp_path).trust)
-        with pytest.raises(TopicError, match="redirect from https to http refused"):
+        with pytest.raises(TopicError, match="a redirect to http, expected https"):
             asking(secure.url, Time(), auth="token", auth_env="TOKEN", tls_trust=trust).get("/x")
         assert [header for _, header, _ in secure.asked] == ["Bearer abc"]
     assert service.asked == []
+
+
+def test_certificate_that_nobody_vouches_for_is_told_at_once() -> None:
+    time = Time()
+    with serving(server_context()) as secure, pytest.raises(TopicError, match=r"certificate verify.*\(--tls-trust\)"):
+        asking(secure.url, time).get("/x")
+    assert time.slept == []
 
 
 def test_topic_is_quoted_in_paths() -> None:

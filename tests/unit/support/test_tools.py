@@ -16,7 +16,6 @@ from tests.support.tools import (
     Gap,
     Tool,
     ipv6_loopback,
-    library,
     main,
     record,
     recorded,
@@ -115,21 +114,6 @@ def test_no_command_is_given_for_a_tool_that_may_not_work_here(file: Path) -> No
     with pytest.raises(pytest.skip.Exception):
         unusable("buildah", "this machine allows no chroot")
     assert told_of(recorded(file)) == "not checked: the image (this machine allows no chroot)"
-
-
-def test_a_library_that_is_missing_is_a_gap_and_one_that_is_here_is_none(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library("textual")
-    assert not file.exists()
-    monkeypatch.setattr(tools, "find_spec", lambda name: None)
-    with pytest.raises(pytest.skip.Exception, match=r"top. .no textual here.*pip install textual$") as skipped:
-        library("textual")
-    # Outside of a test it skips the module.
-    assert skipped.value.allow_module_level
-    monkeypatch.setenv("REQUIRE_TOOLS", "1")
-    with pytest.raises(pytest.fail.Exception, match="no textual here"):
-        library("textual")
 
 
 def test_a_machine_without_ipv6_is_a_gap_for_which_nothing_can_be_installed(

@@ -1,0 +1,404 @@
+"""A fair queue of acquires by key: deficit round robin over bytes, first in first out inside a key.
+
+Rules (docs/adr/0007):
+- Each waiting key gets a quantum a round. A key is served while it has credit left; its credit may go below 0, and the
+  key pays this deficit by sitting out rounds. Rounds that no key can use are skipped at the next grant, so memory never
+  idles for a deficit.
+- The key whose turn it is holds up the others while its first request does not fit. A key at its cap holds up no other
+  key: the key is set aside until one of its own permits shrinks or ends.
+- Growth adds to its key's deficit while an acquire waits that could be granted. With no waiter left, all deficits end.
+
+Credit is one number per key, `spent`, on a scale common to all keys: round r is the quantum that begins at
+r * quantum, so a key's round is `spent // quantum`, and skipping rounds costs nothing.
+The module books nothing and grants nothing: it decides which waiter is next.
+"""
+
+import heapq
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from operator import attrgetter
+
+from limiter.ledger import Ledger
+from limiter.permit import AcquireWaiter
+from limiter.queue import LinkedList, WaiterQueue
+
+__all__ = ["MAX_IDLE_DEBTORS", "QUANTA_PER_LIMIT", "FairQueue", "KeyQueue"]
+
+QUANTA_PER_LIMIT = 1024
+MAX_IDLE_DEBTORS = 4096
+_by_arrival = attrgetter("arrival")
+
+
+class Round(LinkedList["KeyQueue"]):
+    """The keys whose turn is in one round, in the order of their turns."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+class KeyQueue(WaiterQueue[AcquireWaiter]):
+    """The waiters of one key, and how much the key has spent.
+
+    `queue` is the list of the fair queue that holds this key: a round, the capped keys, or the idle keys in deficit.
+    """
+
+    __slots__ = ("_fair_queue", "key", "next", "previous", "queue", "spent")
+
+    def __init__(self, fair_queue: "FairQueue", key: Hashable, on_cancel: Callable[[AcquireWaiter], None]) -> None:
+        super().__init__(on_cancel)
+        self._fair_queue = fair_queue
+        self.key = key
+        self.spent = 0
+        self.queue: LinkedList[KeyQueue] | None = None
+        self.previous: KeyQueue | None = None
+        self.next: KeyQueue | None = None
+
+    def remove(self, member: AcquireWaiter) -> None:
+        """Remove a waiter from any place, and move the key to the list where it belongs now."""
+        was_first = member is self.head
+        super().remove(member)
+        self._fair_queue.on_removed(self, was_first)
+
+    def insert_by_arrival(self, waiter: AcquireWaiter) -> None:
+        """Insert a waiter of another key by arrival; search from both ends, as most places are near one of them."""
+        first, last = self.head, self._tail
+        while first is not None and last is not None:
+            if last.arrival < waiter.arrival:
+                self.insert(waiter, last)
+                return
+            if first.arrival > waiter.arrival:
+                self.insert(waiter, first.previous)
+                return
+            first, last = first.next, last.previous
+        self.insert(waiter, None)
+
+
+class FairQueue:
+    """A queue of acquires that takes the place of `WaiterQueue`; the caller reports all changes of what a key holds.
+
+    After a grant, a key may hold at most `cap_percent` of the limit (100: no cap); a larger acquire is granted when its
+    key holds nothing. Keys are kept while they wait or have a deficit.
+    """
+
+    __slots__ = (
+        "_arrivals",
+        "_cap",
+        "_cap_percent",
+        "_capped",
+        "_current_round",
+        "_idle",
+        "_key_queues",
+        "_ledger",
+        "_on_cancel",
+        "_quantum",
+        "_round_heap",
+        "_rounds",
+        "_waiting",
+    )
+
+    def __init__(self, ledger: Ledger, cap_percent: int, on_cancel: Callable[[AcquireWaiter], None]) -> None:
+        self._ledger = ledger
+        self._on_cancel = on_cancel
+        self._arrivals = 0
+        self._waiting = 0
+        self._current_round = 0  # the round of the last grant
+        self._key_queues: dict[Hashable, KeyQueue] = {}
+        self._rounds: dict[int, Round] = {}
+        self._round_heap: list[int] = []  # a heap of the numbers of `_rounds`, each number once
+        self._capped: LinkedList[KeyQueue] = LinkedList()
+        self._idle: LinkedList[KeyQueue] = LinkedList()
+        self._cap_percent = cap_percent
+        self._measure()
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    # The interface of WaiterQueue
+
+    @property
+    def head(self) -> AcquireWaiter | None:
+        """Return the waiter that is next, None if every waiting key is at its cap."""
+        leader = self._next_key_queue()
+        return None if leader is None else leader.head
+
+    def push(self, waiter: AcquireWaiter) -> None:
+        """Append `waiter` to its key; a key that did not wait gets its turn after all keys of this round."""
+        key_queue = self._key_queue_of(waiter.key)
+        self._arrivals += 1
+        waiter.arrival = self._arrivals
+        key_queue.push(waiter)
+        self._waiting += 1
+        if key_queue.queue is None:
+            self._join(key_queue)
+
+    def remove(self, waiter: AcquireWaiter) -> None:
+        """Remove `waiter` from any place; its key spends nothing."""
+        assert waiter.queue is not None, "waiter is not queued"
+        waiter.queue.remove(waiter)
+
+    def drain(self) -> list[AcquireWaiter]:
+        """Remove all waiters, return them in the order of arrival, and drop all deficits."""
+        waiters: list[AcquireWaiter] = []
+        for key_queue in list(self._key_queues.values()):
+            waiters.extend(key_queue.drain())
+        waiters.sort(key=_by_arrival)
+        return waiters
+
+    def __iter__(self) -> Iterator[AcquireWaiter]:
+        """Yield the first waiter of each key, then the second; keys in the order of their turns, capped keys last.
+
+        The order ignores how much each key may take in its turn. The queue must not change meanwhile.
+        """
+        chains = (*(self._rounds[number] for number in sorted(self._rounds)), self._capped)
+        waiters: Iterable[AcquireWaiter | None] = (key_queue.head for chain in chains for key_queue in chain)
+        while True:
+            shown = []
+            for waiter in waiters:
+                if waiter is not None:
+                    yield waiter
+                    shown.append(waiter)
+            if not shown:
+                return
+            waiters = [waiter.next for waiter in shown]
+
+    # Before and after a grant
+
+    def admits(self, key: Hashable, n: int) -> bool:
+        """Return whether an acquire that is not queued goes before all waiters, if it fits."""
+        key_queue = self._key_queues.get(key)
+        if (key_queue is not None and key_queue.head is not None) or self.at_cap(key, n):
+            return False
+        leader = self._next_key_queue()
+        return leader is None or self._joining_round(key_queue) < leader.spent // self._quantum
+
+    def spend_unqueued(self, key: Hashable, n: int) -> None:
+        """Add `n` to what `key` has spent, for an acquire that was granted without queueing."""
+        if self._next_key_queue() is None:
+            return
+        key_queue = self._key_queue_of(key)
+        self._current_round = self._joining_round(key_queue)
+        key_queue.spent = max(key_queue.spent, self._current_round * self._quantum) + n
+        self._retire(key_queue)
+        self._drop_paid()
+
+    def grant(self, waiter: AcquireWaiter, n: int) -> None:
+        """Remove the head and add `n` to what its key has spent; earlier rounds are over."""
+        key_queue = waiter.queue
+        assert isinstance(key_queue, KeyQueue), "waiter is not queued"
+        self._current_round = key_queue.spent // self._quantum
+        key_queue.spent += n
+        key_queue.remove(waiter)
+        self._drop_paid()
+
+    def spend(self, key: Hashable, n: int) -> None:
+        """Add growth to what `key` has spent; `n < 0` takes unused growth back, but makes no credit.
+
+        Nothing is counted while no waiter could be granted: no other key is delayed then.
+        """
+        if self._next_key_queue() is None:
+            return
+        key_queue = self._key_queue_of(key)
+        round_ = key_queue.queue
+        if isinstance(round_, Round):
+            floor = min(round_.number, self._current_round + 1) * self._quantum
+            key_queue.spent = max(key_queue.spent + n, floor)
+            if key_queue.spent // self._quantum < round_.number:
+                self._join(key_queue)
+            return
+        key_queue.spent = max(key_queue.spent, self._next_round_start()) + n
+        if key_queue.head is None:
+            self._retire(key_queue)
+
+    def in_deficit(self, key: Hashable) -> bool:
+        """Return whether the deficit of `key` puts its turn in a later round than the head's."""
+        key_queue, leader = self._key_queues.get(key), self._next_key_queue()
+        return (
+            key_queue is not None
+            and leader is not None
+            and key_queue.spent // self._quantum > leader.spent // self._quantum
+        )
+
+    def on_freed(self, key: Hashable) -> None:
+        """Put a capped key back into a round, because the key holds less than before."""
+        key_queue = self._key_queues.get(key)
+        if key_queue is not None and key_queue.queue is self._capped:
+            self._join(key_queue)
+
+    def move(self, waiter: AcquireWaiter, key: Hashable) -> None:
+        """Move a waiter to another key, to the place it would have had it arrived with that key.
+
+        The search for that place is at worst linear in the waiters of the new key.
+        """
+        self.remove(waiter)
+        waiter.key = key
+        key_queue = self._key_queue_of(key)
+        key_queue.insert_by_arrival(waiter)
+        self._waiting += 1
+        if key_queue.queue is None or (key_queue.queue is self._capped and key_queue.head is waiter):
+            self._join(key_queue)
+
+    # Settings and readings
+
+    def set_cap(self, cap_percent: int) -> None:
+        """Change the cap; a key that holds more keeps its permits."""
+        self._cap_percent = cap_percent
+        self.limit_changed()
+
+    def limit_changed(self) -> None:
+        """Compute quantum and cap again; the order, and the deficits in bytes, stay the same."""
+        begin = self._next_round_start()
+        rounds = [self._rounds[number] for number in sorted(self._rounds)]
+        key_queues = [key_queue for chain in (*rounds, self._capped) for key_queue in chain.drain()]
+        self._rounds.clear()
+        self._round_heap.clear()
+        self._current_round = 0
+        self._measure()
+        for key_queue in self._key_queues.values():
+            key_queue.spent = max(0, key_queue.spent - begin) + self._quantum
+        for key_queue in key_queues:
+            self._join(key_queue)
+
+    @property
+    def caps_keys(self) -> bool:
+        """Return whether keys are capped."""
+        return self._cap < sys.maxsize
+
+    @property
+    def keys_waiting(self) -> int:
+        """Return how many keys wait, including capped keys."""
+        return len(self._key_queues) - len(self._idle)
+
+    @property
+    def keys_capped(self) -> int:
+        """Return how many keys wait only for their own permits."""
+        self._next_key_queue()  # sets capped keys aside
+        return len(self._capped)
+
+    def deficit(self) -> int:
+        """Return the deficit of all keys beyond the next round, in bytes; linear in the number of keys."""
+        begin = self._next_round_start()
+        return sum(max(0, key_queue.spent - begin) for key_queue in self._key_queues.values())
+
+    # Rounds
+
+    def _next_key_queue(self) -> KeyQueue | None:
+        """Return the key whose turn it is, after moving the keys before it to the lists where they belong now.
+
+        Each step ends a round, sets a capped key aside, or moves a key that has spent since; so the steps are amortized
+        over earlier joins, releases, grants and growth.
+        """
+        order, rounds = self._round_heap, self._rounds
+        while order:
+            round_ = rounds[order[0]]
+            key_queue = round_.head
+            if key_queue is None:
+                del rounds[heapq.heappop(order)]
+            elif key_queue.spent // self._quantum > round_.number:
+                self._join(key_queue)
+            elif key_queue.head is not None and self.at_cap(key_queue.key, key_queue.head.size):
+                round_.remove(key_queue)
+                self._capped.push(key_queue)
+            else:
+                return key_queue
+        return None
+
+    def _join(self, key_queue: KeyQueue) -> None:
+        """Append a waiting key to its round, which is the next round or a later one."""
+        if key_queue.queue is not None:
+            key_queue.queue.remove(key_queue)
+        key_queue.spent = max(key_queue.spent, self._next_round_start())
+        number = key_queue.spent // self._quantum
+        round_ = self._rounds.get(number)
+        if round_ is None:
+            if len(self._round_heap) > 2 * len(self._key_queues) + 8:
+                self._drop_empty_rounds()
+            round_ = self._rounds[number] = Round(number)
+            heapq.heappush(self._round_heap, number)
+        round_.push(key_queue)
+
+    def _drop_empty_rounds(self) -> None:
+        for number in [number for number, round_ in self._rounds.items() if round_.head is None]:
+            del self._rounds[number]
+        self._round_heap[:] = self._rounds
+        heapq.heapify(self._round_heap)
+
+    def _next_round_start(self) -> int:
+        return (self._current_round + 1) * self._quantum
+
+    def _joining_round(self, key_queue: KeyQueue | None) -> int:
+        number = self._current_round + 1
+        return number if key_queue is None else max(number, key_queue.spent // self._quantum)
+
+    def at_cap(self, key: Hashable, n: int) -> bool:
+        """Return whether the cap forbids `key` an acquire of `n` more."""
+        held = self._ledger.held_by(key)
+        return held > 0 and held + n > self._cap
+
+    def _measure(self) -> None:
+        limit = self._ledger.limit
+        self._quantum = max(1, limit // QUANTA_PER_LIMIT)
+        capped = limit > 0 and self._cap_percent < 100
+        self._cap = limit * self._cap_percent // 100 if capped else sys.maxsize
+
+    # Keys
+
+    def _key_queue_of(self, key: Hashable) -> KeyQueue:
+        key_queue = self._key_queues.get(key)
+        if key_queue is None:
+            key_queue = self._key_queues[key] = KeyQueue(self, key, self._on_cancel)
+        elif key_queue.queue is self._idle:
+            self._idle.remove(key_queue)
+        return key_queue
+
+    def on_removed(self, key_queue: KeyQueue, was_first: bool) -> None:
+        """Drop a key whose last waiter was removed, or put a capped key with a new head back into a round."""
+        self._waiting -= 1
+        if self._waiting == 0:
+            assert key_queue.queue is not None, "a key with a waiter is in a list"
+            key_queue.queue.remove(key_queue)
+            self._clear()
+        elif key_queue.head is None:
+            self._retire(key_queue)
+        elif was_first and key_queue.queue is self._capped:
+            self._join(key_queue)
+
+    def _retire(self, key_queue: KeyQueue) -> None:
+        """Keep a key without waiters only if its deficit reaches beyond the next round.
+
+        Beyond MAX_IDLE_DEBTORS the key looked at longest ago is dropped: the bound matters more than its deficit.
+        """
+        if key_queue.queue is not None:
+            key_queue.queue.remove(key_queue)
+        if key_queue.spent <= self._next_round_start():
+            del self._key_queues[key_queue.key]
+            return
+        self._idle.push(key_queue)
+        if len(self._idle) > MAX_IDLE_DEBTORS:
+            self._forgive_oldest()
+
+    def _forgive_oldest(self) -> None:
+        key_queue = self._idle.head
+        assert key_queue is not None, "no key is idle"
+        self._idle.remove(key_queue)
+        del self._key_queues[key_queue.key]
+
+    def _drop_paid(self) -> None:
+        """Look at two idle keys and drop paid ones: each grant adds at most one, so paid keys are never many."""
+        for _ in range(min(2, len(self._idle))):
+            key_queue = self._idle.head
+            assert key_queue is not None, "no key is idle"
+            self._idle.remove(key_queue)
+            if key_queue.spent > self._next_round_start():
+                self._idle.push(key_queue)
+            else:
+                del self._key_queues[key_queue.key]
+
+    def _clear(self) -> None:
+        self._key_queues.clear()
+        self._rounds.clear()
+        self._round_heap.clear()
+        self._current_round = 0
+        self._idle.drain()

@@ -1,0 +1,50 @@
+"""The parts of a proxy that the admin API shows and changes."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from limiter.dual import AsyncDualMemoryLimiter
+from limiter.semaphore import AsyncSemaphore
+from proxy.clients.sessions import Sessions
+from proxy.core.log import Logger
+from proxy.requests.topic_lists.groups import ListGroups
+from proxy.requests.topic_lists.questions import ListQuestions
+from proxy.telemetry.counters import Counters, LimiterMetrics
+from proxy.web.admin.reload_report import ReloadReport
+from proxy.web.runtime_settings import RuntimeSettings
+
+
+class ProcessControl(Protocol):
+    """The process around a proxy, which takes signals (`proxy.cli.serve`)."""
+
+    async def reload(self) -> ReloadReport:
+        """Read the configuration again, and report the result."""
+
+    def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
+        """Begin to leave, and say how long that may take; None if it is leaving already."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSources:
+    """References to the parts of one proxy; `names` shows principals as the log does.
+
+    `process` returns None where the proxy runs in somebody else's process.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    log: Logger
+    counters: Counters
+    sessions: Sessions
+    names: Callable[[object], str]
+    memory: AsyncDualMemoryLimiter
+    lookups: AsyncSemaphore
+    groups: ListGroups
+    questions: ListQuestions
+    heap_waits: LimiterMetrics
+    direct_waits: LimiterMetrics
+    settings: RuntimeSettings
+    top: Callable[[], Mapping[str, object]]
+    phase: Callable[[], str]
+    process: Callable[[], ProcessControl | None]

@@ -1,0 +1,183 @@
+"""The manual pages, made from the parser of the command line and the table of keys, in mdoc(7).
+
+Rule: the standard library alone, as the pages are made while a wheel is built.
+"""
+
+import argparse
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any, Final
+
+from proxy.cli.main import whole_parser
+from proxy.config.keys.key import Key
+from proxy.core.version import VERSION
+from scripts.packaging.key_facts import ORIGINS, facts, sections
+
+# Of the last change to what is written by hand below; mdoc demands one.
+DATE: Final = "November 21, 2026"
+HEADER: Final = '.\\" Written by scripts/packaging/man.py when the wheel was built.'
+CONF_PAGE: Final = "pulsar-proxy.conf 5"
+# One sentence a line, as mdoc wants it; `i.e. such` must not look like an end.
+SENTENCE: Final = re.compile(r"(?<=[\w)`'\"][.?!])\s+(?=[A-Z`0-9])")
+
+ABOUT: Final = (
+    "Stands between clients of Apache Pulsar and its brokers: in front of a cluster, or beside an application.",
+    "It relays their traffic and bounds the memory that lists of topics take (PIP-442).",
+)
+EXIT: Final = (
+    ("0", "It did what it was told; serve: it was told to stop, and has."),
+    ("1", "It could not: no port, no proxy that answers, a proxy that is not ready."),
+    ("2", "The configuration or the command line is wrong; each fault has a line."),
+)
+SIGNALS: Final = (
+    ("SIGTERM", "Leave as the role asks for (proxyRole), within the times of the keys that begin with shutdown."),
+    ("SIGINT", "Drain at once. A second signal of either kind ends at once."),
+    ("SIGHUP", "Read the configuration again, all or nothing; the log says what changed and what waits for a restart."),
+)
+ENVIRONMENT: Final = (
+    ("<key>", "A variable with the name of a key sets it, before the file."),
+    ("PULSAR_PREFIX_<key>", "The same, and it wins over the bare name."),
+    ("XDG_RUNTIME_DIR", "Where the control socket is, unless controlSocketPath says it."),
+    ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd, which is then told how the proxy is."),
+)
+LOADING: Final = (
+    "Lines of key and value, with the syntax of Java properties, as the file of Pulsar's own proxy.",
+    "A variable of the environment goes before the file, and a flag before both.",
+    "A blank number keeps its default.",
+    "An unknown key is ignored with a warning that names the nearest known one.",
+)
+
+
+def escaped(text: str) -> str:
+    """Give text as it may stand in a line of text, never read as a macro or an escape."""
+    text = text.replace("\\", "\\e").replace("`", "").strip()
+    return f"\\&{text}" if text.startswith((".", "'")) else text
+
+
+def prose(*sentences: str) -> Iterator[str]:
+    """Yield sentences as lines of text."""
+    for sentence in sentences:
+        for line in SENTENCE.split(sentence):
+            yield from textwrap.wrap(escaped(line), 79, break_long_words=False, break_on_hyphens=False)
+
+
+def sentence(text: str) -> str:
+    """Give text as a sentence; a word that is a name keeps its case."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    begun = text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+    return begun and f"{begun.rstrip('.')}."
+
+
+def head(title: str, section: int, name: str, about: str) -> Iterator[str]:
+    """Yield what every page begins with."""
+    yield from (
+        HEADER,
+        f".Dd {DATE}",
+        f".Dt {title} {section}",
+        f".Os pulsar-proxy {VERSION}",
+        ".Sh NAME",
+        f".Nm {name}",
+        f".Nd {about}",
+    )
+
+
+def listed(title: str, rows: tuple[tuple[str, str], ...], tag: str) -> Iterator[str]:
+    """Yield a section that is a list of words with their meanings."""
+    yield from (f".Sh {title}", ".Bl -tag -width Ds")
+    for word, meaning in rows:
+        yield f".It {tag} {word}" if " " not in word else f".It {tag} {word.replace(', ', ' , ')}"
+        yield from prose(meaning)
+    yield ".El"
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """Yield name, help and parser of each command below a parser."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action._choices_actions:
+                yield choice.dest, choice.help or "", action.choices[choice.dest]
+
+
+def commands(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield a subsection for each command that does something, with its options."""
+    for name, about, command in subcommands(parser):
+        words = (*path, name)
+        if list(subcommands(command)):
+            yield from commands(command, words)
+            continue
+        yield f".Ss {' '.join(words)}"
+        text = about or command.description or ""
+        yield from prose(sentence(text))
+        actions = [action for action in command._actions if not isinstance(action, argparse._HelpAction)]
+        if actions:
+            yield ".Bl -tag -width Ds"
+            for action in actions:
+                yield from option(action)
+            yield ".El"
+
+
+def option(action: argparse.Action) -> Iterator[str]:
+    """Yield the item of one option or argument."""
+    value = argument_of(action)
+    if action.option_strings:
+        flags = " , ".join(f"Fl {flag[1:]}" for flag in action.option_strings)
+        yield f".It {flags}{f' Ar {value}' if value else ''}"
+    else:
+        yield f".It Ar {value}"
+    told = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
+    if action.choices and not isinstance(action.metavar, str):
+        told = f"{told} (one of {', '.join(map(str, action.choices))})".strip()
+    yield from prose(sentence(told))
+
+
+def argument_of(action: argparse.Action) -> str:
+    """Give the word that stands for a value, or nothing if the option takes none."""
+    if action.nargs == 0:
+        return ""
+    if isinstance(action.metavar, str):
+        return action.metavar
+    return action.dest.upper() if action.option_strings else action.dest
+
+
+def command_page() -> str:
+    """Give pulsar-proxy(1)."""
+    parser = whole_parser()
+    lines = [
+        *head("PULSAR-PROXY", 1, "pulsar-proxy", "memory-bounded proxy for Apache Pulsar"),
+        ".Sh SYNOPSIS", ".Nm", ".Ar command", ".Op Ar option ...", ".Nm", ".Fl -help | -version",
+        ".Sh DESCRIPTION", *prose(*ABOUT), ".Sh COMMANDS", *commands(parser),
+        *listed("ENVIRONMENT", ENVIRONMENT, "Ev"), *listed("EXIT STATUS", EXIT, "Li"),
+        *listed("SIGNALS", SIGNALS, "Dv"), ".Sh SEE ALSO", f".Xr {CONF_PAGE}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def key_item(key: Key[Any]) -> Iterator[str]:
+    """Yield the item of one key."""
+    default = "required" if key.required else f"default {key.default_text}" if key.default_text else "default empty"
+    yield f".It Cm {key.name}"
+    yield from prose(sentence(key.doc))
+    told = "; ".join([default, *(fact for fact in facts(key) if fact != "required"), ORIGINS[key.since]])
+    yield from prose(sentence(told))
+
+
+def conf_page() -> str:
+    """Give pulsar-proxy.conf(5)."""
+    lines = [
+        *head("PULSAR-PROXY.CONF", 5, "pulsar-proxy.conf", "configuration of pulsar-proxy"),
+        ".Sh DESCRIPTION", *prose(*LOADING), ".Pp", ".Dl pulsar-proxy check-config --config FILE", ".Pp",
+        *prose("names every fault with its line."), ".Sh KEYS",
+    ]  # fmt: skip
+    for section, keys in sections():
+        lines += [f".Ss {section}", ".Bl -tag -width Ds"]
+        for key in keys:
+            lines += key_item(key)
+        lines.append(".El")
+    lines += [".Sh SEE ALSO", ".Xr pulsar-proxy 1"]
+    return "\n".join(lines) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Return the manual pages by the name of their file."""
+    return {"pulsar-proxy.1": command_page(), "pulsar-proxy.conf.5": conf_page()}

@@ -1,0 +1,138 @@
+"""The memory of a container: the chart, the proxy's own sum and docs/capacity.md say the same, to the byte."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from helm_python import HelmError
+
+from proxy.app.budget import LINES, Load, total_bytes, worst_case_bytes, worst_case_parts
+from proxy.config.config import Config
+from proxy.config.keys.key import Key
+from scripts.generate_memory_docs import BEGIN, END, ROOT, sidecar_keys, storm_keys
+from scripts.helm.render import GATEWAY, Render, read_values
+from tests.helm.charts import BROKERS, example, gateway, proxy_container
+
+MIB = 1024 * 1024
+DEFAULTS = read_values(GATEWAY / "values.yaml")["configData"]
+RANGE = re.compile(r"a whole number from (\d+) to (\d+).*")
+FACTORS = {factor.name: factor for line in LINES for part in line.parts for factor in part.times
+           if isinstance(factor, Key)}  # fmt: skip
+EVERY_LINE = {
+    "servicePortTls": 6651, "webServicePortTls": 8443, "tlsEnabledWithBroker": True,
+    "brokerServiceURLTLS": "pulsar+ssl://b:6651", "brokerWebServiceURLTLS": "https://b:8443",
+    "authenticationEnabled": True, "authenticationProviders": "tls", "forwardAuthorizationCredentials": True,
+    "proxyLogLevel": 2, "topicListFairness": "TENANT", "eventLogDirectory": "/pulsar/events",
+    "eventLogTopic": "persistent://a/b/c", "adminApiAddress": "127.0.0.1:7070", "adminApiTokenFilePath": "/t/a",
+    "OTEL_SDK_DISABLED": False,
+}  # fmt: skip
+# Keys that switch a line off are set; words are read in any case.
+FEWEST_LINES = {"controlSocketPath": "none", "topicListFairness": "FIFO", "proxyLogLevel": "0"}
+
+
+def limits(bound: int) -> dict[str, int]:
+    """Return the smallest (0) or the largest (1) value of each factor of the sum; a limit of 0 would be none."""
+    found: dict[str, int] = {}
+    for name, key in FACTORS.items():
+        match = RANGE.fullmatch(key.kind.expected)
+        assert match is not None, name
+        found[name] = max(1, int(match.groups()[bound]))
+    # A connection and a place for it: fewer are refused.
+    found["brokerConnectionsTotal"] = max(2, found["brokerConnectionsTotal"])
+    return found
+
+
+def lines(keys: Mapping[str, Any]) -> dict[str, int]:
+    """Return the proxy's own lines for values of the chart's `configData`."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value)
+             for name, value in {**DEFAULTS, **BROKERS, **keys}.items() if not name.startswith("OTEL_")}  # fmt: skip
+    return worst_case_parts(Config.load(overrides=texts), exports=keys.get("OTEL_SDK_DISABLED") is False)
+
+
+def test_values_for_every_line_are_for_every_line() -> None:
+    assert list(lines(EVERY_LINE)) == [line.owner for line in LINES]
+
+
+@pytest.mark.parametrize("switches", [{}, FEWEST_LINES, EVERY_LINE], ids=["as they are", "fewest", "every line"])
+@pytest.mark.parametrize("values", [{}, limits(0), limits(1)], ids=["defaults", "smallest", "largest"])
+def test_the_chart_takes_the_proxys_own_sum_and_refuses_a_byte_less(
+    values: dict[str, Any], switches: dict[str, Any]
+) -> None:
+    keys = {**values, **switches}
+    expected = total_bytes(lines(keys))
+
+    def asked(limit: int) -> Render:
+        return gateway({"configData": keys, "memory": {"extra": 0, "limit": str(limit)}})
+
+    assert proxy_container(asked(expected))["resources"]["limits"]["memory"] == str(expected)
+    with pytest.raises(HelmError, match=f"memory.limit: got {expected - 1}, expected at least"):
+        asked(expected - 1)
+
+
+@pytest.mark.parametrize("answer", ["", 1024, MIB])
+@pytest.mark.parametrize("limits_mb", [(1, 4096), (4096, 1), (4096, 4096)])
+def test_the_chart_knows_the_largest_answer_that_the_proxy_reads(limits_mb: tuple[int, int], answer: Any) -> None:
+    heap, direct = limits_mb
+    sizes = {"maxTopicListInFlightHeapMemSizeMB": heap, "maxTopicListInFlightDirectMemSizeMB": direct}
+    keys = {**sizes, "topicListMaxAnswerBytes": answer}
+    expected = -(-total_bytes(lines(keys)) // MIB)
+    container = proxy_container(gateway({"configData": keys, "memory": {"extra": 0}}))
+    assert container["resources"]["requests"]["memory"] == f"{expected}Mi"
+
+
+@pytest.mark.parametrize("name", [name for name in FACTORS if "from 0 to" in FACTORS[name].kind.expected])
+def test_no_memory_is_computed_where_a_factor_has_no_limit(name: str) -> None:
+    with pytest.raises(HelmError, match=re.escape(f"configData.{name}: got 0 (no limit), expected a limit")):
+        gateway({"configData": {name: 0}})
+
+
+def rows(block: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of a table of docs/capacity.md."""
+    text = (ROOT / "docs/capacity.md").read_text(encoding="utf-8")
+    table = text.partition(BEGIN.format(block))[2].partition(END)[0].strip().splitlines()
+    yield from ([cell.strip() for cell in line.strip("|").split("|")] for line in table[2:])
+
+
+def number(cell: str) -> int:
+    return int(cell.removesuffix(" MiB").replace(",", ""))
+
+
+def memory_of(render: Render) -> int:
+    memory = proxy_container(render)["resources"]["limits"]["memory"]
+    return int(memory.removesuffix("Mi"))
+
+
+def rounded(config: Config, load: Load) -> str:
+    return f"{worst_case_bytes(config, load=load) / MIB:,.0f}"
+
+
+def test_the_page_has_the_figures_of_the_proxy_and_of_both_charts() -> None:
+    bare, pod, sidecar = rows("figures")
+    config = Config.load(overrides=BROKERS)
+    assert bare[2:5] == [rounded(config, load) for load in Load]
+    assert number(pod[5]) == memory_of(gateway({}))
+    assert number(sidecar[5]) == memory_of(example({"configData": {"brokerWebServiceURL": ""}}))
+
+
+def test_the_chart_gives_a_pod_the_container_of_the_page() -> None:
+    found = {number(row[0]): number(row[-1]) for row in rows("pods")}
+    assert found == {clients: memory_of(gateway({"configData": storm_keys(clients)})) for clients in found}
+    assert len(found) == 6
+
+
+def test_the_chart_gives_the_pods_of_a_storm_the_containers_of_the_page() -> None:
+    found = list(rows("storms"))
+    assert len(found) == 9
+    rendered: dict[int, int] = {}
+    for row in found:
+        for pods, container in (row[3:5], row[5:7]):
+            clients = -(-number(row[0]) // number(pods))
+            rendered[clients] = rendered.get(clients) or memory_of(gateway({"configData": storm_keys(clients)}))
+            assert number(container) == rendered[clients], row
+
+
+def test_the_chart_gives_a_sidecar_the_container_of_the_page() -> None:
+    for row, keys in zip(rows("sidecars"), ({}, sidecar_keys(16, 200), sidecar_keys(16, 20)), strict=True):
+        render = example({"configData": {"brokerWebServiceURL": "", **keys}})
+        assert number(row[-1]) == memory_of(render), row

@@ -1,0 +1,80 @@
+"""Own books in which every number of the table of metrics is there and has a value of its own."""
+
+import itertools
+from pathlib import Path
+
+from limiter.statistics import LimiterStatistics
+from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
+from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
+from proxy.telemetry.durations import Durations
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.tenants import TenantTracker
+
+CREATED = 1_700_000_000.25
+WAITS_SECONDS = (0.0, 0.0004, 0.003, 0.2, 0.2, 7.0, 25.001, 90.0)
+
+
+class FullBooks:
+    def __init__(self, numbers: "itertools.count[int]") -> None:
+        names = [name for name in LimiterStatistics.__dataclass_fields__ if name != "name"]
+        self._numbers = {name: next(numbers) for name in names}
+
+    def statistics(self) -> LimiterStatistics:
+        return LimiterStatistics(name="fake", **self._numbers)
+
+
+def full_counters(numbers: "itertools.count[int]") -> Counters:
+    counters = Counters(causes=["shutdown", "idle"], outcomes=["answered"])
+    for book in (counters, counters.watch, counters.web, counters.tls, counters.authentication):
+        for name in book.__slots__:
+            if type(value := getattr(book, name, None)) in (int, float):
+                setattr(book, name, next(numbers))
+            elif isinstance(value, dict):
+                value.update({key: next(numbers) for key in value})
+    for labels in (counters.internal_errors, counters.refused_requests, counters.failed_requests):
+        labels["cause"] = next(numbers)
+    counters.broker_open_failures["refused"] = next(numbers)
+    counters.web.refused["too_many"] = next(numbers)
+    counters.authentication.successes["Basic", "basic"] = next(numbers)
+    counters.authentication.failures["Basic", "basic", "WRONG"] = next(numbers)
+    fixed = {name: next(numbers) for name in ("up", "down")}
+    counters.broker_connection_states = counters.broker_member_states = counters.broker_names = lambda: fixed
+    counters.tls.expiries = lambda: {"server": 86_400.5}
+    counters.controllers["clock"] = lambda: 0.25
+    counters.budget_parts = {"decoded topic lists": 100, "a part": 7}
+    sink = SinkNumbers(*(next(numbers) for _ in SinkNumbers._fields))
+    counters.event_log.sinks = lambda: {"files": sink}
+    counters.event_log.files = lambda: fixed
+    counters.event_log.topic_keeps = True
+    return counters
+
+
+def known_process(directory: Path) -> MemoryPaths:
+    """Make the kernel's files of a process below `directory`."""
+    process, cgroups = directory / "process", directory / "cgroups"
+    cgroups.mkdir()
+    (process / "fd").mkdir(parents=True)
+    for number in range(5):
+        (process / "fd" / str(number)).touch()
+    (process / "statm").write_text("900 700 0 0 0 0 0\n")
+    (process / "status").write_text("Name:\tproxy\nVmHWM:\t   4096 kB\n")
+    (process / "stat").write_text(f"7 (a b) c) S {' '.join(str(n) for n in range(1, 19))} 100 {' '.join(30 * ['0'])}\n")
+    (process / "cgroup").write_text("0::/\n")
+    (cgroups / "memory.max").write_text("1048576\n")
+    return MemoryPaths(process, cgroups)
+
+
+def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
+    numbers = itertools.count(3)
+    heap_waits, direct_waits = LimiterMetrics(lambda: 100.0), LimiterMetrics(lambda: 100.0)
+    lag = Durations(lambda: 100.0)
+    for seconds in WAITS_SECONDS:
+        heap_waits.granted(seconds)
+        direct_waits.timed_out(seconds * 2)
+        lag.add(seconds * 10)
+    tenants = TenantTracker()
+    tenants.asked("public/default")
+    tenants.sent("public/default", 1234)
+    tenants.refused("public/default")
+    heap, direct = FullBooks(numbers), FullBooks(numbers)
+    return MetricSources(full_counters(numbers), heap, direct, heap_waits, direct_waits, lag, tenants, memory, CREATED)

@@ -1,0 +1,155 @@
+import pytest
+
+from proxy.app.budget import LINES, Load, total_bytes, worst_case, worst_case_bytes, worst_case_parts
+from proxy.config.config import Config
+
+MIB = 1024 * 1024
+
+
+def budget(**keys: object) -> tuple[dict[str, int], int]:
+    overrides = {"brokerServiceURL": "pulsar://broker:6650"} | {key: str(value) for key, value in keys.items()}
+    config = Config.load(overrides=overrides)
+    return {line.owner: line.limit_bytes for line in worst_case(config)}, worst_case_bytes(config)
+
+
+def test_the_sum_is_that_of_its_lines_and_a_connection_counts_once() -> None:
+    lines, total = budget()
+    kernel, relays = lines.pop("kernel send buffers"), lines.pop("relays, both directions stalled")
+    assert total == sum(lines.values()) + max(kernel, relays)
+
+
+def test_no_owner_stands_twice() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    owners = [line.owner for line in worst_case(config)]
+    assert len(owners) == len(set(owners))
+
+
+def test_each_owner_is_declared_once_and_each_line_names_keys_that_exist() -> None:
+    owners = [line.owner for line in LINES]
+    assert len(owners) == len(set(owners))
+    known = {key.name for key in Config.keys()}  # noqa: SIM118
+    assert {line.key for line in LINES} - {"", "...PermitsAcquireQueueSize"} <= known
+
+
+def test_a_heavier_load_fills_the_lines_of_the_lighter_ones_and_more() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    rest, storm, worst = (worst_case_parts(config, load=load) for load in Load)
+    assert rest.items() < storm.items() < worst.items()
+    assert rest == {"process at rest": 64 * MIB, "connections at rest": 10_000 * 8192}
+    # Relays are no part of a storm of topic lists.
+    assert total_bytes(storm) == sum(storm.values()) == worst_case_bytes(config, load=Load.STORM)
+
+
+def test_a_line_that_every_configuration_has_is_listed_even_without_a_limit() -> None:
+    lines, _ = budget(maxConcurrentInboundConnections=0, servicePortTls=6651)
+    assert lines["kernel send buffers"] == 0
+    assert "TLS connections" not in lines
+
+
+def test_tls_counts_for_each_end_that_has_it() -> None:
+    keys = {"maxConcurrentInboundConnections": 10, "brokerConnectionsTotal": 2, "servicePortTls": 6651}
+    with_broker = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker:6651"}
+    assert budget(**keys)[0]["TLS connections"] == 10 * 56 * 1024
+    assert budget(**keys, **with_broker)[0]["TLS connections"] == (10 + 10 + 2) * 56 * 1024
+
+
+def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() -> None:
+    keys = {"maxConcurrentHttpRequests": 3, "httpOutputBufferSize": 1024}
+    brokers = {"brokerWebServiceURL": "http://broker:8080"}
+    assert "requests passed on" not in budget(**keys)[0]
+    assert "requests passed on" not in budget(**keys, **brokers, webServicePort="")[0]
+    assert budget(**keys, **brokers)[0]["requests passed on"] == 3 * (48 * 1024 + 14 * 1024)
+
+
+def test_slack_is_rounded_down_once_for_both_limits() -> None:
+    sizes = {"maxTopicListInFlightHeapMemSizeMB": 1, "maxTopicListInFlightDirectMemSizeMB": 2}
+    assert budget(**sizes)[0]["slack of the two"] == 3 * MIB * 15 // 100
+
+
+@pytest.mark.parametrize(
+    ("key", "owner"),
+    [
+        ("maxTopicListInFlightHeapMemSizeMB", "decoded topic lists"),
+        ("maxTopicListInFlightDirectMemSizeMB", "encoded topic lists"),
+    ],
+)
+def test_a_limit_in_megabytes_counts_as_it_is(key: str, owner: str) -> None:
+    lines, total = budget(topicListMaxAnswerBytes=MIB)
+    more, larger = budget(topicListMaxAnswerBytes=MIB, **{key: 300})
+    assert (lines[owner], more[owner]) == (100 * MIB, 300 * MIB)
+    assert larger - total == 230 * MIB  # with the slack that docs/memory.md allows
+
+
+def test_one_answer_may_stand_over_each_limit() -> None:
+    assert budget(topicListMaxAnswerBytes=7 * MIB)[0]["one answer over each limit"] == 14 * MIB
+
+
+def test_connections_cost_their_rest_and_the_kernels_doubled_buffer() -> None:
+    lines, _ = budget(maxConcurrentInboundConnections=1000, clientSocketSendBufferBytes=65536)
+    assert lines["connections at rest"] == 1000 * 8192
+    assert lines["kernel send buffers"] == 1000 * 2 * 65536  # Linux doubles what it is asked for
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "maxConcurrentInboundConnections",
+        "brokerConnectionsTotal",
+        "maxConcurrentLookupRequests",
+        "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize",
+        "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize",
+    ],
+)
+def test_each_limit_that_bounds_memory_is_in_the_sum(key: str) -> None:
+    assert budget(**{key: 20_000})[1] > budget(**{key: 10_000})[1]
+
+
+def test_debts_count_only_where_keys_take_turns() -> None:
+    lines, total = budget()
+    shared, larger = budget(topicListFairness="tenant")
+    assert "keys that owe" not in lines
+    assert larger - total == shared["keys that owe"] > 0
+
+
+def test_the_library_that_exports_counts_when_it_is_used() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    with_it, without = list(worst_case(config, exports=True)), list(worst_case(config))
+    (line,) = [line for line in with_it if line not in without]
+    assert worst_case_bytes(config, exports=True) - worst_case_bytes(config) == line.limit_bytes > 0
+
+
+def test_names_in_events_count_once_with_an_event_log_whichever_its_sinks() -> None:
+    without, total = budget()
+    assert not [owner for owner in without if owner.startswith("event log")]
+    for keys in ({"eventLogDirectory": "/events"}, {"eventLogTopic": "persistent://a/b/c"}):
+        lines, larger = budget(**keys)
+        of_events = {owner: size for owner, size in lines.items() if owner.startswith("event log")}
+        assert len(of_events) == 2
+        assert of_events["event log, names"] == 17 * MIB
+        assert larger - total == sum(of_events.values())
+    # What docs/memory.md promises.
+    assert sum(size for owner, size in budget(eventLogDirectory="/e")[0].items() if "event" in owner) == 25.75 * MIB
+
+
+def test_askers_of_the_admin_api_count_at_each_door_that_is_open() -> None:
+    askers, rest = "askers of the admin API", budget(controlSocketPath="none")[1]
+    for open_doors, keys in enumerate(
+        ({"controlSocketPath": "none"}, {"controlSocketPath": ""}, {"adminApiAddress": "127.0.0.1:7070"})
+    ):
+        lines, total = budget(adminApiTokenFilePath="/token", **keys)
+        assert lines.get(askers, 0) == open_doors * 10 * MIB
+        assert total - rest == open_doors * 10 * MIB
+
+
+def test_every_key_that_a_line_names_exists() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"})
+    known = {key.name for key in Config.keys()}  # noqa: SIM118
+    named = {line.key for line in worst_case(config)} - {"", "...PermitsAcquireQueueSize"}
+    assert named <= known
+
+
+def test_what_is_shown_of_relays_counts_when_it_is_on() -> None:
+    lines, total = budget(proxyLogLevel=1, maxConcurrentInboundConnections=1000)
+    shown = lines["relayed commands that are shown"]
+    assert shown > 1000 * 8 * 1024
+    assert total == budget(maxConcurrentInboundConnections=1000)[1] + shown

@@ -1,0 +1,326 @@
+"""The topic's store before a client library that does what a test says; its credentials, and who asks for policies."""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from eventlog.drain import StoreError
+from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, topic_name
+from proxy.auth.identity import AuthData
+from proxy.auth.own.broker_credentials import Plain
+from proxy.config.config import Config
+from proxy.core.errors import CredentialsUnavailable
+from proxy.telemetry.counters import EventLogCounters
+from proxy.telemetry.events import topic_sink
+from proxy.telemetry.events.topic import TopicParts, service_url
+from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
+from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings
+from proxy.telemetry.events.topic_watch import TopicWatch
+
+TOPIC = "persistent://public/log/events"
+
+
+class Cluster:
+    """What the client library would reach; `failures` are raised by the next flushes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, partitions: int = 0) -> None:
+        self.names = [f"{TOPIC}-partition-{number}" for number in range(partitions)] or [TOPIC]
+        self.kept: list[tuple[str, bytes]] = []
+        self.failures: list[Exception] = []
+        self.clients: list[Client] = []
+        monkeypatch.setattr(topic_sink, "_new_client", self._client)
+        monkeypatch.setattr(topic_sink, "_new_producer", lambda client, topic: Producer(self, topic))
+
+    def _client(self, settings: TopicSettings, authentication: object) -> "Client":
+        self.clients.append(Client(self))
+        return self.clients[-1]
+
+
+class Client:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.ended = ""
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        return self._cluster.names
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+    def shutdown(self) -> None:
+        self.ended = "shut down"
+
+
+class Producer:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._pending: list[bytes] = []
+
+    def send_async(self, content: bytes, callback: object, properties: Mapping[str, str]) -> None:
+        assert callback is None
+        assert properties == {"schema_version": "1"}
+        self._pending.append(content)
+
+    def flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if self._cluster.failures:
+            raise self._cluster.failures.pop(0)
+        self._cluster.kept += [(self._topic, content) for content in pending]
+
+
+def store() -> TopicEventStore:
+    return TopicEventStore(TopicSettings(TOPIC, "pulsar://broker:6650"), lambda: None)
+
+
+def test_messages_are_lines_without_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, topic = Cluster(monkeypatch), store()
+    assert topic.write([b'{"seq":1}\n', b'{"seq":2}\n'], 0.0) == 20
+    assert cluster.kept == [(TOPIC, b'{"seq":1}'), (TOPIC, b'{"seq":2}')]
+    topic.close()
+    assert [client.ended for client in cluster.clients] == ["closed"]
+
+
+def test_blocks_go_to_partitions_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, topic = Cluster(monkeypatch, partitions=2), store()
+    for number in range(4):
+        topic.write([b"%d\n" % number], 0.0)
+    assert [(name[-1], content) for name, content in cluster.kept] == [
+        ("0", b"0"), ("1", b"1"), ("0", b"2"), ("1", b"3"),
+    ]  # fmt: skip
+    assert len(cluster.clients) == 1
+
+
+def test_block_that_failed_goes_to_the_next_partition_over_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, topic = Cluster(monkeypatch, partitions=3), store()
+    cluster.failures = [RuntimeError("Pulsar error: TimeOut")]
+    with pytest.raises(StoreError, match=f"{TOPIC}: pulsar error: timeout"):
+        topic.write([b"a\n"], 0.0)
+    assert [client.ended for client in cluster.clients] == ["shut down"]
+    topic.write([b"a\n"], 0.0)
+    ((name, _),) = cluster.kept
+    assert name.endswith("-2")
+    assert len(cluster.clients) == 2
+
+
+def test_topic_without_partitions_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, topic = Cluster(monkeypatch), store()
+    cluster.names = []
+    with pytest.raises(StoreError, match="names no partition"):
+        topic.write([b"a\n"], 0.0)
+
+
+def test_credentials_that_cannot_be_had_are_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cluster(monkeypatch)
+
+    def refuse() -> Any:
+        raise CredentialsUnavailable("no token")
+
+    topic = TopicEventStore(TopicSettings(TOPIC, "pulsar://broker:6650"), refuse)
+    with pytest.raises(StoreError, match="no token"):
+        topic.write([b"a\n"], 0.0)
+
+
+def test_nothing_connects_before_the_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, topic = Cluster(monkeypatch), store()
+    topic.open()
+    topic.tick(0.0)
+    topic.close()
+    assert cluster.clients == []
+
+
+# --- credentials ----------------------------------------------------------------------------------
+
+
+async def in_sink_thread(credentials: TopicCredentials) -> Any:
+    return await asyncio.to_thread(credentials.authentication)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (None, "NoneType"),
+        (AuthData("token", b"t"), "AuthenticationToken"),
+        (AuthData("basic", b"user:pass:word"), "AuthenticationBasic"),
+    ],
+)
+async def test_own_credentials_are_made_for_the_client_library(data: AuthData | None, kind: str) -> None:
+    credentials = TopicCredentials(Plain(lambda: data), asyncio.get_running_loop())
+    assert type(await in_sink_thread(credentials)).__name__ == kind
+
+
+async def test_certificate_is_shown_if_it_is_the_credential() -> None:
+    own = Plain(lambda: AuthData("tls", b""), ("cert.pem", "key.pem"))
+    credentials = TopicCredentials(own, asyncio.get_running_loop())
+    assert type(await in_sink_thread(credentials)).__name__ == "AuthenticationTLS"
+
+
+async def test_each_connection_gets_the_token_of_its_time_and_never_an_error() -> None:
+    tokens: list[str] = ["first", "second"]
+
+    def read() -> AuthData:
+        if not tokens:
+            raise CredentialsUnavailable("gone")
+        return AuthData("token", tokens.pop(0).encode())
+
+    credentials = TopicCredentials(Plain(read), asyncio.get_running_loop())
+    await in_sink_thread(credentials)
+    assert await asyncio.to_thread(credentials._fresh_token) == "second"
+    assert await asyncio.to_thread(credentials._fresh_token) == "second"
+
+
+def test_token_is_asked_of_a_loop_that_has_ended() -> None:
+    loop = asyncio.new_event_loop()
+    credentials = TopicCredentials(Plain(lambda: AuthData("token", b"t")), loop)
+    loop.close()
+    assert credentials._fresh_token() == ""
+    with pytest.raises(CredentialsUnavailable):
+        credentials.authentication()
+
+
+async def test_admin_api_gets_the_same_as_a_header() -> None:
+    loop = asyncio.get_running_loop()
+    token = TopicCredentials(Plain(lambda: AuthData("token", b"t")), loop)
+    assert await token.headers() == {"Authorization": "Bearer t"}
+    assert await TopicCredentials(Plain(lambda: None), loop).headers() == {}
+
+
+# --- where the topic is ---------------------------------------------------------------------------
+
+
+def load(**keys: str) -> Config:
+    return Config.load(overrides={"brokerServiceURL": "pulsar://a:6650,pulsar://b", "eventLogTopic": TOPIC, **keys})
+
+
+TLS = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://a,b:7000"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "url"),
+    [
+        ({}, "pulsar://a:6650,b:6650"),
+        (TLS, "pulsar+ssl://a:6651,b:7000"),
+        ({"brokerServiceURL": "pulsar://[::1]:6650"}, "pulsar://[::1]:6650"),
+        (TLS | {"eventLogTopicServiceURL": "pulsar://other:6650"}, "pulsar://other:6650"),
+        ({"eventLogTopicServiceURL": "pulsar+ssl://a/, b:7000"}, "pulsar+ssl://a:6651,b:7000"),
+    ],
+)
+def test_topic_is_at_the_own_brokers_or_where_its_key_says(keys: dict[str, str], url: str) -> None:
+    assert service_url(load(**keys)) == url
+
+
+FOREIGN = {"eventLogTopicServiceURL": "pulsar://other:6650", "eventLogTopicWebServiceURL": "http://other:8080"}
+FOR_THE_TOPIC = {
+    "eventLogTopicAuthenticationPlugin": "token",
+    "eventLogTopicAuthenticationParameters": "token:for-the-topic",
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "token"),
+    [
+        ({}, "AuthenticationToken", "own"),
+        (FOREIGN, "NoneType", None),
+        (FOREIGN | FOR_THE_TOPIC, "AuthenticationToken", "for-the-topic"),
+        (FOR_THE_TOPIC, "AuthenticationToken", "for-the-topic"),
+    ],
+)
+async def test_own_credentials_are_for_own_brokers_alone(keys: dict[str, str], kind: str, token: str | None) -> None:
+    own, loop = Plain(lambda: AuthData("token", b"own")), asyncio.get_running_loop()
+    parts = TopicParts(load(**keys), loop, own, ssl.create_default_context, lambda error: None)
+    assert type(await asyncio.to_thread(parts.store()._credentials)).__name__ == kind
+    asking = parts.watch(EventLogCounters(), Lines())._credentials  # type: ignore[arg-type]
+    headers = {} if asking is None else await asking.headers()
+    assert headers == ({} if token is None else {"Authorization": f"Bearer {token}"})
+    await parts.close()
+
+
+def test_foreign_cluster_is_not_shown_the_own_certificate() -> None:
+    config = load(**TLS, brokerClientCertificateFilePath="cert.pem", brokerClientKeyFilePath="key.pem")
+    own, foreign = topic_tls(config, own_cluster=True), topic_tls(config, own_cluster=False)
+    assert (own.certificate_path, own.key_path, own.check_hostname) == ("cert.pem", "key.pem", True)
+    assert (foreign.certificate_path, foreign.key_path, foreign.check_hostname) == ("", "", True)
+
+
+def test_insecure_connections_check_no_name() -> None:
+    tls = topic_tls(load(**TLS, tlsAllowInsecureConnection="true"), own_cluster=True)
+    assert (tls.allow_insecure, tls.check_hostname) == (True, False)
+
+
+# --- whether it keeps events ----------------------------------------------------------------------
+
+
+class Lines:
+    """A log that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.lines.append(("info", event, fields))
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.lines.append(("warning", event, fields))
+
+
+class Answers(TopicAdmin):
+    def keeping(self, topic: object) -> Keeping:
+        assert str(topic) == TOPIC
+        raised_or_found = ANSWERS.pop(0)
+        if isinstance(raised_or_found, Exception):
+            raise raised_or_found
+        assert isinstance(raised_or_found, Keeping)
+        return raised_or_found
+
+
+ANSWERS: list[Exception | Keeping] = []
+
+
+async def test_a_line_tells_each_change_and_the_metric_the_state_of_now() -> None:
+    ANSWERS[:] = [Keeping(0, 0, True), Keeping(0, 0, True), Keeping(-1, -1, False), AdminError("503")]
+    counters, log, states = EventLogCounters(), Lines(), []
+    watch = TopicWatch(topic_name(TOPIC), lambda headers: Answers(()), None, counters, log)  # type: ignore[arg-type]
+    for _ in range(4):
+        await watch.look()
+        states.append(counters.topic_keeps)
+    assert states == [False, False, True, None]
+    assert [(level, event) for level, event, _ in log.lines] == [
+        ("warning", "the topic would lose events"),
+        ("info", "the topic keeps events"),
+        ("warning", "not known whether the topic keeps events"),
+    ]
+    lost = log.lines[0][2]
+    assert "deleteWhileInactive is true, expected false" in lost["detail"]
+    assert lost["change"].startswith("retention and inactive-topic policy of public/log")
+
+
+async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_on() -> None:
+    ANSWERS[:] = [Keeping(-1, -1, False)]
+    counters, log, missing = EventLogCounters(), Lines(), [ssl.SSLError("no certificate found")]
+    threads: set[int] = set()
+
+    def admin(_: object) -> TopicAdmin:
+        threads.add(threading.get_ident())
+        if missing:
+            raise missing.pop()
+        return Answers(())
+
+    watch = TopicWatch(topic_name(TOPIC), admin, None, counters, log)  # type: ignore[arg-type]
+    states = []
+    for _ in range(2):
+        await watch.look()
+        states.append(counters.topic_keeps)
+    assert states == [None, True]
+    assert "no certificate found" in log.lines[0][2]["detail"]
+    assert threading.get_ident() not in threads
+
+
+async def test_without_an_admin_service_a_warning_says_so() -> None:
+    counters, log = EventLogCounters(), Lines()
+    await TopicWatch(topic_name(TOPIC), None, None, counters, log).look()  # type: ignore[arg-type]
+    assert counters.topic_keeps is None
+    assert log.lines[0][2]["detail"] == "no admin service is configured: set eventLogTopicWebServiceURL"
