@@ -186,7 +186,7 @@ class ClientHandshake:
             self._services.sessions.relay_ended,
             key=client.charged,
             client=client.name,
-            asker=RequestOrigin(client.principal, client.name, client.client_version),
+            origin=RequestOrigin(client.principal, client.name, client.client_version),
         )
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:

@@ -95,7 +95,7 @@ class DirectMode:
         validator: TargetValidator,
         brokers: Brokers,
         rules: TargetRules,
-        introductions: ConnectFrames,
+        connect_frames: ConnectFrames,
         read_timeout_seconds: float,
         watch: WatchLimits,
         relay_log: RelayLog | None = None,
@@ -109,7 +109,7 @@ class DirectMode:
         self._validator = validator
         self._brokers = brokers
         self._rules = rules
-        self._introductions = introductions
+        self._connect_frames = connect_frames
         self._read_timeout_seconds = read_timeout_seconds
         self._watch = watch
 
@@ -123,7 +123,7 @@ class DirectMode:
         version = self._rules.header_version
         preamble = encode(client or ProxyHeader(), version) if version else b""
         try:
-            frame = await self._introductions.for_client(connect, principal)
+            frame = await self._connect_frames.for_client(connect, principal)
             url = connect.proxy_to_broker_url
             target, handshake = await (self._dial(url, frame, preamble) if url else self._dial_any(frame, preamble))
         except TargetRefused as refused:
@@ -155,7 +155,7 @@ class DirectMode:
         *,
         key: Hashable = None,
         client: str = "?",
-        asker: RequestOrigin | None = None,
+        origin: RequestOrigin | None = None,
     ) -> Relay:
         """Make the relay of the two connections; permits for its watch frames are acquired for `key`."""
         common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
@@ -168,9 +168,9 @@ class DirectMode:
         else:
             relay = WatchedRelay(*common, watch=watch, key=key) if watch.enabled else Relay(*common)
         relay.client_name = client
-        relay.principal = None if asker is None else asker.principal
-        if asker is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
-            relay.record_as(asker)
+        relay.principal = None if origin is None else origin.principal
+        if origin is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
+            relay.record_as(origin)
         return relay
 
     async def _dial(self, url: str, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
@@ -239,7 +239,7 @@ class DirectMode:
             raise _without_credentials(error) from error
         except RequestFailed as error:
             handshake.abort(DisconnectCause.BROKER_REFUSED)
-            self._introductions.refused(target, error)
+            self._connect_frames.refused(target, error)
             raise DirectRefused(error.code, error.message, DisconnectCause.BROKER_REFUSED) from error
         except ConnectionClosed as error:
             raise DirectRefused(
@@ -256,7 +256,7 @@ class DirectMode:
                 DisconnectCause.BROKER_CLOSED,
             )
         return JoinedBroker(
-            handshake, commands.connected_direct(connected, self._introductions.versions.server_version)
+            handshake, commands.connected_direct(connected, self._connect_frames.versions.server_version)
         )
 
     async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
@@ -264,7 +264,7 @@ class DirectMode:
         while (command := await handshake.heard).type == CommandType.AUTH_CHALLENGE:
             # A broker that sends challenges but reads no answers must not fill the write buffer.
             await handshake.drained()
-            handshake.respond(await self._introductions.answer())
+            handshake.respond(await self._connect_frames.answer())
         return command.connected
 
 

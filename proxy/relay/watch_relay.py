@@ -46,7 +46,7 @@ class WatchedEndpoint(RelayEndpoint):
         "_scope",
         "_timer",
         "_waiting",
-        "asker",
+        "origin",
     )
 
     def __init__(
@@ -73,7 +73,7 @@ class WatchedEndpoint(RelayEndpoint):
         # Most relays never wait: the scope is made at the first wait.
         self._scope: TaskScope | None = None
         # The client that events of this relay name; None without an event log.
-        self.asker: RequestOrigin | None = None
+        self.origin: RequestOrigin | None = None
         self._arriving: DirectRecord | None = None
         self._passing: DirectRecord | None = None
         self._passing_frames = ("", 0)
@@ -166,8 +166,8 @@ class WatchedEndpoint(RelayEndpoint):
         if start < len(data):
             self._rest.append(data[start:])
             self._match = match
-            if self.asker is not None and self._limits.recorder is not None:
-                self._arriving = DirectRecord(self._limits.recorder, self.asker)
+            if self.origin is not None and self._limits.recorder is not None:
+                self._arriving = DirectRecord(self._limits.recorder, self.origin)
             if not peer.write_pending:
                 self._ask()
         return bool(self._rest) or peer.write_pending
@@ -353,10 +353,10 @@ class WatchedRelay(Relay):
         self._key = key
         super().__init__(loop, shared, hangup, counters, read_timeout_seconds, on_end)
 
-    def record_as(self, asker: RequestOrigin) -> None:
-        """Record the watch frames of this relay in the event log, as requests of `asker`."""
+    def record_as(self, origin: RequestOrigin) -> None:
+        """Record the watch frames of this relay in the event log, as requests of `origin`."""
         assert isinstance(self.broker, WatchedEndpoint)
-        self.broker.asker = asker
+        self.broker.origin = origin
 
     def make_broker_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher

@@ -169,10 +169,10 @@ class Counters:
         "broker_connection_pauses",
         "broker_connection_states",
         "broker_fail_overs",
-        "broker_looks",
         "broker_member_states",
         "broker_names",
         "broker_open_failures",
+        "broker_probes",
         "budget_bytes",
         "budget_parts",
         "client_send_buffer_bytes",
@@ -248,7 +248,7 @@ class Counters:
         self.broker_member_states: Callable[[], Mapping[str, int]] = dict
         self.broker_names: Callable[[], Mapping[str, int]] = dict
         self.broker_fail_overs = 0
-        self.broker_looks: dict[str, int] = {"reached": 0, "failed": 0}
+        self.broker_probes: dict[str, int] = {"reached": 0, "failed": 0}
         self.unknown_broker_answers = 0
         self.broker_open_failures: dict[str, int] = {}
         self.failed_requests: dict[str, int] = {}

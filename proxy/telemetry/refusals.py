@@ -168,8 +168,8 @@ class RefusalLog:
         if not self._pace.due(self._clock.time(), stage):
             return
         count, refusal = self._silent.pop(stage)
-        books = {name: getattr(refusal, name) for name in ("limiter", "limit", "held", "asked", "queued")}
-        known = {name: value for name, value in books.items() if value is not None}
+        numbers = {name: getattr(refusal, name) for name in ("limiter", "limit", "held", "asked", "queued")}
+        known = {name: value for name, value in numbers.items() if value is not None}
         if refusal.limiter is not None:
             known["top_holders"] = [list(holder) for holder in refusal.top_holders]
         self._logger.warning(

@@ -76,7 +76,7 @@ class TlsFiles:
         self._files = _files(config)
         self._seen = _contents(self._files)
         self._contexts = _load_all(config)
-        self._told = ""
+        self._last_refusal = ""
         self._asked = asyncio.Event()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls files"))
         self._web: ssl.SSLContext | None = None
@@ -143,14 +143,15 @@ class TlsFiles:
     async def refresh(self) -> bool:
         """Check the files now; return whether the contexts in force are those of the files."""
         try:
-            seen, contexts = await in_thread(partial(self._read, self._seen, self._told != ""), "tls", READ_SECONDS)
+            read = partial(self._read, self._seen, self._last_refusal != "")
+            seen, contexts = await in_thread(read, "tls", READ_SECONDS)
         except ConfigError as error:
             self._refused("; ".join(f"{bad.key}: got {bad.got}, expected {bad.expected}" for bad in error.problems))
             return False
         except TimeoutError:
             self._refused(f"not read within {READ_SECONDS:g} s")
             return False
-        self._seen, self._told = seen, ""
+        self._seen, self._last_refusal = seen, ""
         if contexts is not None:
             self._contexts = contexts
             self._counters.tls.reloads["applied"] += 1
@@ -164,8 +165,8 @@ class TlsFiles:
         return seen, _load_all(self._config) if again or seen != before else None
 
     def _refused(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+        if text != self._last_refusal:
+            self._last_refusal = text
             self._counters.tls.reloads["refused"] += 1
             self._log.warning("certificates refused, the old ones stay in force", detail=text)
 

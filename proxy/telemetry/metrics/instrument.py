@@ -16,7 +16,7 @@ from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.metrics.tenants import TenantTracker
 
-__all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterBooks", "MetricSources", "Reading", "Readings", "take"]
+__all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterSource", "MetricSources", "Reading", "Readings", "take"]
 
 # The label text is part of PIP-442's contract: "1.0", not "1".
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99, "1.0": 1.0}
@@ -35,7 +35,7 @@ _OTEL_UNITS: Final[Mapping[Unit, str]] = {"": "", "bytes": "By", "seconds": "s",
 _MILLIS_IN: Final[Mapping[Unit, float]] = {"milliseconds": 1.0, "seconds": 1000.0}
 
 
-class LimiterBooks(Protocol):
+class LimiterSource(Protocol):
     """The statistics of a limiter, such as `limiter.semaphore.AsyncSemaphore`."""
 
     def statistics(self) -> LimiterStatistics:
@@ -47,8 +47,8 @@ class MetricSources:
     """The objects that metrics are read from; `created` is the Unix time at which counting began."""
 
     counters: Counters
-    heap: LimiterBooks
-    direct: LimiterBooks
+    heap: LimiterSource
+    direct: LimiterSource
     heap_waits: LimiterMetrics
     direct_waits: LimiterMetrics
     lag: Durations = field(default_factory=lambda: Durations(time.monotonic))
@@ -144,13 +144,13 @@ class Reading(NamedTuple):
 class _Once:
     """The statistics of a limiter, read once for all instruments: with thousands of keys a reading is expensive."""
 
-    def __init__(self, books: LimiterBooks) -> None:
-        self._books = books
+    def __init__(self, limiter: LimiterSource) -> None:
+        self._limiter = limiter
         self._taken: LimiterStatistics | None = None
 
     def statistics(self) -> LimiterStatistics:
         if self._taken is None:
-            self._taken = self._books.statistics()
+            self._taken = self._limiter.statistics()
         return self._taken
 
 

@@ -102,7 +102,7 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
                lambda s: {(state,): n for state, n in s.counters.broker_member_states().items()},
                labels=("state",)),
     labelled("broker_probes", "result", "Probes of brokers that are down, by result; a probe is one TCP connect.",
-             lambda c: c.broker_looks),
+             lambda c: c.broker_probes),
     counted("broker_fail_overs", "Requests that were sent again, to another broker.",
             lambda c: c.broker_fail_overs),
     labelled("names_resolved", "result", "Resolutions of the host names of brokers and targets, by result.",

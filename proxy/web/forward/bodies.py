@@ -143,7 +143,7 @@ class RequestBody:
             self.refusal = upload.refusal
             raise self.refusal from error
         finally:
-            uploads.came(upload, clock(), len(piece))
+            uploads.received(upload, clock(), len(piece))
         return piece
 
     async def _write(self, writer: "AbstractStreamWriter", piece: bytes) -> None:

@@ -10,7 +10,7 @@ from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
 from proxy.web.http.errors import HttpRefused
 
 
-async def introduction(own: BrokerCredentials | None, role: str | None, *, has_authorization: bool) -> Headers:
+async def identity_headers(own: BrokerCredentials | None, role: str | None, *, has_authorization: bool) -> Headers:
     """Return the headers with the client's role and, for a request without credentials, the proxy's own credentials.
 
     Raises HttpRefused if the credentials are not available now, and UnsafeHeader for a role that is no header text.

@@ -31,7 +31,7 @@ from proxy.web.forward.bodies import BodyPayload, NotReplayable, ReplayCopy, Req
 from proxy.web.forward.broker_client import NoConnectionFree
 from proxy.web.forward.headers import Headers, UnsafeHeader, to_broker, to_client
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.own_credentials import identity_headers
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
@@ -74,14 +74,14 @@ class ProxyServices:
 
 @dataclass(slots=True)
 class _Exchange:
-    """A request that is being forwarded; `introduction` are headers for brokers and function workers only."""
+    """A request that is being forwarded; `identity_headers` are headers for brokers and function workers only."""
 
     request: web.BaseRequest
     client: WebClient
     destination: Destination
     method: str
     headers: Headers
-    introduction: Headers
+    identity_headers: Headers
     body: RequestBody | None
     size: int | None
     under_way: ListUnderWay | None = None
@@ -154,15 +154,15 @@ class ReverseProxy:
                 scheme="https" if request.secure else "http",
                 host=request.headers.get("Host", ""),
             )
-            introduced = await self.introduced(request, client, destination)
+            identity_headers = await self.identity_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination.care is Care.LOOKUP:
             # The proxy reads the answer, so the answer must not be compressed.
             headers = [(name, value) for name, value in headers if name.lower() != "accept-encoding"]
-        return headers, introduced
+        return headers, identity_headers
 
-    async def introduced(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+    async def identity_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
         """Return the extra headers for brokers and function workers; none for `httpReverseProxy` routes.
 
         Raises HttpRefused and UnsafeHeader.
@@ -170,7 +170,7 @@ class ReverseProxy:
         if isinstance(destination.servers, ExtraRoute):
             return []
         given = "Authorization" in request.headers
-        return await introduction(self._services.own, client.role, has_authorization=given)
+        return await identity_headers(self._services.own, client.role, has_authorization=given)
 
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
         seconds = self._services.limits.exchange_seconds
@@ -224,7 +224,7 @@ class ReverseProxy:
     async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
         if not self._rules.is_third_party(url):
-            headers.extend(exchange.introduction)
+            headers.extend(exchange.identity_headers)
         payload = None
         if exchange.body is not None:
             payload = BodyPayload(exchange.body, exchange.size)

@@ -35,7 +35,7 @@ class Upload:
         """Start the clock: the proxy waits for the client; `stop` ends the wait."""
         self._since, self._stop = now, stop
 
-    def came(self, now: float, size: int) -> None:
+    def received(self, now: float, size: int) -> None:
         """Stop the clock, and count the bytes that have arrived, if any."""
         self._waited_seconds, self._since, self._stop = self._waited(now), None, None
         self._size += size
@@ -91,10 +91,10 @@ class Uploads:
         upload.wait(now, stop)
         self._waiting.add(upload)
 
-    def came(self, upload: Upload, now: float, size: int) -> None:
+    def received(self, upload: Upload, now: float, size: int) -> None:
         """Stop waiting for the client of `upload`, and count its bytes."""
         self._waiting.discard(upload)
-        upload.came(now, size)
+        upload.received(now, size)
 
     def make_room(self, server: Server, most: int, now: float) -> int:
         """End up to `most` of the slowest uploads to `server` that are below the minimum rate; return how many."""

@@ -134,7 +134,7 @@ class WebSocketTunnels:
                 request.headers.items(), client_address=client.accepted_from,
                 scheme="https" if request.secure else "http", host=request.headers.get("Host", ""),
             )  # fmt: skip
-            headers += await self._reverse_proxy.introduced(request, client, destination)
+            headers += await self._reverse_proxy.identity_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         headers = [("Host", host), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]
