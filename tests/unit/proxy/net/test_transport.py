@@ -374,7 +374,7 @@ def test_ipv6_peers_are_named_in_brackets() -> None:
     assert peer_name(Six()) == "?"
 
 
-def test_a_surrendered_buffer_is_never_written_again() -> None:
+def test_a_detached_buffer_is_never_written_again() -> None:
     shared = SharedReadBuffer()
     kept = shared.large
     shared.large[:3] = b"abc"
