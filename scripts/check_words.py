@@ -31,7 +31,8 @@ UNFINISHED: tuple[str, ...] = (
     "proxy/relay/",
     "proxy/requests/",
     "proxy/telemetry/",
-    "proxy/web/",
+    "proxy/web/http/",
+    "proxy/web/forward/",
 )
 
 

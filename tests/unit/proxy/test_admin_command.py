@@ -128,7 +128,7 @@ def test_a_reload_is_reported_and_one_with_faults_is_exit_code_1(
     ("answer", "code", "error"),
     [
         (NoAnswer("no proxy answers; tried: /s"), 1, "error: no proxy answers; tried: /s\n"),
-        (Refused(409, {"reason": "the proxy is leaving already: draining"}), 1, "error: the proxy is leaving already"),
+        (Refused(409, {"reason": "the proxy is stopping already: draining"}), 1, "error: the proxy is stopping already"),
         (Refused(503, {}), 1, "error: status 503\n"),
     ],
 )
