@@ -1,4 +1,4 @@
-"""Write what repeats the table of alerts: the chart's rule file, the table in docs/operations.md, the runbooks' heads.
+"""Write what repeats the table of alerts: the chart's rule file, the table in docs/monitoring.md, the runbooks' heads.
 
 `--check` writes nothing and fails if a file differs. The prose of a runbook is written by hand, between generated lines
 nothing is.
@@ -18,7 +18,7 @@ from scripts.alert_table import ALERTS, Alert, names  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 
 RULES = ROOT / "helm/pulsar-proxy-sidecar/rules/pulsar-proxy.yaml"
-OPERATIONS = ROOT / "docs/operations.md"
+MONITORING = ROOT / "docs/monitoring.md"
 BEGIN = "<!-- alerts: written by scripts/generate_alerts.py from scripts/alert_table.py, do not edit -->"
 END = "<!-- alerts: end -->"
 HEAD = "# Written by scripts/generate_alerts.py from scripts/alert_table.py; do not edit here.\n"
@@ -70,7 +70,7 @@ def between_marks(page: Path, lines: Iterator[str]) -> str:
 
 def files() -> Mapping[Path, str]:
     pages = {ROOT / "docs/runbooks" / f"{name}.md": head(name) for name in names()}
-    pages[OPERATIONS] = table()
+    pages[MONITORING] = table()
     return {RULES: rules(), **{page: between_marks(page, lines) for page, lines in pages.items()}}
 
 

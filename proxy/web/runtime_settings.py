@@ -70,7 +70,7 @@ class RuntimeSettings:
             # The statistics of relays are a line of the memory budget.
             self._proxy.add_up(config)
         for key in old.differences(config):
-            was, now = getattr(old, key.attribute), getattr(config, key.attribute)
+            was, now = old.value(key), config.value(key)
             self._log.warning("configuration changed", key=key.name, old=was, new=now)
 
     def config(self) -> Mapping[str, object]:

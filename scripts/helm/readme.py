@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 BEGIN: Final = "<!-- values: written by scripts/generate_helm.py from values.yaml; do not edit here -->"
-END: Final = "<!-- end of values -->"
+END: Final = "<!-- values: end -->"
 _KEY: Final = re.compile(r"( *)([A-Za-z0-9_.-]+):(.*)")
 
 

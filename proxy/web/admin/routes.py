@@ -93,7 +93,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1", "index", "List all routes.", fields="`routes`: `method`, `path`, `doc`, `changes`"),
     Route(
         "GET", "/v1/top", "top", "Show the document of `pulsar-proxy top`.",
-        fields="see [operations.md](../operations.md#pulsar-proxy-top)",
+        fields="see [monitoring.md](../monitoring.md#pulsar-proxy-top)",
     ),
     Route(
         "GET", "/v1/connections", "connections", "List the connected Pulsar clients, oldest first.",

@@ -1,4 +1,4 @@
-"""The document that `pulsar-proxy top` shows: numbers and short texts (docs/operations.md names every field).
+"""The document that `pulsar-proxy top` shows: numbers and short texts (docs/monitoring.md names every field).
 
 Rule: the document is made on demand from numbers that are kept anyway, within two milliseconds, and its size is
 bounded. Fields are added, never renamed. This module must import nothing slow: the start of the proxy loads it.

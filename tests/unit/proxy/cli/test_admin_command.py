@@ -1,0 +1,252 @@
+"""`pulsar-proxy admin`: its tables, its exit codes, and what it asks for."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.auth.failures import SettingFault
+from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
+from proxy.cli.admin.tables import CONNECTIONS, plain, seconds, size, table
+from proxy.cli.main import main
+from proxy.web.admin import routes
+from proxy.web.admin.access import read_token
+
+ROW: dict[str, Any] = {
+    "id": 17, "client": "192.0.2.1:5000", "principal": None, "mode": "lookup", "broker": None, "age_seconds": 61.2,
+    "from_client_bytes": 900, "to_client_bytes": 3 * 1024 * 1024, "unsent_bytes": 0, "held_bytes": 120_000,
+    "requests": 2, "state": "busy",
+}  # fmt: skip
+REPORT: dict[str, Any] = {
+    "result": "applied", "changed": [{"key": "logLevel", "old": "info", "new": "debug"}], "warnings": ["odd"],
+    "needs_restart": [{"key": "servicePort", "old": "6650", "new": "6651"}], "faults": [], "reason": "",
+}  # fmt: skip
+FAULT = {"file": "proxy.conf", "line": 3, "key": "logLevel", "got": "'x'", "expected": "one of debug"}
+Answer = Mapping[str, Any] | Exception
+
+
+class Fake:
+    """A proxy that gives answers by what it is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, Answer]) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self._answers = answers
+        monkeypatch.setattr(AdminClient, "ask", self._ask)
+
+    def _ask(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Mapping[str, Any]:
+        self.asked.append((f"{method} {path}", body))
+        answer = self._answers[f"{method} {path.partition('?')[0]}"]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["admin", *arguments, "--socket", "/s"])
+    return code, *capsys.readouterr()
+
+
+def test_connections_are_a_table_with_a_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = Fake(monkeypatch, {"GET /v1/connections": {"connections": [ROW], "next": None, "total": 1}})
+    code, out, _ = run(capsys, "connections", "--mode", "lookup", "--limit", "5")
+    title, line = out.splitlines()
+    assert (code, title.split()[:3]) == (0, ["ID", "CLIENT", "PRINCIPAL"])
+    assert line.split() == [
+        "17",
+        "192.0.2.1:5000",
+        "-",
+        "lookup",
+        "-",
+        "1m1s",
+        "900B",
+        "3.0M",
+        "0B",
+        "117K",
+        "2",
+        "busy",
+    ]
+    assert fake.asked == [("GET /v1/connections?mode=lookup&limit=5&after=0", None)]
+
+
+def test_all_pages_are_asked_for_and_json_is_one_row_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = iter([{"connections": [ROW, ROW], "next": 17}, {"connections": [ROW], "next": None}])
+    fake = Fake(monkeypatch, {})
+    monkeypatch.setattr(AdminClient, "ask", lambda *asked: fake.asked.append((asked[2], None)) or next(pages))  # type: ignore[func-returns-value]
+    code, out, _ = run(capsys, "connections", "--json")
+    assert (code, [json.loads(line) for line in out.splitlines()]) == (0, [ROW] * 3)
+    paths = ["/v1/connections?limit=1000&after=0", "/v1/connections?limit=1000&after=17"]
+    assert fake.asked == [(path, None) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("what", "document"),
+    [
+        ("groups", {"total": 120, "groups": []}),
+        ("queue", {"lines": {"heap": 100, "direct": 20}, "waiters": []}),
+    ],
+)
+def test_a_listing_that_is_cut_says_of_how_many(
+    what: str, document: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Fake(monkeypatch, {f"GET /v1/{what}": document})
+    assert run(capsys, what)[2].startswith("0 of 120 are shown; --limit")
+    assert run(capsys, what, "--json")[2] == ""
+
+
+def test_each_id_is_killed_and_one_that_is_gone_is_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = Refused(404, {"reason": "no connection 4"})
+    Fake(monkeypatch, {"DELETE /v1/connections/17": ROW, "DELETE /v1/connections/4": gone})
+    assert run(capsys, "kill", "4", "17") == (3, "killed 17: 192.0.2.1:5000, lookup\n", "error: no connection 4\n")
+    assert run(capsys, "kill", "17")[0] == 0
+
+
+def test_a_reload_is_reported_and_one_with_faults_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Fake(monkeypatch, {"POST /v1/reload": REPORT})
+    code, out, err = run(capsys, "reload")
+    assert (code, err) == (0, "warning: odd\n")
+    assert out == "changed logLevel: info -> debug\nneeds a restart servicePort: 6650 -> 6651\napplied\n"
+    refused = {**REPORT, "result": "refused", "faults": [FAULT], "reason": "configuration refused", "changed": []}
+    Fake(monkeypatch, {"POST /v1/reload": Refused(422, refused)})
+    code, _, err = run(capsys, "reload")
+    assert code == 1
+    assert "error: proxy.conf:3: logLevel: got 'x', expected one of debug\nerror: configuration refused" in err
+    assert json.loads(run(capsys, "reload", "--json")[1]) == refused
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "error"),
+    [
+        (NoAnswer("no proxy answers; tried: /s"), 1, "error: no proxy answers; tried: /s\n"),
+        (Refused(409, {"reason": "the proxy is stopping already"}), 1, "error: the proxy is stopping already"),
+        (Refused(503, {}), 1, "error: status 503\n"),
+    ],
+)
+def test_who_does_not_answer_or_refuses_is_one_line_and_exit_code_1(
+    answer: Exception, code: int, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Fake(monkeypatch, {"POST /v1/drain": answer})
+    got, out, err = run(capsys, "drain")
+    assert (got, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith(error)
+
+
+def test_a_drain_says_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fake = Fake(monkeypatch, {"POST /v1/drain": {"phase": "leaving", "connections": 7, "longest_seconds": 20.0}})
+    assert run(capsys, "drain", "--at-once") == (0, "leaving: 7 connections, at most 20.0s\n", "")
+    assert fake.asked == [("POST /v1/drain", {"at_once": True})]
+
+
+def test_a_level_for_a_while_is_asked_for_with_its_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"level": "debug", "configured": "info", "seconds_left": 60.0}
+    fake = Fake(monkeypatch, {"PUT /v1/log-level": answer})
+    assert run(capsys, "log-level", "debug", "--for", "60") == (0, "debug for 60 s, then info\n", "")
+    assert fake.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0})]
+    assert run(capsys, "log-level", "--for", "60")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["kill"], ["kill", "x"], ["kill", "0"], ["nonsense"], ["connections", "--mode", "fast"], ["log-level", "loud"]],
+)
+def test_wrong_arguments_are_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["admin", *arguments])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--address", "127.0.0.1:1"], "--address: expected --token-file beside it"),
+        (["--token-file", "x"], "--token-file: expected --address beside it"),
+        (["--address", "127.0.0.1:1", "--token-file", "/no/such"], "--token-file: cannot read /no/such: no such file"),
+    ],
+)
+def test_an_address_goes_with_a_token(arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "limiters", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {error}")
+
+
+def test_nobody_at_an_address_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("correct-horse-battery-staple\n")
+    # A port that nobody can listen on.
+    assert main(["admin", "limiters", "--address", "127.0.0.1:0", "--token-file", str(token)]) == 1
+    error = capsys.readouterr().err
+    assert "tried: 127.0.0.1:0 (" in error
+    assert "adminApiAddress" in error
+    assert "--socket" not in error
+
+
+# --- its tables -----------------------------------------------------------------------------------
+
+
+def test_names_of_clients_can_neither_break_a_line_nor_fill_it() -> None:
+    row = {**ROW, "principal": "a\x1b[2J\nb", "client": "x" * 500}
+    _, line = table(CONNECTIONS, [row])
+    assert line.isprintable()
+    assert "a?[2J?b" in line
+    assert len(line) < 250
+    assert plain("ok") == "ok"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "-"), (0, "0B"), (1023, "1023B"), (1536, "1.5K"), (2**30 * 200, "200G"), (2**62, "4194304T")],
+)
+def test_sizes_are_short(count: int | None, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.04, "0.0s"), (61, "1m1s"), (7260, "2h1m"), (90_000, "1d1h")]
+)
+def test_durations_have_two_units(value: float | None, text: str) -> None:
+    assert seconds(value) == text
+
+
+# --- the table of routes --------------------------------------------------------------------------
+
+
+def test_each_route_has_a_path_of_its_own_and_somebody_who_answers_it() -> None:
+    from proxy.web.admin.actions import Changes
+    from proxy.web.admin.views import Views
+
+    assert len({(route.method, route.path) for route in routes.ROUTES}) == len(routes.ROUTES)
+    for route in routes.ROUTES:
+        assert callable(getattr(Changes if route.changes else Views, route.name))
+        assert route.changes == (route.method != "GET")
+        assert route.doc.endswith(".")
+
+
+def test_a_path_without_a_method_names_those_it_has() -> None:
+    assert routes.find("PATCH", ["v1", "log-level"]) == (None, ("GET", "PUT"))
+    assert routes.find("GET", ["v1", "nothing"]) == (None, ())
+    route, values = routes.find("DELETE", ["v1", "connections", "7"])
+    assert isinstance(route, routes.Route)
+    assert (route.name, values) == ("kill", {"id": "7"})
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"two words of a token, long", "sixteen-ümlauts!".encode()])
+def test_a_token_that_is_none_is_a_fault_of_its_key_and_not_told(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(SettingFault) as fault:
+        read_token(str(path))
+    assert fault.value.key == "adminApiTokenFilePath"
+    assert "got" in fault.value.problem
+    assert not content or content.decode() not in fault.value.problem
