@@ -23,7 +23,6 @@ UNFINISHED: tuple[str, ...] = (
     "proxy/app/",
     "proxy/auth/",
     "proxy/brokers/",
-    "proxy/cli/",
     "proxy/clients/",
     "proxy/config/",
     "proxy/core/",
