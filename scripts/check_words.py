@@ -119,7 +119,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence that breaks a rule, and where."""
+    """A sentence that breaks a rule, its line and the rule."""
 
     line: int
     sentence: str
