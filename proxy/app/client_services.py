@@ -20,7 +20,7 @@ from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
-from proxy.requests.topic_lists.questions import ListQuestions
+from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.identities import EventIdentities, key_of
@@ -41,7 +41,7 @@ class ClientParts:
     sockets: Sockets
     sessions: Sessions
     broker_side: BrokerSide
-    questions: ListQuestions
+    broker_queues: BrokerQueues
     usage: UsageTracker
     refusals: RefusalLog
     watch_limits: WatchLimits
@@ -76,7 +76,7 @@ def make_recorder(
     config: Config,
     loop: asyncio.AbstractEventLoop,
     memory: ListMemory,
-    questions: ListQuestions,
+    broker_queues: BrokerQueues,
     counters: Counters,
     sink: EventSink | None,
 ) -> Recorder | None:
@@ -87,7 +87,7 @@ def make_recorder(
         sink,
         EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
         memory.limiter,
-        questions,
+        broker_queues,
         memory.charging,
         lambda error: counters.internal_error(error, "event log"),
         later=loop.call_later,
@@ -113,11 +113,9 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
 
 
 def _request_services(parts: ClientParts) -> RequestServices:
-    side = parts.broker_side
     return RequestServices(
         loop=parts.loop,
         counters=parts.counters,
-        brokers=side.brokers,
         lookups=_lookups(parts),
         topic_lists=_topic_lists(parts),
         turns=parts.sockets.turns,
@@ -137,11 +135,14 @@ def _lookups(parts: ClientParts) -> LookupService:
 
 
 def _topic_lists(parts: ClientParts) -> TopicListService:
-    memory, sockets = parts.memory, parts.sockets
+    memory, sockets, side = parts.memory, parts.sockets, parts.broker_side
     return TopicListService(
         parts.loop,
         memory.limiter,
-        parts.questions,
+        parts.broker_queues,
+        side.pool,
+        side.brokers,
+        memory.slabs,
         sockets.pump,
         sockets.turns,
         memory.sizes,

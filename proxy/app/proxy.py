@@ -37,7 +37,7 @@ from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
-from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
@@ -97,9 +97,9 @@ class Proxy:
             config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
         )
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
-        self.questions = self._list_questions()
+        self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None else event_sink
-        recorder = make_recorder(config, loop, self.memory, self.questions, counters, sink)
+        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
         self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
@@ -213,7 +213,7 @@ class Proxy:
             # Lists over HTTP have events, too, so their port ends before the log of events.
             await self.web.close()
         if self.recorder is not None:
-            await self.recorder.all_told()
+            await self.recorder.flush()
         await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
@@ -282,7 +282,7 @@ class Proxy:
     def metric_sources(self) -> MetricSources:
         """Give what metrics are read from."""
         memory = self.memory
-        heap = HeapStatistics(self.questions.heap_statistics)
+        heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
             self.counters,
             heap,
@@ -332,24 +332,14 @@ class Proxy:
     def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
         return ClientConnection(self.services, address, header, target)
 
-    def _list_questions(self) -> ListQuestions:
-        memory, side = self.memory, self.broker_side
-        list_limits = TopicListLimits.of(self.config)
-        return ListQuestions(
-            self.loop,
-            side.pool,
-            side.brokers,
-            memory.limiter,
-            memory.heap_waits,
-            memory.slabs,
-            self.counters,
-            list_limits,
-        )
+    def _broker_queues(self) -> BrokerQueues:
+        memory = self.memory
+        return BrokerQueues(self.loop, memory.limiter, memory.heap_waits, TopicListLimits.of(self.config))
 
     def _write_watch(self) -> WriteWatch:
         memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
-            memory.limiter.direct, self.questions, memory.waiters_served, self.counters, write_limits, self.log
+            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters, write_limits, self.log
         )
 
     def _client_parts(self) -> ClientParts:
@@ -362,7 +352,7 @@ class Proxy:
             sockets=self.sockets,
             sessions=self.sessions,
             broker_side=self.broker_side,
-            questions=self.questions,
+            broker_queues=self.broker_queues,
             usage=self.usage,
             refusals=self.refusals,
             watch_limits=self.watch_limits,
@@ -382,7 +372,7 @@ class Proxy:
             memory=memory.limiter,
             lookups=requests.lookups.concurrency,
             groups=requests.topic_lists.groups,
-            questions=self.questions,
+            queues=self.broker_queues,
             heap_waits=memory.heap_waits,
             direct_waits=memory.direct_waits,
             settings=self.live,

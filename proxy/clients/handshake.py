@@ -69,18 +69,18 @@ class ClientHandshake:
             # What follows CONNECT must wait: it is nobody's yet.
             self._client.hold(Hold.AUTHENTICATING)
             work = self._authenticate(connect, self._services.authentication)
-            self._scope.start(work, self._large.take_permit())
+            self._scope.start(work, self._large.detach_permit())
         elif connect.HasField("proxy_to_broker_url"):
             self._client.hold(Hold.CONNECTING)
             self._leave_for_a_broker()
-            self._scope.start(self._connect_to_broker(connect), self._large.take_permit())
+            self._scope.start(self._connect_to_broker(connect), self._large.detach_permit())
         else:
             self._enter_lookup_mode(connect)
 
     def auth_response(self, response: pb.CommandAuthResponse) -> None:
         """Take credentials; those that nobody asked for are passed over."""
         if self._refresh is not None:
-            self._refresh.answered(response, self._large.take_permit())
+            self._refresh.answered(response, self._large.detach_permit())
 
     def close(self) -> None:
         """Give back what the handshake took: the client is gone."""
