@@ -1,6 +1,6 @@
 """Every alert of the proxy, one row each: what is asked of Prometheus, how long it must hold, and what to do first.
 
-Rule: an alert is declared in `ALERTS` and nowhere else; the rule file of the chart, the table in docs/operations.md and
+Rule: an alert is declared in `ALERTS` and nowhere else; the rule file of the chart, the table in docs/monitoring.md and
 the head of each runbook are written from it. `critical` wakes somebody, `warning` waits for the morning.
 """
 

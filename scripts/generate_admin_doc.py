@@ -20,7 +20,7 @@ HTTP/1.1 with JSON, one request a connection. It is served on the control socket
 proxy's own user can open, and, if `adminApiAddress` is set, there too, without TLS, for whoever sends
 `Authorization: Bearer` with the token in `adminApiTokenFilePath` (at least {LEAST_TOKEN} characters). There is no third
 way in, and no part of it is on the web ports ([ADR 19](../adr/0019-admin-api.md)). `pulsar-proxy admin` and
-`pulsar-proxy top` are made of it ([operations.md](../operations.md#ask-the-running-proxy)).
+`pulsar-proxy top` are made of it ([monitoring.md](../monitoring.md#ask-the-running-proxy)).
 
 ```console
 $ curl -s --unix-socket /run/user/1000/pulsar-proxy-6650.sock http://localhost/v1/limiters | jq .limiters.heap

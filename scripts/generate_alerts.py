@@ -1,4 +1,4 @@
-"""Write what repeats the table of alerts: the chart's rule file, the table in docs/operations.md, the runbooks' heads.
+"""Write what repeats the table of alerts: the chart's rule file, the table in docs/monitoring.md, the runbooks' heads.
 
 The prose of a runbook is written by hand, nothing between the generated lines is.
 """
@@ -13,7 +13,7 @@ from scripts.alert_table import ALERTS, Alert, names
 from scripts.generated import ROOT, placed
 
 RULES = ROOT / "helm/pulsar-proxy-sidecar/rules/pulsar-proxy.yaml"
-OPERATIONS = ROOT / "docs/operations.md"
+MONITORING = ROOT / "docs/monitoring.md"
 BEGIN = "<!-- alerts: written by scripts/generate_alerts.py from scripts/alert_table.py, do not edit -->"
 END = "<!-- alerts: end -->"
 HEAD = "# Written by scripts/generate_alerts.py from scripts/alert_table.py; do not edit here.\n"
@@ -56,6 +56,6 @@ def head(name: str) -> Iterator[str]:
 
 def files() -> Mapping[Path, str]:
     pages = {ROOT / "docs/runbooks" / f"{name}.md": head(name) for name in names()}
-    pages[OPERATIONS] = table()
+    pages[MONITORING] = table()
     placed_pages = {page: placed(page, BEGIN, END, "\n".join(("", *lines, ""))) for page, lines in pages.items()}
     return {RULES: rules(), **placed_pages}

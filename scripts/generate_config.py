@@ -9,6 +9,19 @@ from proxy.config.keys.key import Key
 from scripts.generated import ROOT
 from scripts.packaging.key_facts import ORIGINS, facts, sections
 
+# Pages that say how the keys of a section work together.
+MORE = {
+    "Server": ("behind a load balancer", "behaviour.md#behind-a-load-balancer"),
+    "Brokers": ("several brokers", "behaviour.md#several-brokers"),
+    "Client connections": ("what a change means", "operations.md#what-a-change-means-for-connected-clients"),
+    "TLS": ("TLS", "behaviour.md#tls"),
+    "Authentication": ("who is who", "behaviour.md#who-is-who-clients-proxy-brokers"),
+    "Topic lists (PIP-442)": ("before a storm", "troubleshooting.md#before-a-storm"),
+    "Web ports": ("the admin interface", "behaviour.md#the-admin-interface-and-clients-with-an-http-url"),
+    "Sockets": ("slow readers", "behaviour.md#slow-readers"),
+    "Operation": ("day to day", "operations.md#day-to-day"),
+    "Event log": ("the event log", "behaviour.md#the-event-log"),
+}
 # A sample file should load as it stands, so the one required key gets an address that nobody owns.
 SAMPLES = {"brokerServiceURL": "pulsar://broker.example:6650"}
 
@@ -42,18 +55,26 @@ def reference() -> str:
         "properties, as the Java proxy's has. A blank number keeps its default.",
         "",
         "*Live* marks keys that SIGHUP changes without a restart; what that means below what is held is in",
-        "[behaviour](../behaviour.md#change-limits-while-it-runs).",
+        "[operations](../operations.md#what-a-change-means-for-connected-clients).",
     ]
     for section, keys in sections():
         lines += [
             "",
             f"## {section}",
             "",
+            *more(section),
             "| key | default | unit | live | meaning |",
             "|---|---|---|---|---|",
         ]
         lines += [row(key) for key in keys]
     return "\n".join(lines) + "\n"
+
+
+def more(section: str) -> list[str]:
+    if section not in MORE:
+        return []
+    title, page = MORE[section]
+    return [f"How these keys work together: [{title}](../{page}).", ""]
 
 
 def row(key: Key[Any]) -> str:

@@ -28,11 +28,13 @@ Wait times are milliseconds with a fraction (upstream's proxy cuts them to whole
 those of the last eight to ten minutes, within 1 %; the quantile 1.0 is the longest wait, exactly. Without a
 sample in that time a quantile is NaN. Waits that timed out count as well.
 
-The last column is the same metric in OpenTelemetry: name, kind, unit ([operations.md](../operations.md) says how to
-turn it on). Names of PIP-442 are the Java proxy's. Others follow one rule: the first words of the Prometheus name are
-the namespace, and its unit is left out; a collector that makes Prometheus' names of them gets those of /metrics. What
-is a summary of quantiles here is a histogram in seconds there, with these upper bounds: BOUNDS. The label `cluster` is
-the resource attribute `pulsar.cluster` there.
+The last column is the same metric in OpenTelemetry: name, kind, unit
+([monitoring.md](../monitoring.md#opentelemetry) says how to turn it on). Names of PIP-442 are the Java proxy's. Others
+follow one rule: the first words of the Prometheus name are the namespace, and its unit is left out; a collector that
+makes Prometheus' names of them gets those of /metrics. What is a summary of quantiles here is a histogram in seconds
+there, with these upper bounds:
+BOUNDS.
+The label `cluster` is the resource attribute `pulsar.cluster` there.
 
 Tenants have numbers of their own as long as there are at most MOST; then the rest is `(others)`, and once in a minute
 a tenant of those takes the place of one that lately did less than half as much. It begins at 0 then.

@@ -1,5 +1,6 @@
 """Write docs/reference/pipeline-tables.md from the declarations of the tables."""
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def row(column: Column) -> str:
 def section(table: Table) -> list[str]:
     laid_out = ", ".join(f"`{name}`" for name in table.partition_by) or "nothing"
     key = ", ".join(f"`{name}`" for name in table.key)
-    lines = [f"## {table.name}", "", table.meaning, "", f"A row is named by {key}; laid out by {laid_out}.", ""]
+    named = f"A row is named by {key}; laid out by {laid_out}."
+    lines = [f"## {table.name}", "", *textwrap.wrap(table.meaning, 120), "", *textwrap.wrap(named, 120), ""]
     lines += ["| column | type | unit | meaning |", "|---|---|---|---|", *map(row, table.columns), ""]
     if table.name == "quarantine":
         lines += ["| reason | what it says |", "|---|---|"]

@@ -19,9 +19,9 @@ from scripts.generated import ROOT
 TARGET = ROOT / "docs/reference/states.md"
 NO_COMMAND = -1
 HEAD = """\
-# Connection states
+<!-- Written by scripts/generate_state_docs.py from protocol/states.py; do not edit here. -->
 
-Generated from `protocol/states.py` by `scripts/generate_state_docs.py`; do not edit.
+# Connection states
 
 A command's number and the state of its connection decide what happens to it:
 """

@@ -27,9 +27,9 @@ from benchmarks.dashboard.scene import CERTIFICATE_DAYS, KEYS, TENANTS, Scene, T
 from proxy.cli.demo.broker import LOOPBACK, EmbeddedBroker, raise_file_limit
 from scripts.dashboard_table import ROWS, Panel
 from scripts.generate_alerts import RULES
+from tests.support.auth.tls import PemFiles
 from tests.support.promql import substituted
-from tests.support.running_proxy import child_proxy
-from tests.support.tls import PemFiles
+from tests.support.proxies.running_proxy import child_proxy
 
 SCRAPE_SECONDS: Final = 1
 STEP_SECONDS: Final = 1

@@ -14,7 +14,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import LOOPBACK
 from proxy.cli.demo.names import GeneratedNames, ListedNames, NameTemplate, TopicNames
 from proxy.cli.demo.storm import Storm, StormPlan
-from tests.support.async_client import AsyncClient, Closed, connect_frame, lookup_frame
+from tests.support.clients.async_client import AsyncClient, Closed, connect_frame, lookup_frame
 
 TOPICS: Final = 5_000
 NAME_BYTES: Final = 100

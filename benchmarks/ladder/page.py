@@ -1,4 +1,4 @@
-"""Owns the page of results, `docs/performance.md`: each set of result files has a part of it, between two marks.
+"""Own the page of results, `benchmarks/results/README.md`: each set of results has a part of it, between two marks.
 
 Rule: what stands outside the marks is people's; `--check` only compares.
 """
@@ -12,7 +12,8 @@ from typing import Final
 
 from benchmarks.ladder.processes import CHECKOUT
 
-PAGE: Final = CHECKOUT / "docs" / "performance.md"
+PAGE: Final = CHECKOUT / "benchmarks" / "results" / "README.md"
+NAME: Final = PAGE.relative_to(CHECKOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Part:
         before, found, rest = page.partition(self.begin)
         _, ended, after = rest.partition(self.end)
         if not found or not ended:
-            raise ValueError(f"got no {(self.end if found else self.begin)!r}, expected both marks in {PAGE.name}")
+            raise ValueError(f"got no {(self.end if found else self.begin)!r}, expected both marks in {NAME}")
         return f"{before}{self.begin}\n\n{generated}\n\n{self.end}{after}"
 
     def main(self, render: Callable[[], str]) -> int:
@@ -47,7 +48,7 @@ class Part:
         wanted = self.place(page, render())
         if "--check" in sys.argv[1:]:
             if page != wanted:
-                print(f"{PAGE.name} is not what its results give: {self.command}")
+                print(f"{NAME} is not what its results give: {self.command}")
             return int(page != wanted)
         PAGE.write_text(wanted)
         return 0

@@ -1,9 +1,10 @@
-"""Owns the generated part of `docs/performance.md`: result files in, tables out. `--check` only compares."""
+"""Write the ladder's part of `benchmarks/results/README.md` from result files; `--check` only compares."""
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from statistics import median
 from typing import Any
 
@@ -102,11 +103,12 @@ def _required(judged: Json) -> str:
 
 def _machine(result: Json) -> list[str]:
     known: Json = result["machine"]
-    return [
+    text = (
         f"Machine: {known['cpu']}, {known['cores']} cores, {known['memory_mib']:,} MiB, Linux {known['kernel']}; "
         f"Python {known['python']}, Java {known['java']}, Java proxy {known['java_proxy']}, "
-        f"HAProxy {known['haproxy']}, {known['rustc']}.",
-    ]
+        f"HAProxy {known['haproxy']}, {known['rustc']}."
+    )
+    return textwrap.wrap(text, 120)
 
 
 def _mib(count: float) -> str:

@@ -1,4 +1,4 @@
-"""Owns the pipeline's generated part of `docs/performance.md`: result files in, tables out. `--check` only compares."""
+"""Write the pipeline's part of `benchmarks/results/README.md` from result files; `--check` only compares."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.pulsar.java_consumers import Client, JavaConsumers, run_java_consumer
 from tests.pulsar.messages import send_to_all
 from tests.pulsar.proxy_process import run_proxy
 from tests.pulsar.standalone import Broker
-from tests.support.ports import free_ports
+from tests.support.sockets.ports import free_ports
 
 # Longer than the run: what the consumers learn they learn from their watchers.
 _POLL_SECONDS: Final = 3600

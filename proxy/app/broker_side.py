@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from protocol.proxy_header import ProxyHeader, encode
-from proxy.app import settings as limits
 from proxy.app.sockets import Sockets
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
-from proxy.brokers.discovery import Brokers
-from proxy.brokers.pool import BrokerPool
+from proxy.brokers.discovery import Brokers, BrokerSettings
+from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
@@ -41,7 +40,7 @@ class BrokerSide:
         self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
         self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
         self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters)
-        self.brokers = Brokers(loop, limits.broker_settings(config), own_names, self.dialer, counters, log)
+        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters, log)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -51,7 +50,7 @@ class BrokerSide:
             sockets.turns,
             counters,
             log,
-            limits.pool_limits(config),
+            PoolLimits.of(config),
             introductions,
             self.brokers,
         )
@@ -68,8 +67,8 @@ class BrokerSide:
     def apply_pool(self, config: Config) -> None:
         """Change number and clocks of request connections, and the time of every new connection to a broker."""
         for dialer in (self.dialer, self._request_dialer):
-            dialer.timeout_seconds = config.broker_proxy_connect_timeout_ms / 1000
-        self.pool.apply(limits.pool_limits(config))
+            dialer.timeout_seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
+        self.pool.apply(PoolLimits.of(config))
 
     def apply_targets(self, config: Config) -> None:
         """Change which addresses clients may reach from now on."""
@@ -98,12 +97,12 @@ def _dialers(
     config: Config, loop: asyncio.AbstractEventLoop, sockets: Sockets, counters: Counters
 ) -> tuple[Dialer, Dialer]:
     """Make the dialer of relays, and that of connections for requests."""
-    seconds = config.broker_proxy_connect_timeout_ms / 1000
+    seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
     tls = None
     if config.tls_enabled_with_broker:
         tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters)
     options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
-    version = limits.header_version(config)
+    version = config.proxy_header_version
     # Connections that no client owns say so.
     preamble = encode(ProxyHeader(), version) if version else b""
     return Dialer(loop, sockets.options, seconds, tls), Dialer(loop, options, seconds, tls, preamble)

@@ -19,7 +19,7 @@ from proxy.relay.relay_log import NAMES_BYTES
 from proxy.web.admin.control_socket import NO_SOCKET
 from proxy.web.admin.listener import ASKER_BYTES
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ASKERS
-from proxy.web.forward.settings import WINDOW_BUFFERS, web_targets
+from proxy.web.forward.settings import WINDOW_BUFFERS, WebTargets
 
 MIB: Final = 1024 * 1024
 IDLE_PROCESS_BYTES: Final = 64 * MIB
@@ -241,7 +241,7 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
 
     `exports` says that metrics go to an OpenTelemetry collector, which the environment decides.
     """
-    facts = {Fact.EXPORTS: exports, Fact.WEB_TARGETS: web_targets(config).any}
+    facts = {Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any}
     yield from _counted((line for line in LINES if line.load <= load), config, facts)
 
 
@@ -266,7 +266,7 @@ def _part_bytes(part: Part, config: Config) -> int:
 def _factor(factor: Key[int] | Derived, config: Config) -> int:
     if factor is Derived.ANSWER_LIMIT:
         return config.topic_list_answer_limit_bytes
-    return int(getattr(config, factor.attribute))
+    return int(config.value(factor))
 
 
 def _holds(condition: Condition, config: Config, facts: Mapping[Fact, bool]) -> bool:
@@ -274,9 +274,9 @@ def _holds(condition: Condition, config: Config, facts: Mapping[Fact, bool]) -> 
         case Fact():
             return facts[condition]
         case Given(keys):
-            return any(getattr(config, key.attribute) not in (None, "") for key in keys)
+            return any(config.value(key) not in (None, "") for key in keys)
         case Is(key, word, holds):
-            return (key.kind.write(getattr(config, key.attribute)) == word) is holds
+            return (key.kind.write(config.value(key)) == word) is holds
 
 
 def worst_case_parts(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> dict[str, int]:

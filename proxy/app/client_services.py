@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
-from proxy.app import settings as limits
 from proxy.clients.requests import RequestServices
-from proxy.clients.services import ClientServices
+from proxy.clients.services import ClientLimits, ClientServices
+from proxy.config.config import Config
 from proxy.net.send_buffers import SendBuffers
-from proxy.relay.direct_mode import DirectMode
+from proxy.relay.direct_mode import DirectMode, TargetRules
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import TopicListService
@@ -27,7 +27,7 @@ def client_services(proxy: "Proxy") -> ClientServices:
         shared=sockets.shared,
         hangup=sockets.hangup,
         counters=proxy.counters,
-        limits=limits.client_limits(proxy.config),
+        limits=ClientLimits.of(proxy.config),
         direct=proxy.memory.limiter.direct,
         requests=_request_services(proxy),
         direct_mode=_direct_mode(proxy),
@@ -67,9 +67,9 @@ def _direct_mode(proxy: "Proxy") -> DirectMode:
         side.dialer,
         side.validator,
         side.brokers,
-        limits.target_rules(config),
+        TargetRules.of(config),
         proxy.identities.introductions,
-        config.broker_proxy_read_timeout_ms / 1000,
+        config.seconds(Config.broker_proxy_read_timeout_ms),
         proxy.watch_limits,
         proxy.relay_log,
     )
@@ -95,7 +95,7 @@ def _lookups(proxy: "Proxy") -> LookupService:
     concurrency = AsyncSemaphore(
         "lookups", config.max_concurrent_lookup_requests, max_queue=1, timeout_seconds=0, clock=proxy.loop
     )
-    seconds, tls = config.topic_list_request_timeout_millis / 1000, config.tls_enabled_with_broker
+    seconds, tls = config.seconds(Config.topic_list_request_timeout_millis), config.tls_enabled_with_broker
     return LookupService(proxy.loop, side.pool, side.brokers, concurrency, proxy.counters, seconds, tls=tls)
 
 
@@ -117,7 +117,7 @@ def _topic_lists(proxy: "Proxy") -> TopicListService:
 
 def _schemas(proxy: "Proxy") -> SchemaService:
     memory, side = proxy.memory, proxy.broker_side
-    seconds = proxy.config.topic_list_request_timeout_millis / 1000
+    seconds = proxy.config.seconds(Config.topic_list_request_timeout_millis)
     return SchemaService(
         proxy.loop,
         side.pool,

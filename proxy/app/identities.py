@@ -15,7 +15,7 @@ from proxy.auth.fairness_key import KeyNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.auth.own.plugins import own_credentials
 from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
-from proxy.auth.settings import authentication_settings
+from proxy.auth.settings import AuthenticationSettings
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -66,7 +66,7 @@ def make_identities(
     if config.authentication_enabled:
         if role_finder is None:
             role_finder = authenticator = _authenticator(config, loop, counters, log)
-        clients = ClientAuthentication(loop, role_finder, _check_settings(config), holders, log, time.time)
+        clients = ClientAuthentication(loop, role_finder, CheckSettings.of(config), holders, log, time.time)
     return Identities(
         names=KeyNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
         own=own,
@@ -84,13 +84,4 @@ def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Co
         log=log,
         crashed=lambda error: counters.internal_error(error, "authentication"),
     )
-    return build_authenticator(authentication_settings(config), around)
-
-
-def _check_settings(config: Config) -> CheckSettings:
-    return CheckSettings(
-        refresh_seconds=config.authentication_refresh_check_seconds,
-        forward=config.forward_authorization_credentials,
-        at_once=config.max_concurrent_authentications,
-        verify_seconds=config.handshake_timeout_millis / 1000,
-    )
+    return build_authenticator(AuthenticationSettings.of(config), around)

@@ -8,7 +8,9 @@ application that uses it, which is leaving too and may still connect: it goes on
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Final
+from typing import Final, Self
+
+from proxy.config.config import Config
 
 # A sidecar's application closes one connection and opens the next while it leaves: for so long nobody must be there.
 QUIET_SECONDS: Final = 1.0
@@ -47,6 +49,15 @@ class ShutdownPlan:
     role: DeploymentRole
     pre_drain_seconds: float
     drain_seconds: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the plan of a configuration."""
+        return cls(
+            DeploymentRole(config.proxy_role),
+            config.seconds(Config.shutdown_pre_drain_millis),
+            config.seconds(Config.shutdown_drain_millis),
+        )
 
     @property
     def longest_seconds(self) -> float:

@@ -1,13 +1,17 @@
 """The memory of topic lists: both limiters, free slabs, what lists cost last time, and who is charged."""
 
 import asyncio
+from typing import Final
 
-from protocol.slabs import SlabPool
-from proxy.app import settings as limits
+from limiter.dual import AsyncDualMemoryLimiter
+from protocol.slabs import SLAB_BYTES, SlabPool
+from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import Charging
 from proxy.config.config import Config
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.telemetry.counters import LimiterMetrics
+
+MOST_SPARE_SLABS: Final = 64
 
 
 class ListMemory:
@@ -16,9 +20,9 @@ class ListMemory:
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
-        self.limiter = limits.limiter(config, loop, self.heap_waits, self.direct_waits)
-        self.slabs = SlabPool(limits.spare_slabs(config))
-        self.sizes = ListSizes(limits.first_estimate(config))
+        self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
+        self.slabs = SlabPool(_spare_slabs(config))
+        self.sizes = ListSizes(first_estimate(config))
         self.charging = Charging(config.topic_list_fairness)
 
     def waiters_served(self) -> int:
@@ -30,10 +34,53 @@ class ListMemory:
         heap, direct = self.limiter.heap, self.limiter.direct
         heap.max_queue = config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size
         direct.max_queue = config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size
-        heap.timeout_seconds = config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis / 1000
-        direct.timeout_seconds = config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis / 1000
+        heap.timeout_seconds = config.seconds(
+            Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis
+        )
+        direct.timeout_seconds = config.seconds(
+            Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
+        )
         heap.set_limit(config.heap_limit_bytes)
         direct.set_limit(config.direct_limit_bytes)
-        self.slabs.set_spare(limits.spare_slabs(config))
-        limits.share_memory(self.limiter, config)
+        self.slabs.set_spare(_spare_slabs(config))
+        _share(self.limiter, config)
         self.charging.fairness = config.topic_list_fairness
+
+
+def first_estimate(config: Config) -> int:
+    """Return the heap permit of a list whose size is not known, in bytes."""
+    return config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES
+
+
+def _limiter(
+    config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
+) -> AsyncDualMemoryLimiter:
+    both = AsyncDualMemoryLimiter.create(
+        heap_limit_bytes=config.heap_limit_bytes,
+        heap_max_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
+        heap_timeout_seconds=config.seconds(
+            Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis
+        ),
+        direct_limit_bytes=config.direct_limit_bytes,
+        direct_max_queue=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,
+        direct_timeout_seconds=config.seconds(
+            Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
+        ),
+        clock=loop,
+        heap_observer=heap,
+        direct_observer=direct,
+    )
+    _share(both, config)
+    return both
+
+
+def _share(both: AsyncDualMemoryLimiter, config: Config) -> None:
+    both.set_sharing(config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key)
+
+
+def _spare_slabs(config: Config) -> int:
+    """Return the size of the pool of free slabs: small beside the limits, so that free slabs stay in their slack."""
+    memory = config.heap_limit_bytes + config.direct_limit_bytes
+    if not (config.heap_limit_bytes and config.direct_limit_bytes):
+        return MOST_SPARE_SLABS
+    return min(MOST_SPARE_SLABS, memory // 32 // SLAB_BYTES)

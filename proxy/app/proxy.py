@@ -10,7 +10,6 @@ from typing import Final
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy.app import client_services as services
-from proxy.app import settings as limits
 from proxy.app.broker_side import BrokerSide
 from proxy.app.budget import total_bytes, worst_case_parts
 from proxy.app.identities import make_identities
@@ -20,7 +19,7 @@ from proxy.app.ports import ClientPorts
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
-from proxy.clients.sessions import Sessions
+from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
 from proxy.config.keys.key import split_address
 from proxy.core.errors import DisconnectCause
@@ -30,9 +29,10 @@ from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.version import VERSION
 from proxy.net.tls.streams import TlsStreams
-from proxy.net.write_watch import WriteWatch
+from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.relay_log import RelayLog
-from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions
+from proxy.relay.watch_limits import WatchLimits
+from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
@@ -91,12 +91,12 @@ class Proxy:
         self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
         self.sockets = Sockets(config, loop, counters, log)
-        self.sessions = Sessions(loop, counters, log, limits.session_limits(config))
+        self.sessions = Sessions(loop, counters, log, SessionLimits.of(config))
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.introductions, counters, log)
         self.event_log = EventLog(
             config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
         )
-        self.watch_limits = limits.watch_limits(config, self.memory.limiter.direct, counters)
+        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
         self.questions = self._list_questions()
         self.recorder = self.watch_limits.recorder = services.recorder(
             self, self.event_log.sink if event_sink is None else event_sink
@@ -205,7 +205,7 @@ class Proxy:
         if self.phase is not Phase.CLOSING:
             self.enter(Phase.DRAINING, ready=False)
         await self.doors.close()
-        seconds = self.config.shutdown_drain_millis / 1000 if drain_seconds is None else drain_seconds
+        seconds = self.config.seconds(Config.shutdown_drain_millis) if drain_seconds is None else drain_seconds
         ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
@@ -334,7 +334,7 @@ class Proxy:
 
     def _list_questions(self) -> ListQuestions:
         memory, side = self.memory, self.broker_side
-        list_limits = limits.list_limits(self.config)
+        list_limits = TopicListLimits.of(self.config)
         return ListQuestions(
             self.loop,
             side.pool,
@@ -347,7 +347,7 @@ class Proxy:
         )
 
     def _write_watch(self) -> WriteWatch:
-        memory, write_limits = self.memory, limits.write_limits(self.config)
+        memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
             memory.limiter.direct, self.questions, memory.waiters_served, self.counters, write_limits, self.log
         )

@@ -138,7 +138,7 @@ def _parts(changed: Iterable[Key[Any]]) -> list[Part]:
 
 
 def _shown(key: Key[Any], config: Config) -> str:
-    return key.shown(getattr(config, key.attribute))
+    return key.shown(config.value(key))
 
 
 class ConfigUnreadable(ProxyError):

@@ -1,9 +1,13 @@
 """What a changed configuration does to each part of a running proxy; `proxy.app.reload` knows which key needs which."""
 
-from proxy.app import settings as limits
+from proxy.app.list_memory import first_estimate
 from proxy.app.proxy import Proxy
+from proxy.clients.services import ClientLimits
+from proxy.clients.sessions import SessionLimits
 from proxy.config.config import Config
-from proxy.web.forward.settings import web_limits
+from proxy.net.write_watch import WriteLimits
+from proxy.requests.topic_lists.questions import TopicListLimits
+from proxy.web.forward.settings import WebLimits
 
 
 def apply_limiter(proxy: Proxy, config: Config) -> None:
@@ -14,33 +18,33 @@ def apply_limiter(proxy: Proxy, config: Config) -> None:
 
 def apply_writes(proxy: Proxy, config: Config) -> None:
     """Change when clients that do not read are closed."""
-    proxy.writes.limits = limits.write_limits(config)
+    proxy.writes.limits = WriteLimits.of(config)
 
 
 def apply_watches(proxy: Proxy, config: Config) -> None:
     """Change how watch frames on relayed connections are limited."""
-    limits.apply_watches(proxy.watch_limits, config)
+    proxy.watch_limits.apply(config)
 
 
 def apply_topic_lists(proxy: Proxy, config: Config) -> None:
     """Change times and sizes of topic lists."""
-    proxy.memory.sizes.initial_bytes = limits.first_estimate(config)
-    proxy.services.requests.topic_lists.apply(limits.list_limits(config))
+    proxy.memory.sizes.initial_bytes = first_estimate(config)
+    proxy.services.requests.topic_lists.apply(TopicListLimits.of(config))
     _tell_recorder(proxy)
 
 
 def apply_requests(proxy: Proxy, config: Config) -> None:
     """Change times and number of all other requests."""
-    seconds = config.topic_list_request_timeout_millis / 1000
+    seconds = config.seconds(Config.topic_list_request_timeout_millis)
     proxy.services.requests.lookups.apply(config.max_concurrent_lookup_requests, seconds)
     proxy.services.requests.schemas.apply(seconds)
 
 
 def apply_clients(proxy: Proxy, config: Config) -> None:
     """Change what a client may do, how many there may be, and their clocks."""
-    proxy.services.limits = limits.client_limits(config)
-    proxy.services.direct_mode.apply(config.broker_proxy_read_timeout_ms / 1000)
-    proxy.sessions.apply(limits.session_limits(config))
+    proxy.services.limits = ClientLimits.of(config)
+    proxy.services.direct_mode.apply(config.seconds(Config.broker_proxy_read_timeout_ms))
+    proxy.sessions.apply(SessionLimits.of(config))
 
 
 def apply_broker_pool(proxy: Proxy, config: Config) -> None:
@@ -56,7 +60,7 @@ def apply_targets(proxy: Proxy, config: Config) -> None:
 def apply_web(proxy: Proxy, config: Config) -> None:
     """Change times of what is passed on by the web ports."""
     if proxy.web is not None:
-        proxy.web.apply(web_limits(config))
+        proxy.web.apply(WebLimits.of(config))
 
 
 def apply_budget(proxy: Proxy, config: Config) -> None:

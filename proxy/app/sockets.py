@@ -3,7 +3,7 @@
 import asyncio
 from time import perf_counter
 
-from proxy.app import settings as limits
+from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
@@ -19,7 +19,7 @@ class Sockets:
     """One set for each proxy; `options` are those of every socket."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> None:
-        self.options = limits.socket_options(config)
+        self.options = SocketOptions.of(config)
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)

@@ -14,7 +14,7 @@ from pathlib import Path
 from proxy.auth.failures import SettingFault
 from proxy.auth.own.plugins import find_secrets
 from proxy.auth.providers.registry import AuthContext, build_authenticator
-from proxy.auth.settings import AuthenticationSettings, authentication_settings
+from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
@@ -44,7 +44,7 @@ def start_faults(config: Config) -> list[StartFault]:
 
 def _faults(config: Config) -> Iterator[SettingFault]:
     if config.authentication_enabled:
-        yield from _of_providers(authentication_settings(config))
+        yield from _of_providers(AuthenticationSettings.of(config))
     if (missing := missing_secret(config)) is not None:
         yield missing
     if config.admin_api_address:

@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
@@ -20,6 +20,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
+from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 
 # What each connection may keep for as long as it lives (docs/memory.md); web servers bound tokens alike.
@@ -36,6 +37,16 @@ class CheckSettings:
     forward: bool
     at_once: int
     verify_seconds: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            refresh_seconds=config.authentication_refresh_check_seconds,
+            forward=config.forward_authorization_credentials,
+            at_once=config.max_concurrent_authentications,
+            verify_seconds=config.seconds(Config.handshake_timeout_millis),
+        )
 
 
 class RoleFinder(Protocol):

@@ -4,6 +4,7 @@ Here and not beside the providers, because these import libraries that a proxy w
 """
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from proxy.config.config import Config
 
@@ -20,6 +21,19 @@ class TokenSettings:
     audience: str = ""
     clock_skew_seconds: float = 0.0
 
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            secret_key=config.token_secret_key,
+            public_key=config.token_public_key,
+            public_alg=config.token_public_alg,
+            auth_claim=config.token_auth_claim,
+            audience_claim=config.token_audience_claim,
+            audience=config.token_audience,
+            clock_skew_seconds=config.token_allowed_clock_skew_seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class IssuerAccess:
@@ -30,6 +44,16 @@ class IssuerAccess:
     trust_file: str = ""
     https_only: bool = True
 
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            connect_seconds=config.seconds(Config.open_id_http_connection_timeout_millis),
+            read_seconds=config.seconds(Config.open_id_http_read_timeout_millis),
+            trust_file=config.open_id_token_issuer_trust_certs_file_path,
+            https_only=config.open_id_require_issuers_use_https,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
@@ -39,6 +63,16 @@ class CacheRules:
     refresh_seconds: float = 18 * 3600.0
     expire_seconds: float = 24 * 3600.0
     miss_seconds: float = 300.0
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the rules of a configuration."""
+        return cls(
+            size=config.open_id_cache_size,
+            refresh_seconds=config.open_id_cache_refresh_after_write_seconds,
+            expire_seconds=config.open_id_cache_expiration_seconds,
+            miss_seconds=config.open_id_key_id_cache_miss_refresh_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +87,19 @@ class OpenIdSettings:
     access: IssuerAccess = field(default_factory=IssuerAccess)
     cache: CacheRules = field(default_factory=CacheRules)
 
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            issuers=config.open_id_allowed_token_issuers,
+            audiences=config.open_id_allowed_audiences,
+            role_claim=config.open_id_role_claim,
+            leeway_seconds=config.open_id_accepted_time_leeway_seconds,
+            fallback_discovery_mode=config.open_id_fallback_discovery_mode,
+            access=IssuerAccess.of(config),
+            cache=CacheRules.of(config),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
@@ -64,47 +111,13 @@ class AuthenticationSettings:
     openid: OpenIdSettings = field(default_factory=OpenIdSettings)
     basic_conf: str = field(default="", repr=False)
 
-
-def authentication_settings(config: Config) -> AuthenticationSettings:
-    """Read all of it."""
-    return AuthenticationSettings(
-        providers=config.authentication_providers,
-        anonymous_role=config.anonymous_user_role,
-        token=_token(config),
-        openid=_openid(config),
-        basic_conf=config.basic_auth_conf,
-    )
-
-
-def _token(config: Config) -> TokenSettings:
-    return TokenSettings(
-        secret_key=config.token_secret_key,
-        public_key=config.token_public_key,
-        public_alg=config.token_public_alg,
-        auth_claim=config.token_auth_claim,
-        audience_claim=config.token_audience_claim,
-        audience=config.token_audience,
-        clock_skew_seconds=config.token_allowed_clock_skew_seconds,
-    )
-
-
-def _openid(config: Config) -> OpenIdSettings:
-    return OpenIdSettings(
-        issuers=config.open_id_allowed_token_issuers,
-        audiences=config.open_id_allowed_audiences,
-        role_claim=config.open_id_role_claim,
-        leeway_seconds=config.open_id_accepted_time_leeway_seconds,
-        fallback_discovery_mode=config.open_id_fallback_discovery_mode,
-        access=IssuerAccess(
-            connect_seconds=config.open_id_http_connection_timeout_millis / 1000,
-            read_seconds=config.open_id_http_read_timeout_millis / 1000,
-            trust_file=config.open_id_token_issuer_trust_certs_file_path,
-            https_only=config.open_id_require_issuers_use_https,
-        ),
-        cache=CacheRules(
-            size=config.open_id_cache_size,
-            refresh_seconds=config.open_id_cache_refresh_after_write_seconds,
-            expire_seconds=config.open_id_cache_expiration_seconds,
-            miss_seconds=config.open_id_key_id_cache_miss_refresh_seconds,
-        ),
-    )
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            providers=config.authentication_providers,
+            anonymous_role=config.anonymous_user_role,
+            token=TokenSettings.of(config),
+            openid=OpenIdSettings.of(config),
+            basic_conf=config.basic_auth_conf,
+        )

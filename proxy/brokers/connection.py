@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
@@ -22,6 +22,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.brokers.endpoint import BrokerEndpoint
 from proxy.brokers.request import BrokerRequest, Decision
+from proxy.config.config import Config
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
@@ -39,6 +40,15 @@ class BrokerClocks:
     keep_alive_seconds: float
     answer_timeout_seconds: float
     idle_seconds: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the times of a configuration."""
+        return cls(
+            keep_alive_seconds=config.keep_alive_interval_seconds,
+            answer_timeout_seconds=config.seconds(Config.topic_list_broker_answer_timeout_millis),
+            idle_seconds=config.seconds(Config.broker_connection_idle_millis),
+        )
 
 
 class BrokerConnectionOwner(Protocol):

@@ -7,9 +7,10 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from proxy.brokers.target import BrokerAddress
+from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.failures import TlsFailed
@@ -49,6 +50,16 @@ class SocketOptions:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, self.keep_alive_idle_seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, self.keep_alive_interval_seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, self.keep_alive_probes)
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the options of a configuration."""
+        return cls(
+            keep_alive_idle_seconds=config.tcp_keep_alive_idle_seconds,
+            keep_alive_interval_seconds=config.tcp_keep_alive_interval_seconds,
+            keep_alive_probes=config.tcp_keep_alive_probes,
+            user_timeout_millis=config.tcp_user_timeout_millis,
+        )
 
 
 class Dialer:

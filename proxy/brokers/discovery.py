@@ -10,12 +10,13 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
+from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
@@ -50,6 +51,18 @@ class BrokerSettings:
     dns_ttl_seconds: float
     longest_pause_seconds: float
     key: str = "brokerServiceURL"
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the hosts and times of a configuration."""
+        key = Config.broker_service_url_tls if config.tls_enabled_with_broker else Config.broker_service_url
+        return cls(
+            hosts=config.broker_hosts,
+            tls=config.tls_enabled_with_broker,
+            dns_ttl_seconds=config.broker_dns_ttl_seconds,
+            longest_pause_seconds=config.seconds(Config.broker_probe_interval_millis),
+            key=key.name,
+        )
 
 
 class Brokers:

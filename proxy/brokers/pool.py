@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
@@ -20,6 +20,7 @@ from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerClocks, BrokerConnection
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.target import BrokerAddress
+from proxy.config.config import Config
 from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
@@ -66,6 +67,16 @@ class PoolLimits:
     total: int
     clocks: BrokerClocks
     challenge_seconds: float = 60.0
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            per_key=config.broker_connections_per_key,
+            total=config.broker_connections_total,
+            clocks=BrokerClocks.of(config),
+            challenge_seconds=config.authentication_refresh_check_seconds,
+        )
 
 
 class BrokerReports(Protocol):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from proxy.app.lifecycle import DeploymentRole, Phase, Shutdown, ShutdownPlan, StopSignal
+from proxy.app.lifecycle import Phase, Shutdown, ShutdownPlan, StopSignal
 from proxy.app.proxy import Proxy
 from proxy.app.reload import LoadConfig, Reloader
 from proxy.cli.systemd import ServiceManager
@@ -115,7 +115,7 @@ class _Ending:
     def told(self, what: StopSignal) -> None:
         """Take a signal."""
         first = self._shutdown.phase is Phase.SERVING
-        plan = _plan(self._proxy.config)
+        plan = ShutdownPlan.of(self._proxy.config)
         self._shutdown.told(what, plan, self._loop.time())
         self._look()
         self._told.set()
@@ -130,7 +130,7 @@ class _Ending:
             return None
         connections = len(self._proxy.sessions)
         self.told(what)
-        plan, phase = _plan(self._proxy.config), self._shutdown.phase
+        plan, phase = ShutdownPlan.of(self._proxy.config), self._shutdown.phase
         seconds = plan.longest_seconds if what is StopSignal.TERMINATE else plan.drain_seconds
         return {"phase": str(phase), "connections": connections, "longest_seconds": seconds}
 
@@ -162,12 +162,6 @@ class _Ending:
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._told.wait()
-
-
-def _plan(config: Config) -> ShutdownPlan:
-    return ShutdownPlan(
-        DeploymentRole(config.proxy_role), config.shutdown_pre_drain_millis / 1000, config.shutdown_drain_millis / 1000
-    )
 
 
 def _forget_terminal() -> None:

@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.fairness_key import Charging
 from proxy.clients.requests import RequestServices
+from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
@@ -49,6 +50,18 @@ class ClientLimits:
     send_buffer_bytes: int
     frame_seconds: float
     keep_alive: bool
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            max_frame_bytes=config.max_lookup_frame_bytes,
+            max_message_bytes=config.max_message_size,
+            max_outstanding=config.max_outstanding_requests_per_connection,
+            send_buffer_bytes=config.client_socket_send_buffer_bytes,
+            frame_seconds=config.seconds(Config.topic_list_request_timeout_millis),
+            keep_alive=config.keep_alive_interval_seconds > 0,
+        )
 
 
 class SessionRegistry(Protocol):

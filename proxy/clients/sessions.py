@@ -9,9 +9,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from proxy.clients.connection import ClientConnection
+from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import ExpiryQueue
 from proxy.core.log import LinePace, Logger
@@ -56,6 +57,19 @@ class SessionLimits:
     read_timeout_seconds: float
     credentials_seconds: int = 60
     max_age_seconds: float = 0
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            total=config.max_concurrent_inbound_connections,
+            per_address=config.max_concurrent_inbound_connections_per_ip,
+            handshake_seconds=config.seconds(Config.handshake_timeout_millis),
+            keep_alive_seconds=config.keep_alive_interval_seconds,
+            read_timeout_seconds=config.seconds(Config.broker_proxy_read_timeout_ms),
+            credentials_seconds=config.authentication_refresh_check_seconds,
+            max_age_seconds=config.max_connection_age_seconds,
+        )
 
 
 class _Wheel:

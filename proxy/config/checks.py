@@ -1,7 +1,7 @@
 """What keys mean together: contradictions are faults, what cannot have an effect is a warning."""
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
@@ -9,21 +9,19 @@ from proxy.config.credential_parameters import BadParameters, is_secret, parse_c
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
+from proxy.config.values import ConfigValues
 from proxy.core.secrets import HIDDEN
-
-if TYPE_CHECKING:
-    from proxy.config.config import Config
 
 # A path may stand behind it: where a gateway has the admin service.
 _WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")
 
 
-def cross_check(loader: Loader, config: "Config") -> None:
+def cross_check(loader: Loader, config: ConfigValues) -> None:
     """Check what no key can know alone; what was refused already is not complained about a second time."""
     loader.refused = {problem.key for problem in loader.problems}
     key = ConfigKeys.broker_service_url_tls if config.tls_enabled_with_broker else ConfigKeys.broker_service_url
-    _check_discovery(loader, key.name, given=bool(getattr(config, key.attribute)))
-    if not getattr(config, key.attribute):
+    _check_discovery(loader, key.name, given=bool(config.value(key)))
+    if not config.value(key):
         loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
     _check_ports(loader, config)
     _check_memory(loader, config)
@@ -54,7 +52,7 @@ def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
             loader.problem(found.file, found.line, name, repr(found.text), expected)
 
 
-def _check_ports(loader: Loader, config: "Config") -> None:
+def _check_ports(loader: Loader, config: ConfigValues) -> None:
     if config.service_port is None and config.service_port_tls is None:
         expected = f"a port here or in {ConfigKeys.service_port_tls.name}: without one no client can come"
         loader.fault(ConfigKeys.service_port, "nothing", expected)
@@ -68,21 +66,21 @@ def _check_ports(loader: Loader, config: "Config") -> None:
         ConfigKeys.web_service_port,
         ConfigKeys.web_service_port_tls,
     ):
-        port = getattr(config, key.attribute)
+        port = config.value(key)
         if port and port in taken:
             loader.fault(key, str(port), f"a port other than {taken[port]}")
         elif port:
             taken[port] = key.name
 
 
-def _check_authorization(loader: Loader, config: "Config") -> None:
+def _check_authorization(loader: Loader, config: ConfigValues) -> None:
     # Upstream's proxy does not start either: its operator believes that pages are guarded, and nobody has a role.
     if config.authorization_enabled and not config.authentication_enabled:
         expected = f"false, or {ConfigKeys.authentication_enabled.name}=true: who is not authenticated has no role"
         loader.fault(ConfigKeys.authorization_enabled, "true", expected)
 
 
-def _check_admin_api(loader: Loader, config: "Config") -> None:
+def _check_admin_api(loader: Loader, config: ConfigValues) -> None:
     address, token_file = ConfigKeys.admin_api_address, ConfigKeys.admin_api_token_file_path
     if not config.admin_api_address:
         if config.admin_api_token_file_path:
@@ -97,7 +95,7 @@ def _check_admin_api(loader: Loader, config: "Config") -> None:
         loader.doubt(address, text)
 
 
-def _check_broker_tls(loader: Loader, config: "Config") -> None:
+def _check_broker_tls(loader: Loader, config: ConfigValues) -> None:
     if not config.tls_enabled_with_broker:
         return
     if config.tls_allow_insecure_connection:
@@ -108,7 +106,7 @@ def _check_broker_tls(loader: Loader, config: "Config") -> None:
         loader.doubt(ConfigKeys.tls_hostname_verification_enabled, text)
 
 
-def _check_broker_client(loader: Loader, config: "Config") -> None:
+def _check_broker_client(loader: Loader, config: ConfigValues) -> None:
     plugin = ConfigKeys.broker_client_authentication_plugin
     if config.broker_client_authentication_plugin:
         _check_credentials(loader, config)
@@ -118,7 +116,7 @@ def _check_broker_client(loader: Loader, config: "Config") -> None:
         loader.doubt(ConfigKeys.forward_authorization_credentials, "has no effect without authenticationEnabled")
 
 
-def _check_credentials(loader: Loader, config: "Config") -> None:
+def _check_credentials(loader: Loader, config: ConfigValues) -> None:
     plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     plugin, parameters = (
         ConfigKeys.broker_client_authentication_plugin,
@@ -145,7 +143,7 @@ def _check_credentials(loader: Loader, config: "Config") -> None:
         loader.doubt(plugin, text)
 
 
-def _reaches_any_host(config: "Config") -> bool:
+def _reaches_any_host(config: ConfigValues) -> bool:
     return (
         not config.check_active_brokers
         and "*" in config.broker_proxy_allowed_host_names
@@ -153,7 +151,7 @@ def _reaches_any_host(config: "Config") -> bool:
     )
 
 
-def _check_memory(loader: Loader, config: "Config") -> None:
+def _check_memory(loader: Loader, config: ConfigValues) -> None:
     limits = (
         (ConfigKeys.max_topic_list_in_flight_heap_mem_size_mb, config.heap_limit_bytes),
         (ConfigKeys.max_topic_list_in_flight_direct_mem_size_mb, config.direct_limit_bytes),
@@ -172,7 +170,7 @@ def _check_memory(loader: Loader, config: "Config") -> None:
         loader.fault(ConfigKeys.topic_list_initial_heap_permit_bytes, str(first), expected)
 
 
-def _check_times(loader: Loader, config: "Config") -> None:
+def _check_times(loader: Loader, config: ConfigValues) -> None:
     whole_time = config.topic_list_request_timeout_millis
     for key, wait in (
         (
@@ -192,19 +190,19 @@ def _check_times(loader: Loader, config: "Config") -> None:
         loader.doubt(ConfigKeys.broker_proxy_read_timeout_ms, text)
 
 
-def _check_event_files(loader: Loader, config: "Config") -> None:
+def _check_event_files(loader: Loader, config: ConfigValues) -> None:
     total, largest = config.event_log_files_max_total_mb, config.event_log_file_max_size_mb
     if total and total < largest:
         expected = f"0, or at least {ConfigKeys.event_log_file_max_size_mb.name} ({largest})"
         loader.fault(ConfigKeys.event_log_files_max_total_mb, str(total), expected)
 
 
-def _check_event_topic(loader: Loader, config: "Config") -> None:
+def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
     topic, url = ConfigKeys.event_log_topic, ConfigKeys.event_log_topic_service_url
     web_url = ConfigKeys.event_log_topic_web_service_url
     if not config.event_log_topic:
         for key in (url, web_url):
-            if getattr(config, key.attribute):
+            if config.value(key):
                 loader.doubt(key, f"has no effect without {topic.name}")
         return
     try:
@@ -223,7 +221,7 @@ def _check_event_topic(loader: Loader, config: "Config") -> None:
         text = "brokers there are shown no credentials: set eventLogTopicAuthenticationPlugin"
         loader.doubt(url, text)
     for chosen in (ConfigKeys.broker_client_tls_protocols, ConfigKeys.broker_client_tls_ciphers):
-        if config.tls_enabled_with_broker and getattr(config, chosen.attribute):
+        if config.tls_enabled_with_broker and config.value(chosen):
             loader.doubt(chosen, f"not for {topic.name}: pulsar-client makes its own choice")
 
 
@@ -244,7 +242,7 @@ def _shown_url(url: str) -> str:
     return f"user info {HIDDEN}, which nobody uses: see eventLogTopicAuthenticationPlugin" if "@" in url else repr(url)
 
 
-def _check_topic_credentials(loader: Loader, config: "Config") -> None:
+def _check_topic_credentials(loader: Loader, config: ConfigValues) -> None:
     plugin, parameters = (
         ConfigKeys.event_log_topic_authentication_plugin,
         ConfigKeys.event_log_topic_authentication_parameters,

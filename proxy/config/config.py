@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, Self
 
 from proxy.config.checks import cross_check
-from proxy.config.keys.key import Key, split_broker_urls
-from proxy.config.keys_table import ConfigKeys
+from proxy.config.keys.key import Key
 from proxy.config.sources import (
     REVERSE_PROXY_PREFIX,
     ConfigError,
@@ -24,16 +23,15 @@ from proxy.config.sources import (
     ReverseProxyRoute,
     Setting,
 )
+from proxy.config.values import ConfigValues
 from proxy.core.secrets import masked
 
 __all__ = ["Config", "ConfigError", "ConfigProblem", "ConfigWarning", "Origin", "ReverseProxyRoute"]
 
 _LIVE = "live change"
-_LARGEST_FRAME_BYTES = 2**31 - 1
-_MIB = 1024 * 1024
 
 
-class Config(ConfigKeys):
+class Config(ConfigValues):
     """An immutable set of values, one attribute per key of `ConfigKeys`.
 
     `config.service_port` is a value, `Config.service_port` its `Key`. Made by `load` or `replace` only.
@@ -41,7 +39,6 @@ class Config(ConfigKeys):
 
     warnings: tuple[ConfigWarning, ...]
     _settings: Mapping[str, Setting]
-    _reverse_proxies: tuple[ReverseProxyRoute, ...]
 
     @classmethod
     def load(
@@ -93,7 +90,7 @@ class Config(ConfigKeys):
 
     def differences(self, newer: Self) -> Iterator[Key[Any]]:
         """Yield the keys whose values differ."""
-        return (key for key in self.keys() if getattr(self, key.attribute) != getattr(newer, key.attribute))
+        return (key for key in self.keys() if self.value(key) != newer.value(key))
 
     def adopt(self, newer: Self) -> Self:
         """Give the dynamic keys of `newer` beside the other keys of this one: what a reload puts in force.
@@ -171,46 +168,7 @@ class Config(ConfigKeys):
     @cached_property
     def _items(self) -> Sequence[tuple[Key[Any], str, Origin]]:
         # To hide secrets in all of them takes 2 ms, and `top` asks at each refresh.
-        return tuple((key, key.shown(getattr(self, key.attribute)), self.origin(key)) for key in self.keys())
-
-    @property
-    def client_port(self) -> int:
-        """The port that names this proxy among others on its machine: the plain one for clients, else that with TLS."""
-        return (self.service_port_tls or 0) if self.service_port is None else self.service_port
-
-    @property
-    def has_web_port(self) -> bool:
-        """Whether there is a web server at all."""
-        return self.web_service_port is not None or self.web_service_port_tls is not None
-
-    @property
-    def broker_hosts(self) -> tuple[tuple[str, int], ...]:
-        """Hosts and ports of the brokers, out of `brokerServiceURL`, or of its twin for TLS."""
-        tls = self.tls_enabled_with_broker
-        return split_broker_urls(self.broker_service_url_tls if tls else self.broker_service_url, tls=tls)
-
-    @property
-    def http_reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
-        """The routes of `httpReverseProxy.<name>.path` and `.proxyTo`, in the order of their names."""
-        return self._reverse_proxies
-
-    @property
-    def heap_limit_bytes(self) -> int:
-        """Limit for decoded topic lists, bytes; 0 is no limit."""
-        return self.max_topic_list_in_flight_heap_mem_size_mb * _MIB
-
-    @property
-    def direct_limit_bytes(self) -> int:
-        """Limit for encoded topic lists, bytes; 0 is no limit."""
-        return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
-
-    @property
-    def topic_list_answer_limit_bytes(self) -> int:
-        """Largest answer of a broker that is read, bytes: the key, else the smaller memory limit."""
-        if self.topic_list_max_answer_bytes is not None:
-            return self.topic_list_max_answer_bytes
-        limits = [limit for limit in (self.heap_limit_bytes, self.direct_limit_bytes) if limit]
-        return min([*limits, _LARGEST_FRAME_BYTES])
+        return tuple((key, key.shown(self.value(key)), self.origin(key)) for key in self.keys())
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{name}: a Config never changes; use replace()")

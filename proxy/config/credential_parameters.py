@@ -1,15 +1,14 @@
 """Parse the proxy's own credentials: `brokerClientAuthenticationPlugin` and its parameters, without looking at files.
 
 Names and formats are those of the Java client, so that a proxy.conf of the Java proxy works as it is. Error texts name
-keys and formats only, never a part of a value.
+keys and formats only, never a part of a value. Nothing here may import `limiter` or `protocol`: `serve` reads the
+configuration before it checks whose those are.
 """
 
 import json
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
-
-from proxy.core.errors import ProxyError
 
 PLUGIN: Final = "brokerClientAuthenticationPlugin"
 PARAMETERS: Final = "brokerClientAuthenticationParameters"
@@ -33,7 +32,7 @@ _METHODS: Final = {
 }
 
 
-class BadParameters(ProxyError):
+class BadParameters(Exception):
     """The configuration names credentials that cannot be; `key` is the key at fault, `expected` what it should hold."""
 
     def __init__(self, key: str, expected: str) -> None:

@@ -32,4 +32,4 @@ def config_document(config: Config, pending: Mapping[str, str]) -> Mapping[str, 
 def pending_values(config: Config, newer: Config) -> Mapping[str, str]:
     """Give the values of `newer` that are not in force because their keys need a restart, for human eyes."""
     waiting = (key for key in config.differences(newer) if not key.dynamic)
-    return {key.name: key.shown(getattr(newer, key.attribute)) for key in waiting}
+    return {key.name: key.shown(newer.value(key)) for key in waiting}

@@ -17,8 +17,9 @@ The decisions have no I/O and no clock of their own; samples are the output's bu
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
+from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.telemetry.counters import Counters
@@ -49,6 +50,14 @@ class WriteLimits:
 
     stall_seconds: float
     min_bytes_per_second: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            stall_seconds=config.seconds(Config.topic_list_write_stall_timeout_millis),
+            min_bytes_per_second=config.topic_list_write_min_bytes_per_second,
+        )
 
 
 class WriteProgress:

@@ -7,6 +7,7 @@ cannot be reached; here it gets an ERROR first).
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Self
 
 from protocol import commands
 from protocol.command_type import CommandType
@@ -18,6 +19,7 @@ from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.handshake import BrokerHandshake
 from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address
+from proxy.config.config import Config
 from proxy.core.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
@@ -58,6 +60,11 @@ class TargetRules:
     tls: bool = False
     check_active: bool = False
     header_version: int = 0
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the rules of a configuration."""
+        return cls(config.tls_enabled_with_broker, config.check_active_brokers, config.proxy_header_version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,11 @@ goes on being walked, but asks for no memory while `enabled` is false; one that 
 nobody knows where in a frame it stands. A pause under way keeps its length.
 """
 
+from typing import Self
+
 from limiter.semaphore import AsyncSemaphore
 from protocol.scanner import FrameMatch
+from proxy.config.config import Config
 from proxy.telemetry.counters import Counters, WatchOvershoot
 from proxy.telemetry.events.recorder import Recorder
 
@@ -44,6 +47,26 @@ class WatchLimits:
         self.max_pause_seconds = max_pause_seconds
         self.longest_hold_seconds = longest_hold_seconds
         self.recorder: Recorder | None = None
+
+    @classmethod
+    def of(cls, config: Config, direct: AsyncSemaphore, counters: Counters) -> Self:
+        """Make the limits of a configuration."""
+        made = cls(
+            direct,
+            counters,
+            window_bytes=config.relay_buffer_bytes,
+            enabled=True,
+            max_pause_seconds=0,
+            longest_hold_seconds=0,
+        )
+        made.apply(config)
+        return made
+
+    def apply(self, config: Config) -> None:
+        """Change the settings."""
+        self.enabled = config.watch_topic_list_limit_enabled
+        self.max_pause_seconds = config.seconds(Config.watch_topic_list_max_pause_millis)
+        self.longest_hold_seconds = config.seconds(Config.topic_list_request_timeout_millis)
 
     def count(self, match: FrameMatch) -> None:
         """Count what one read has shown."""

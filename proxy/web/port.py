@@ -27,8 +27,9 @@ from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.access_log import AccessLog
 from proxy.web.forward.broker_ports import BrokerPorts
+from proxy.web.forward.headers import Headers, extra_headers
 from proxy.web.forward.routes import RouteTable
-from proxy.web.forward.settings import WebLimits, response_headers, web_limits, web_targets
+from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.forward.uploads import Uploads
 from proxy.web.http.clients import Guard
@@ -81,7 +82,7 @@ class WebPort:
     def __init__(self, parts: WebParts) -> None:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
-        self._limits = web_limits(parts.config)
+        self._limits = WebLimits.of(parts.config)
         self._gate = Gate(self._loop, self._limits.gate)
         self._listeners: list[HttpListener] = []
         self._server: _Server | None = None
@@ -96,10 +97,10 @@ class WebPort:
         from proxy.web.server import Site
 
         parts, config = self._parts, self._parts.config
-        extra = response_headers(config)
-        reverse_proxy, tunnels = self._passing_on()
+        extra = extra_headers(config.proxy_http_response_headers_json)
+        reverse_proxy, tunnels = self._passing_on(extra)
         self._site = Site(
-            self._limits, parts.pages, RouteTable(web_targets(config).extra), self._gate, parts.counters,
+            self._limits, parts.pages, RouteTable(WebTargets.of(config).extra), self._gate, parts.counters,
             AccessLog(parts.log, self._loop, parts.names), parts.hangup, guard=parts.guard,
             guard_metrics=config.authenticate_metrics_endpoint,
             trust_forwarded_for=config.web_service_trust_x_forwarded_for, extra_headers=extra,
@@ -132,13 +133,13 @@ class WebPort:
         self._listeners.append(listener)
         return listener.port
 
-    def _passing_on(self) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
+    def _passing_on(self, extra: Headers) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
         from proxy.web.forward.broker_client import hosts_of, open_client
         from proxy.web.forward.redirects import RedirectRules
         from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
         from proxy.web.forward.websockets import WebSocketTunnels
 
-        parts, targets = self._parts, web_targets(self._parts.config)
+        parts, targets = self._parts, WebTargets.of(self._parts.config)
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
@@ -150,8 +151,7 @@ class WebPort:
         )  # fmt: skip
         self._services = ProxyServices(
             self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
-            parts.lookups, parts.own, parts.tls_client, response_headers(parts.config), parts.log,
-            uploads,
+            parts.lookups, parts.own, parts.tls_client, extra, parts.log, uploads,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
         rules = RedirectRules(known, parts.validator, targets.third_parties)

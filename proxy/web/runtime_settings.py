@@ -70,7 +70,7 @@ class RuntimeSettings:
             # What is shown of relays has a line in it.
             self._proxy.add_up(config)
         for key in old.differences(config):
-            was, now = getattr(old, key.attribute), getattr(config, key.attribute)
+            was, now = old.value(key), config.value(key)
             self._log.warning("configuration changed", key=key.name, old=was, new=now)
 
     def config(self) -> Mapping[str, object]:

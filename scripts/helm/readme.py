@@ -15,7 +15,7 @@ import yaml
 from scripts.generated import placed
 
 BEGIN: Final = "<!-- values: written by scripts/generate_helm.py from values.yaml; do not edit here -->"
-END: Final = "<!-- end of values -->"
+END: Final = "<!-- values: end -->"
 _KEY: Final = re.compile(r"( *)([A-Za-z0-9_.-]+):(.*)")
 
 

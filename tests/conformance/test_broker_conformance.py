@@ -8,7 +8,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topics_hash import topics_hash
 from tests.conformance.peers import ALL_TOPICS, BASE, NAMESPACE, PARTITIONS, WIDE, Peer
-from tests.support.wire import ServerRefusedError, WireClient, WireClosedError
+from tests.support.clients.wire import ServerRefusedError, WireClient, WireClosedError
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.version import VERSION
 from scripts.build_image import ROOT, Images, Tools
-from tests.support.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.tools import tools, unusable
 
 pytestmark = pytest.mark.timeout(900)

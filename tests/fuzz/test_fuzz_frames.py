@@ -11,7 +11,7 @@ from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import OpaqueAnswer, TopicListAnswer, TopicListScanner
-from tests.support.frames import list_frame, pieces_of
+from tests.support.sockets.frames import list_frame, pieces_of
 
 CAP = 2000
 LIST = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE

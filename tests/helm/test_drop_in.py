@@ -87,13 +87,13 @@ def test_what_is_not_there_is_refused_by_name(name: str) -> None:
 
 
 def test_the_guide_tells_of_everything_that_is_refused() -> None:
-    rows = re.findall(r"^\| (.* (?:is|are) refused) \|", GUIDE, re.MULTILINE)
+    rows = re.findall(r"^- \*\*([^*]* (?:is|are)\s+refused)\*\*:", GUIDE, re.MULTILINE)
     told = {name for row in rows for name in re.findall(r"`(\w+)[\w.]*`", row)}
     assert told - {"podMonitor"} == REFUSED.keys()
 
 
 def test_the_guide_tells_of_everything_that_is_the_same() -> None:
-    (row,) = (line for line in GUIDE.splitlines() if line.startswith("| values |"))
+    (row,) = re.findall(r"^- \*\*values\*\*:(.*(?:\n  .*)*)", GUIDE, re.MULTILINE)
     told = set(re.findall(r"`(\w+)`", row))
     assert told <= DEFAULTS.keys()
     assert SAME.keys() - {"configData"} == told

@@ -48,7 +48,7 @@ def blocks(language: str) -> list[str]:
 def commands(program: str) -> Iterator[list[str]]:
     """Yield the words of each command of a program, wherever in a line of a console it stands."""
     for text in blocks("console"):
-        for line in text.splitlines():
+        for line in text.replace("\\\n", "").splitlines():
             for part in re.findall(rf"\b{program} (?:'[^']*'|[^'|;)])*", line):
                 yield shlex.split(part)
 

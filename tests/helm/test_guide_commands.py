@@ -40,6 +40,8 @@ def parsed(line: str) -> HelmCommand:
             put(values, path.split("."), value)
         elif word in OPTIONS_WITH_A_VALUE:
             words.pop(0)
+        elif word == "--create-namespace":
+            pass
         elif word == "--reset-then-reuse-values":
             keeps = True
         else:

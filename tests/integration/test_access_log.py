@@ -13,9 +13,9 @@ from proxy.web.http.clients import Guard
 from proxy.web.pages import Readiness
 from proxy.web.port import start_web
 from tests.integration.test_http_authentication import Roles
-from tests.support.fake_web_broker import fake_web_broker
-from tests.support.web_parts import Running, config, web_parts
-from tests.support.web_stage import ADMIN
+from tests.support.web.fake_web_broker import fake_web_broker
+from tests.support.web.web_parts import Running, config, web_parts
+from tests.support.web.web_stage import ADMIN
 
 
 class Verifier(Roles):

@@ -21,11 +21,11 @@ from proxy.web.admin import listener as door
 from proxy.web.admin.connections import LONGEST_NAME
 from proxy.web.admin.listener import MOST_CONNECTIONS
 from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
-from tests.support import proxy_under_test
-from tests.support.admin_api import Answered, ask, connect, raw
-from tests.support.async_client import eventually
-from tests.support.events import CheckedSink
-from tests.support.proxy_under_test import TIGHT, Stage, jammed, namespace, queued_for_heap, staged
+from tests.support.clients.async_client import eventually
+from tests.support.proxies import proxy_under_test
+from tests.support.proxies.events import CheckedSink
+from tests.support.proxies.proxy_under_test import TIGHT, Stage, jammed, namespace, queued_for_heap, staged
+from tests.support.web.admin_api import Answered, ask, connect, raw
 
 TOKEN = "correct-horse-battery-staple"
 # Those to 10,000 who wait, and the slice of rows in hand.

@@ -11,7 +11,7 @@ from protocol.command_type import CommandType
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.proxies.running_proxy import Running, child_proxy
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 

@@ -2,8 +2,8 @@
 
 from protocol.command_type import CommandType
 from proxy.cli.demo.topics import GeneratedTopics
-from tests.support.async_client import schema_frame
-from tests.support.proxy_under_test import SLOW_READER_RCVBUF, TOPIC, namespace, staged
+from tests.support.clients.async_client import schema_frame
+from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, TOPIC, namespace, staged
 
 
 async def test_a_broker_gets_no_more_list_connections_than_a_key_allows() -> None:

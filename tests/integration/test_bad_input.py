@@ -8,8 +8,8 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.async_client import PING, AsyncClient, command_of, connect_frame, schema_frame, topics_frame
-from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
+from tests.support.clients.async_client import PING, AsyncClient, command_of, connect_frame, schema_frame, topics_frame
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 
 NO_REQUEST = commands.REQUEST_ID_NONE
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)

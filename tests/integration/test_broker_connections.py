@@ -12,8 +12,16 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.script import Redirect
 from proxy.cli.demo.topics import GeneratedTopics
-from tests.support.async_client import PING, AsyncClient, lookup_frame
-from tests.support.proxy_under_test import (
+from tests.support.brokers.raw_broker import (
+    CONNECTED,
+    empty_list,
+    handshake,
+    list_answer,
+    raw_broker,
+    request,
+)
+from tests.support.clients.async_client import PING, AsyncClient, lookup_frame
+from tests.support.proxies.proxy_under_test import (
     TIGHT,
     TOPIC,
     TOPICS,
@@ -21,14 +29,6 @@ from tests.support.proxy_under_test import (
     namespace,
     staged,
     waiting_for_direct,
-)
-from tests.support.raw_broker import (
-    CONNECTED,
-    empty_list,
-    handshake,
-    list_answer,
-    raw_broker,
-    request,
 )
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE

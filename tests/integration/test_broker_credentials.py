@@ -14,10 +14,10 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthData, Principal
 from proxy.core.tasks import TaskScope
-from tests.support.async_client import AsyncClient, connect_frame, eventually
-from tests.support.credentials import NOON, Court, challenge, challenged, court, presenting, refused, response
-from tests.support.proxy_under_test import TOPIC, Stage, staged
-from tests.support.raw_broker import CONNECTED, RawBroker, raw_broker
+from tests.support.auth.credentials import NOON, Court, challenge, challenged, court, presenting, refused, response
+from tests.support.brokers.raw_broker import CONNECTED, RawBroker, raw_broker
+from tests.support.clients.async_client import AsyncClient, connect_frame, eventually
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 NONE_LEFT = 2**64 - 1
 FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}

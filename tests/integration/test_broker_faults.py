@@ -7,22 +7,22 @@ from protocol.commands import frame, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.script import Failure
-from tests.support.async_client import AsyncClient, lookup_frame, schema_frame, topics_frame
-from tests.support.ports import free_port
-from tests.support.proxy_under_test import (
-    LIST_BYTES,
-    TOPIC,
-    TOPICS,
-    namespace,
-    staged,
-)
-from tests.support.raw_broker import (
+from tests.support.brokers.raw_broker import (
     handshake,
     list_answer,
     raw_broker,
     request,
     silence,
 )
+from tests.support.clients.async_client import AsyncClient, lookup_frame, schema_frame, topics_frame
+from tests.support.proxies.proxy_under_test import (
+    LIST_BYTES,
+    TOPIC,
+    TOPICS,
+    namespace,
+    staged,
+)
+from tests.support.sockets.ports import free_port
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 

@@ -3,9 +3,9 @@
 import asyncio
 
 from proxy.brokers.connection import BrokerConnection
-from tests.support.async_client import PING, AsyncClient
-from tests.support.proxy_under_test import namespace, staged
-from tests.support.raw_broker import empty_list, handshake, raw_broker, request
+from tests.support.brokers.raw_broker import empty_list, handshake, raw_broker, request
+from tests.support.clients.async_client import PING, AsyncClient
+from tests.support.proxies.proxy_under_test import namespace, staged
 
 PINGS = 20_000
 

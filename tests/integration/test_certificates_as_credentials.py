@@ -8,10 +8,10 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Principal
 from proxy.config.config import Config
 from proxy.net.tls.contexts import context_settings
-from tests.support.async_client import connect_frame
-from tests.support.credentials import refused
-from tests.support.proxy_under_test import Stage, staged
-from tests.support.tls import PemFiles, TlsClient, authority, client_context, tls_client
+from tests.support.auth.credentials import refused
+from tests.support.auth.tls import PemFiles, TlsClient, authority, client_context, tls_client
+from tests.support.clients.async_client import connect_frame
+from tests.support.proxies.proxy_under_test import Stage, staged
 
 KEYS: dict[str, Any] = {"authenticationEnabled": "true", "authenticationProviders": "tls"}
 

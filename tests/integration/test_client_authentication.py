@@ -12,8 +12,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthData, Principal
 from proxy.brokers.pool import PoolKey
-from tests.support.async_client import PING, AsyncClient, connect_frame, topics_frame
-from tests.support.credentials import (
+from tests.support.auth.credentials import (
     NOON,
     Court,
     Judge,
@@ -23,8 +22,9 @@ from tests.support.credentials import (
     refused,
     response,
 )
-from tests.support.proxy_under_test import TOPIC, namespace, staged
-from tests.support.tokens import SECRET, signed
+from tests.support.auth.tokens import SECRET, signed
+from tests.support.clients.async_client import PING, AsyncClient, connect_frame, topics_frame
+from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}

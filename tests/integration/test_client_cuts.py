@@ -9,7 +9,8 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
-from tests.support.async_client import (
+from tests.support.brokers.raw_broker import raw_broker, silence
+from tests.support.clients.async_client import (
     PING,
     AsyncClient,
     Closed,
@@ -18,7 +19,7 @@ from tests.support.async_client import (
     new_schema_frame,
     schema_frame,
 )
-from tests.support.proxy_under_test import (
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     NAME_BYTES,
     SLOW_READER_RCVBUF,
@@ -33,7 +34,6 @@ from tests.support.proxy_under_test import (
     staged,
     waiting_for_direct,
 )
-from tests.support.raw_broker import raw_broker, silence
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 Cut = Callable[[AsyncClient], None]

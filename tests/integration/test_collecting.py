@@ -6,7 +6,7 @@ import pytest
 
 from proxy.app.proxy import COLLECT_AT_LAST_SECONDS, COLLECT_SECONDS, FEW_LISTS, MANY_LEFT
 from proxy.core.errors import DisconnectCause
-from tests.support.proxy_under_test import staged
+from tests.support.proxies.proxy_under_test import staged
 
 
 async def test_the_look_at_everything_waits_while_lists_do_and_few_have_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from protocol.command_type import CommandType
 from proxy.clients.sessions import AGE_GRACE_SECONDS, AGE_JITTER
-from tests.support.async_client import PING
-from tests.support.proxy_under_test import TOPICS, Stage, namespace, staged
+from tests.support.clients.async_client import PING
+from tests.support.proxies.proxy_under_test import TOPICS, Stage, namespace, staged
 
 AGE = 40
 SURELY = AGE * (1 + AGE_JITTER) + 1

@@ -19,7 +19,7 @@ from proxy.app.budget import EVENT_NAMES_BYTES
 from proxy.cli.demo.run import event_log_bytes
 from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, progress, render
-from tests.support.wire import WireClient
+from tests.support.clients.wire import WireClient
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--connections", "30", "--topics", "1000", "--heap-mb", "1", "--direct-mb", "1", "--late-seconds", "0.5"]

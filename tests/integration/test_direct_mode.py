@@ -13,9 +13,9 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.relay.relay import Relay, RelayEndpoint
-from tests.support.async_client import AsyncClient, Closed, connect_frame
-from tests.support.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
-from tests.support.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
+from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
+from tests.support.clients.async_client import AsyncClient, Closed, connect_frame
+from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
 
 KIB = 1024
 # A window below the segments of loopback would make every byte wait for timers of the kernel.

@@ -1,6 +1,6 @@
 """The event log of a running proxy: one event for each topic list, whatever became of it, and no names in any.
 
-Whatever holds for every event is judged by the stage of every integration test (`tests.support.events`).
+Whatever holds for every event is judged by the stage of every integration test (`tests.support.proxies.events`).
 """
 
 import json
@@ -20,10 +20,10 @@ from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DisconnectCause
 from proxy.requests.validation import MAX_PROPERTIES
 from tests.integration.test_client_cuts import cuts
-from tests.support.async_client import AsyncClient, connect_frame, topics_frame
-from tests.support.events import CheckedSink, Event
-from tests.support.proxy_under_test import TIGHT, TOPICS, Stage, direct_taken, namespace, staged
-from tests.support.shared_lists import (
+from tests.support.clients.async_client import AsyncClient, connect_frame, topics_frame
+from tests.support.proxies.events import CheckedSink, Event
+from tests.support.proxies.proxy_under_test import TIGHT, TOPICS, Stage, direct_taken, namespace, staged
+from tests.support.proxies.shared_lists import (
     all_have_lists,
     behind_a_question,
     being_written,

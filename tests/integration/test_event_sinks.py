@@ -12,9 +12,9 @@ import pytest
 
 from proxy.app.proxy import Proxy
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from tests.support.async_client import AsyncClient
-from tests.support.proxy_under_test import staged
-from tests.support.raw_broker import raw_broker, silence
+from tests.support.brokers.raw_broker import raw_broker, silence
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import staged
 from tests.unit.eventlog.parts import read_events
 from tests.unit.eventlog.test_schema_v1 import faults
 

@@ -15,11 +15,11 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.resolver import CachingResolver
 from proxy.cli.demo.script import Failure, Redirect
 from proxy.cli.demo.topics import GeneratedTopics
-from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
-from tests.support.fault_proxy import FaultProxy, fault_proxies, service_url
-from tests.support.ports import free_port
-from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
-from tests.support.tls import PemFiles, server_context
+from tests.support.auth.tls import PemFiles, server_context
+from tests.support.brokers.fault_proxy import FaultProxy, fault_proxies, service_url
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
+from tests.support.sockets.ports import free_port
 from tests.support.tools import ipv6_loopback
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE

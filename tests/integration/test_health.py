@@ -15,10 +15,10 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.health import obstacle_of
 from proxy.config.config import Config
-from tests.support.async_client import LOOPBACK, AsyncClient, eventually
-from tests.support.raw_broker import raw_broker
-from tests.support.running_proxy import Running, child_proxy
-from tests.support.tls import PemFiles
+from tests.support.auth.tls import PemFiles
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
 
 NEVER_MILLIS = 3_600_000
 DRAINS_FOR_EVER = {"shutdownDrainMillis": NEVER_MILLIS, "brokerProxyAllowedTargetPorts": "*"}

@@ -7,8 +7,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.requests.validation import MAX_PROPERTIES
 from proxy.telemetry.refusals import Stage as Refusal
-from tests.support.async_client import lookup_frame, topics_frame
-from tests.support.proxy_under_test import TOPIC, namespace, staged
+from tests.support.clients.async_client import lookup_frame, topics_frame
+from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 

@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
-from tests.support.fake_web_broker import FakeWebBroker, fake_web_broker
-from tests.support.web_stage import ADMIN, web_staged
+from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
+from tests.support.web.web_stage import ADMIN, web_staged
 
 KEYS = {"authenticationEnabled": "true"}
 TOKEN = {"Authorization": "Bearer alice-token"}

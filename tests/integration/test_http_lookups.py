@@ -6,8 +6,8 @@ import socket
 import pytest
 from aiohttp import web
 
-from tests.support.proxy_under_test import TOPIC
-from tests.support.web_stage import WebStage, web_staged
+from tests.support.proxies.proxy_under_test import TOPIC
+from tests.support.web.web_stage import WebStage, web_staged
 
 PATH = "/lookup/v2/topic/persistent/demo/ns-00/topic"
 

@@ -10,9 +10,9 @@ from aiohttp import web
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
-from tests.support.async_client import AsyncClient, eventually
-from tests.support.fake_web_broker import fake_web_broker
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.web.fake_web_broker import fake_web_broker
 
 BODY_BYTES = 50_000_000
 PIECE = b"x" * 100_000

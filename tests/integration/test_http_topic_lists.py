@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from proxy.core.errors import DIRECT_REFUSAL
-from tests.support.async_client import AsyncClient
-from tests.support.web_stage import WebStage, web_staged
+from tests.support.clients.async_client import AsyncClient
+from tests.support.web.web_stage import WebStage, web_staged
 
 LISTS: Final = "/admin/v2/namespaces/demo/ns/topics?mode=ALL"
 BUFFER: Final = 4096

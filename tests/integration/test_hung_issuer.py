@@ -12,13 +12,13 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.providers import issuer_keys
-from tests.support.async_client import AsyncClient, connect_frame
-from tests.support.credentials import presenting, refused
-from tests.support.issuer import AUDIENCE, Issuer, running_issuer
-from tests.support.proxy_under_test import Stage, staged
-from tests.support.slow_checks import SlowChecks
-from tests.support.tokens import SECRET, signed
-from tests.support.web_stage import ADMIN, web_staged
+from tests.support.auth.credentials import presenting, refused
+from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
+from tests.support.auth.slow_checks import SlowChecks
+from tests.support.auth.tokens import SECRET, signed
+from tests.support.clients.async_client import AsyncClient, connect_frame
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.web_stage import ADMIN, web_staged
 
 PLACES = 2
 MOST_WAITING = 60

@@ -8,8 +8,8 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.large_frames import LARGE_FRAME_COPIES
 from proxy.core.errors import DIRECT_REFUSAL
-from tests.support.async_client import AsyncClient, connect_frame, new_schema_frame
-from tests.support.proxy_under_test import MIB, TIGHT, TOPIC, direct_taken, staged
+from tests.support.clients.async_client import AsyncClient, connect_frame, new_schema_frame
+from tests.support.proxies.proxy_under_test import MIB, TIGHT, TOPIC, direct_taken, staged
 
 KIB = 1024
 

@@ -12,8 +12,8 @@ import pytest
 from protocol.command_type import CommandType
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
-from tests.support.async_client import LOOPBACK, AsyncClient, eventually
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 NEVER_MILLIS = 3_600_000

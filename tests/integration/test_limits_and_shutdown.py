@@ -20,9 +20,9 @@ from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.large_frames import LARGE_FRAME_COPIES
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
-from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
-from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
-from tests.support.running_proxy import child_proxy
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
+from tests.support.proxies.running_proxy import child_proxy
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 OTHER_ADDRESS = "127.0.0.2"

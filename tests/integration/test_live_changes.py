@@ -15,8 +15,8 @@ from proxy.app.budget import worst_case_parts
 from proxy.app.reload import APPLIED_BY, apply
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from tests.support.async_client import lookup_frame
-from tests.support.proxy_under_test import (
+from tests.support.clients.async_client import lookup_frame
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     SLOW_READER_RCVBUF,

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from tests.support.async_client import AsyncClient
-from tests.support.proxy_under_test import TIGHT, TOPICS, Stage, namespace, staged
-from tests.support.shared_lists import (
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import TIGHT, TOPICS, Stage, namespace, staged
+from tests.support.proxies.shared_lists import (
     all_have_lists,
     being_written,
     waiting_for_direct_memory,

@@ -23,7 +23,7 @@ from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.tasks import TaskScope
 from proxy.net.output import OVERSHOOT_BYTES
-from tests.support.async_client import (
+from tests.support.clients.async_client import (
     LOOPBACK,
     PATIENCE_SECONDS,
     PING,
@@ -33,8 +33,8 @@ from tests.support.async_client import (
     new_schema_frame,
     topics_frame,
 )
-from tests.support.proxy_under_test import MIB, SLOW_READER_RCVBUF, TOPIC, namespace
-from tests.support.web_pages import Scrape, scrape
+from tests.support.proxies.proxy_under_test import MIB, SLOW_READER_RCVBUF, TOPIC, namespace
+from tests.support.web.web_pages import Scrape, scrape
 
 KIB: Final = 1024
 CONNECTION_BYTES: Final = 8 * KIB

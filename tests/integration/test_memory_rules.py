@@ -9,8 +9,8 @@ from protocol.topic_list import heap_size
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from tests.support.async_client import AsyncClient, new_schema_frame, schema_frame
-from tests.support.proxy_under_test import (
+from tests.support.clients.async_client import AsyncClient, new_schema_frame, schema_frame
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     NAME_BYTES,

@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripts.alert_table import ALERTS
 from scripts.dashboard_table import ROWS, VARIABLES
 from tests.integration.test_watch_limits import watch
+from tests.support.auth.tls import PemFiles
 from tests.support.promql import COMMON_LABELS, FOREIGN_METRICS, labels, metrics
-from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
-from tests.support.tls import PemFiles
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.tools import tool
-from tests.support.web_pages import get
+from tests.support.web.web_pages import get
 
 ROOT = Path(__file__).resolve().parents[2]
 # Trouble that this test does not make: without it there is no sample, only the family.

@@ -17,11 +17,11 @@ from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.providers import issuer_keys
 from proxy.auth.providers.issuer_client import LARGEST_ANSWER_BYTES, IssuerClient
 from proxy.auth.settings import AuthenticationSettings, CacheRules, IssuerAccess, OpenIdSettings
-from tests.support.authentication import Doorman, at_once
-from tests.support.clock import ManualClock
-from tests.support.issuer import AUDIENCE, DISCOVERY, Issuer, published, running_issuer
-from tests.support.loops import eventually
-from tests.support.tokens import NOW, ec_key, rsa_key, signed, weak_rsa_key
+from tests.support.auth.authentication import Doorman, at_once
+from tests.support.auth.issuer import AUDIENCE, DISCOVERY, Issuer, published, running_issuer
+from tests.support.auth.tokens import NOW, ec_key, rsa_key, signed, weak_rsa_key
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import eventually
 
 OPEN = IssuerAccess(https_only=False, connect_seconds=5, read_seconds=5)
 IMPATIENT = replace(OPEN, connect_seconds=0.1, read_seconds=0.1)

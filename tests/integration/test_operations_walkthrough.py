@@ -1,4 +1,4 @@
-"""docs/operations.md, walked: each block that is marked to be run is run as it stands, beside clients."""
+"""The walkthroughs of docs/, walked: each block that is marked to be run is run as it stands, beside clients."""
 
 import asyncio
 import os
@@ -19,10 +19,10 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import whole_parser
-from tests.support.async_client import LOOPBACK, PING, AsyncClient, command_of, connect_frame, eventually
-from tests.support.running_proxy import Running, child_proxy
-from tests.support.tls import PemFiles, certificate, client_context
-from tests.support.walkthrough import BEFORE, PAGE, ROOT, Block, Walk, missing_of, not_run, sections, walking
+from tests.support.auth.tls import PemFiles, certificate, client_context
+from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, command_of, connect_frame, eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.walkthrough import BEFORE, ROOT, Block, Walk, all_sections, missing_of, not_run, walking
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 WALKTHROUGHS = {
@@ -312,8 +312,8 @@ async def test_a_memory_alert_ends_with_a_smaller_budget_and_no_client_cut(tmp_p
 # --- the page -----------------------------------------------------------------------------------------
 
 
-def test_the_page_has_these_walkthroughs_and_no_others_are_run() -> None:
-    assert set(sections(PAGE.read_text())) == WALKTHROUGHS | {BEFORE}
+def test_the_pages_have_these_walkthroughs_and_no_others_are_run() -> None:
+    assert set(all_sections()) == WALKTHROUGHS | {BEFORE}
 
 
 def parses(words: list[str]) -> bool:
@@ -325,7 +325,10 @@ def parses(words: list[str]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", ["operations.md", "behaviour.md", "helm.md", "reference/admin.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["operations.md", "troubleshooting.md", "monitoring.md", "behaviour.md", "helm.md", "reference/admin.md"],
+)
 def test_commands_that_are_not_run_are_of_this_proxy(page: str) -> None:
     for line in not_run((ROOT / "docs" / page).read_text()):
         _, found, command = f" {line}".partition(" pulsar-proxy ")

@@ -10,11 +10,11 @@ from tests.integration.test_event_log import IMPATIENT, LISTS, kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
 from tests.integration.test_watch_limits import LIST, UPDATE, exhaust, greet, joined, send_all
-from tests.support.async_client import topics_frame
-from tests.support.proxy_under_test import MIB, TIGHT, direct_taken, namespace, staged
-from tests.support.raw_broker import raw_broker
-from tests.support.shared_lists import let_go
-from tests.support.web_stage import web_staged
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.clients.async_client import topics_frame
+from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, namespace, staged
+from tests.support.proxies.shared_lists import let_go
+from tests.support.web.web_stage import web_staged
 from tests.unit.eventlog.parts import read_events
 
 FOREVER: Final = 600_000

@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.telemetry.metrics.table import INSTRUMENTS
-from tests.support.otlp_collector import Collector, attributes_of, collector, metrics_of
-from tests.support.proxy_under_test import namespace
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.proxies.proxy_under_test import namespace
+from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.web.otlp_collector import Collector, attributes_of, collector, metrics_of
 
 # Of these the moment decides, not what was done.
 MOVING = re.compile(r"process_|.*(lag_seconds|age_seconds|resident|peak|uptime|otlp_exports|_connections)")

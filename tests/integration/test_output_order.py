@@ -8,8 +8,8 @@ from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.connection import ClientConnection
 from proxy.net.output import OVERSHOOT_BYTES
-from tests.support.async_client import PING, AsyncClient, lookup_frame, new_schema_frame, schema_frame
-from tests.support.proxy_under_test import (
+from tests.support.clients.async_client import PING, AsyncClient, lookup_frame, new_schema_frame, schema_frame
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     SLOW_READER_RCVBUF,

@@ -11,7 +11,7 @@ from proxy.cli.demo.children import Child
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from tests.support.tls import PemFiles
+from tests.support.auth.tls import PemFiles
 
 
 def keys(directory: Path, broker: EmbeddedBroker, **more: str) -> dict[str, str]:

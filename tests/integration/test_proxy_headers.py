@@ -10,10 +10,10 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
-from tests.support.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
-from tests.support.proxy_under_test import TOPIC, Stage, staged
-from tests.support.raw_broker import CONNECTED, empty_list, handshake, raw_broker, request
-from tests.support.tls import PemFiles, TlsClient, client_context, server_context
+from tests.support.auth.tls import PemFiles, TlsClient, client_context, server_context
+from tests.support.brokers.raw_broker import CONNECTED, empty_list, handshake, raw_broker, request
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 CLIENT = HostPort("203.0.113.7", 40_000)
 SERVER = HostPort("198.51.100.1", 6650)

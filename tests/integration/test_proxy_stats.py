@@ -12,9 +12,9 @@ from proxy.relay.relay import Relay
 from proxy.web.http.clients import WebClient
 from proxy.web.http.documents import Answer, Document, GuardSettings, refusal
 from proxy.web.pages import PageRequest, document_page
-from tests.support.proxy_under_test import Stage, staged
-from tests.support.web_pages import Page, get
-from tests.unit.proxy.test_relay_log import TOPIC, producer, sent, subscribe
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.web_pages import Page, get
+from tests.unit.proxy.relay.test_relay_log import TOPIC, producer, sent, subscribe
 
 STATS = "/proxy-stats"
 

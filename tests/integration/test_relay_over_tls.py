@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_direct_mode import *  # noqa: F403
-from tests.support.tls import serve_with_tls
+from tests.support.auth.tls import serve_with_tls
 
 # Nobody can be told over TLS that the other side will send no more without ending his connection.
 del test_a_half_close_is_passed_on_and_the_other_direction_goes_on  # noqa: F821

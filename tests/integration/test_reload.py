@@ -22,9 +22,9 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from tests.support.async_client import Closed, eventually
-from tests.support.proxy_under_test import Stage, config_for, namespace, staged
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.clients.async_client import Closed, eventually
+from tests.support.proxies.proxy_under_test import Stage, config_for, namespace, staged
+from tests.support.proxies.running_proxy import Running, child_proxy
 
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
 

@@ -13,9 +13,9 @@ from yarl import URL
 
 from proxy.web.forward.bodies import RequestBody
 from proxy.web.forward.reverse_proxy import ReverseProxy
-from tests.support.fake_web_broker import fake_web_broker, fine
-from tests.support.proxy_under_test import staged
-from tests.support.web_stage import ADMIN, WebStage, web_staged
+from tests.support.proxies.proxy_under_test import staged
+from tests.support.web.fake_web_broker import fake_web_broker, fine
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 LIST = "/admin/v2/persistent/demo/ns"
 

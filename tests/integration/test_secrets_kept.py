@@ -11,8 +11,8 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
 from proxy.config.config import Config
-from tests.support.async_client import eventually
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.clients.async_client import eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
 
 SECRET = "hush-8c41"
 SECRET_KEYS = {

@@ -14,8 +14,8 @@ from protocol.topic_list import heap_size
 from proxy.cli.demo.script import Failure
 from proxy.cli.demo.topics import GeneratedTopics, ListedTopics
 from proxy.core.errors import HEAP_REFUSAL
-from tests.support.async_client import PING, AsyncClient, command_of, topics_frame
-from tests.support.proxy_under_test import (
+from tests.support.clients.async_client import PING, AsyncClient, command_of, topics_frame
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     TIGHT,
@@ -26,7 +26,7 @@ from tests.support.proxy_under_test import (
     staged,
     waiting_for_direct,
 )
-from tests.support.shared_lists import (
+from tests.support.proxies.shared_lists import (
     all_have_lists,
     behind_a_question,
     being_written,

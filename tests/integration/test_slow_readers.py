@@ -20,8 +20,8 @@ from proxy.clients.connection import ClientConnection
 from proxy.net.send_buffers import TCP_WMEM
 from proxy.net.write_watch import WriteLimits
 from proxy.relay.relay import Relay
-from tests.support.async_client import PING, AsyncClient, Closed, eventually, schema_frame
-from tests.support.proxy_under_test import (
+from tests.support.clients.async_client import PING, AsyncClient, Closed, eventually, schema_frame
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     SLOW_READER_RCVBUF,

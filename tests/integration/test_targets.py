@@ -12,10 +12,10 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.handshake import BrokerHandshake
 from proxy.cli.demo.script import Failure
 from proxy.core.errors import DisconnectCause
-from tests.support.async_client import AsyncClient, connect_frame
-from tests.support.ports import free_port
-from tests.support.proxy_under_test import Stage, staged
-from tests.support.raw_broker import CONNECTED, raw_broker, silence
+from tests.support.brokers.raw_broker import CONNECTED, raw_broker, silence
+from tests.support.clients.async_client import AsyncClient, connect_frame
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.sockets.ports import free_port
 
 
 async def refused(stage: Stage, target: str, cause: str) -> str:

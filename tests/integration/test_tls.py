@@ -16,10 +16,7 @@ from proxy.clients.connection import ClientConnection
 from proxy.net.tls import arrivals
 from proxy.net.tls.transport import TlsTransport
 from proxy.relay.relay import Relay
-from tests.support.async_client import AsyncClient, Closed, connect_frame, schema_frame
-from tests.support.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
-from tests.support.raw_broker import handshake, raw_broker
-from tests.support.tls import (
+from tests.support.auth.tls import (
     PemFiles,
     Sealer,
     TlsClient,
@@ -30,6 +27,9 @@ from tests.support.tls import (
     tls_broker,
     tls_client,
 )
+from tests.support.brokers.raw_broker import handshake, raw_broker
+from tests.support.clients.async_client import AsyncClient, Closed, connect_frame, schema_frame
+from tests.support.proxies.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
 
 KIB = 1024
 

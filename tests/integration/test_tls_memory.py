@@ -14,9 +14,9 @@ from tests.integration.test_memory_budgets import (
     report,
     weighed,
 )
-from tests.support.async_client import AsyncClient
-from tests.support.proxy_under_test import namespace
-from tests.support.tls import PIECE_BYTES, PemFiles, TlsClient, client_context
+from tests.support.auth.tls import PIECE_BYTES, PemFiles, TlsClient, client_context
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import namespace
 
 __all__ = ["LIMIT_KEY", "many_files"]
 

@@ -9,10 +9,18 @@ import pytest
 
 from proxy.net.tls import files as tls_files
 from proxy.relay.relay import Relay
-from tests.support.async_client import AsyncClient, Closed
-from tests.support.proxy_under_test import Stage, staged
-from tests.support.raw_broker import handshake
-from tests.support.tls import PemFiles, authority, certificate, client_context, server_context, tls_broker, tls_client
+from tests.support.auth.tls import (
+    PemFiles,
+    authority,
+    certificate,
+    client_context,
+    server_context,
+    tls_broker,
+    tls_client,
+)
+from tests.support.brokers.raw_broker import handshake
+from tests.support.clients.async_client import AsyncClient, Closed
+from tests.support.proxies.proxy_under_test import Stage, staged
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 

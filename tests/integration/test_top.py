@@ -18,8 +18,8 @@ from protocol.command_type import CommandType
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
-from tests.support.async_client import LOOPBACK, eventually
-from tests.support.running_proxy import Running, child_proxy
+from tests.support.clients.async_client import LOOPBACK, eventually
+from tests.support.proxies.running_proxy import Running, child_proxy
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -76,7 +76,7 @@ async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.Ca
         assert refusal["change"] == "topicListRequestTimeoutMillis"
         assert shown["config"]["topicListRequestTimeoutMillis"] == "300"
         assert 0 < shown["memory"]["resident_bytes"] < shown["memory"]["budget_bytes"]
-        documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/operations.md").read_text()))
+        documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/monitoring.md").read_text()))
         assert set(fields(shown)) <= documented | set(shown["slow_readers_closed"])
 
 

@@ -12,8 +12,9 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.errors import HEAP_REFUSAL
 from proxy.net.transport import SMALL_READ_BYTES
-from tests.support.async_client import AsyncClient
-from tests.support.proxy_under_test import (
+from tests.support.brokers.raw_broker import Serve, handshake, raw_broker, request
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     NAME_BYTES,
@@ -25,8 +26,7 @@ from tests.support.proxy_under_test import (
     queued_for_heap,
     staged,
 )
-from tests.support.raw_broker import Serve, handshake, raw_broker, request
-from tests.support.web_pages import scrape
+from tests.support.web.web_pages import scrape
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 HEAP_QUEUE = "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"

@@ -21,10 +21,10 @@ from proxy.relay.relay import Relay
 from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import WatchCounters, WatchOvershoot
 from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from tests.support.async_client import PING, AsyncClient
-from tests.support.frames import watch_success, watch_update
-from tests.support.proxy_under_test import MIB, Stage, namespace, staged
-from tests.support.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
+from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
+from tests.support.clients.async_client import PING, AsyncClient
+from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged
+from tests.support.sockets.frames import watch_success, watch_update
 
 KIB: Final = 1024
 WINDOW: Final = 256 * KIB

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from proxy.web.forward import broker_client
-from tests.support.async_client import AsyncClient
-from tests.support.proxy_under_test import Stage, staged
-from tests.support.web_stage import ADMIN, WebStage, web_staged
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 WEBSOCKET = (
     b"GET /ws/v2/producer/persistent/t/n/x HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

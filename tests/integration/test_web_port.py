@@ -12,8 +12,8 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
-from tests.support.async_client import AsyncClient, eventually
-from tests.support.proxy_under_test import (
+from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     NAME_BYTES,
@@ -29,7 +29,7 @@ from tests.support.proxy_under_test import (
     staged,
     waiting_for_direct,
 )
-from tests.support.web_pages import Scrape, get, scrape
+from tests.support.web.web_pages import Scrape, get, scrape
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 ACQUIRE = "maxTopicListInFlight{}MemSizePermitsAcquire{}"

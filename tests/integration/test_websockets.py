@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.support.async_client import AsyncClient
-from tests.support.web_stage import web_staged
+from tests.support.clients.async_client import AsyncClient
+from tests.support.web.web_stage import web_staged
 
 PATH = "/ws/v2/producer/persistent/t/n/topic"
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from protocol.frames import Frame
 from protocol.framing import NEED_DATA, BodyEnd, FrameAnnounced, FrameDecoder
-from tests.support.frames import RecordingSink, list_frame, pieces_of, ping, send
+from tests.support.sockets.frames import RecordingSink, list_frame, pieces_of, ping, send
 
 frames = st.lists(
     st.one_of(

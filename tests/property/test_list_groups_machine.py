@@ -1,8 +1,8 @@
 """Drive the whole topic-list path with generated storms in virtual time; no client ever gets a list that is too old.
 
-Only sockets are not real (tests/support/list_stage.py). Topics are created between requests, brokers answer in pieces,
-fail or lose their connections, clients stall, give up and leave, limits change. At the end every broker answers and
-every client reads: then each request has exactly one answer, and nothing is left.
+Only sockets are not real (tests/support/proxies/list_stage.py). Topics are created between requests, brokers answer in
+pieces, fail or lose their connections, clients stall, give up and leave, limits change. At the end every broker answers
+and every client reads: then each request has exactly one answer, and nothing is left.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
 from proxy.requests.topic_lists.groups import GroupKey
-from tests.support.list_clients import ListClient, commands_in
-from tests.support.list_stage import BROKER, KIB, Asked, BrokerEnd, ListStage, Sizes
+from tests.support.clients.list_clients import ListClient, commands_in
+from tests.support.proxies.list_stage import BROKER, KIB, Asked, BrokerEnd, ListStage, Sizes
 
 NAMESPACES = st.sampled_from(["t/a", "t/a", "t/a", "u/b"])
 SIZES = st.sampled_from([10, 10, 2 * KIB, 8 * KIB, 8 * KIB, 20 * KIB, 40 * KIB])

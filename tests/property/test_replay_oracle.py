@@ -14,8 +14,8 @@ import limiter.fair_queue
 from pipeline.replay import kernel, reference, turns
 from pipeline.replay.buckets import count_waits
 from pipeline.replay.model import NEVER, Aggregates, Limits, Outcome, Result, Trace
-from tests.support.real_limiter import replay_by_the_real_limiter
-from tests.support.traces import RULES, Shape, random_trace, times
+from tests.support.pipeline.real_limiter import replay_by_the_real_limiter
+from tests.support.pipeline.traces import RULES, Shape, random_trace, times
 
 # The first to run compiles the kernel; on a slow loaded machine that takes minutes.
 pytestmark = pytest.mark.timeout(600)

@@ -7,7 +7,7 @@ from protocol.command_type import CommandType
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.scanner import FrameScanner
-from tests.support.frames import drain, list_frame, pieces_of, ping, send, watch_success, watch_update
+from tests.support.sockets.frames import drain, list_frame, pieces_of, ping, send, watch_success, watch_update
 
 WATCHES = (CommandType.WATCH_TOPIC_LIST_SUCCESS, CommandType.WATCH_TOPIC_UPDATE)
 topics = st.lists(st.text(max_size=30), max_size=12)

@@ -25,7 +25,7 @@ from limiter import (
     PermitAcquireTimeout,
     PermitBusy,
 )
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6, 7, 9, 10, 13])
 LIMITS = st.sampled_from([10, 10, 10, 12, 6, 3, 20, 0])

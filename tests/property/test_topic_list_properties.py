@@ -5,7 +5,7 @@ from protocol.frames import HEAD_BYTES, read_head
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer, TopicListScanner
-from tests.support.frames import list_frame, pieces_of
+from tests.support.sockets.frames import list_frame, pieces_of
 
 # Lengths around those at which a length byte is added or a name becomes too long to be kept across chunks.
 edges = st.sampled_from([0, 1, 17, 18, 127, 128, 4094, 4096, 4100, 16_383, 16_384, 66_000])

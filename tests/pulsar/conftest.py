@@ -17,7 +17,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import Proxy, host_and_port, run_proxy
 from tests.pulsar.standalone import Broker
-from tests.support.wire import WireClient
+from tests.support.clients.wire import WireClient
 
 DIRECT = os.environ.get("TEST_DIRECT") == "1"
 

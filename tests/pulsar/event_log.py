@@ -17,7 +17,7 @@ from proxy.core.log import open_log
 from proxy.net.tls.files import TlsFiles
 from proxy.telemetry.counters import Counters, SinkNumbers
 from proxy.telemetry.events.log import EventLog
-from tests.support.async_client import eventually
+from tests.support.clients.async_client import eventually
 
 # A topic may move, a broker may come back: only a broken sink needs as long.
 PATIENCE_SECONDS = 90.0

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pipeline.sources.pulsar.options import PulsarSettings
 from pipeline.sources.pulsar.source import EventsReader, EventsStreamReader
 from tests.pulsar.admin import Admin, AdminError
-from tests.support.event_lines import event
+from tests.support.pipeline.event_lines import event
 
 KEPT: Final = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 100}
 NOT_KEPT: Final = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}

@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.pulsar.proxy_process import Proxy
 from tests.pulsar.standalone import Broker
-from tests.support.web_pages import Scrape
+from tests.support.web.web_pages import Scrape
 
 _TIMEOUT_SECONDS: Final = 90.0
 # The broker takes memory for the encoded list once per topic list that it answers, and once per frame to a watcher.

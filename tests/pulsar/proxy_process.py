@@ -14,8 +14,8 @@ from typing import Final
 
 from tests.pulsar.process import ChildProcess, ProcessFailedError
 from tests.pulsar.standalone import Broker
-from tests.support.ports import free_ports
-from tests.support.wire import ServerRefusedError, WireClient, WireError
+from tests.support.clients.wire import ServerRefusedError, WireClient, WireError
+from tests.support.sockets.ports import free_ports
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 _READY_SECONDS: Final = 30.0

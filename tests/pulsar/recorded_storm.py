@@ -20,8 +20,8 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.pages import proxy_metrics, wait_until_whole
 from tests.pulsar.proxy_process import Proxy, host_and_port, run_proxy
 from tests.pulsar.standalone import Broker
-from tests.support.web_pages import Scrape
-from tests.support.wire import ServerRefusedError, WireClient
+from tests.support.clients.wire import ServerRefusedError, WireClient
+from tests.support.web.web_pages import Scrape
 
 _PATIENCE_SECONDS: Final = 120.0
 _PARTITIONS: Final = 512

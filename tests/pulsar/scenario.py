@@ -21,7 +21,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.messages import receive, send_to_all
 from tests.pulsar.pages import wait_until_whole
 from tests.pulsar.proxy_process import Proxy, host_and_port
-from tests.support.wire import WireClient
+from tests.support.clients.wire import WireClient
 
 CONNECTIONS: Final = 200
 REQUESTS: Final = 500

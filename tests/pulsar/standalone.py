@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.process import ChildProcess
-from tests.support.ports import free_ports
+from tests.support.sockets.ports import free_ports
 
 PULSAR_VERSION: Final = "4.2.4"
 NAMESPACE: Final = "public/default"

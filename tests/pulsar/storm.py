@@ -14,7 +14,7 @@ from typing import Final, cast
 from protocol.commands import PONG_FRAME, decode_command, frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.wire import PROTOCOL_VERSION
+from tests.support.clients.wire import PROTOCOL_VERSION
 
 _READ_BYTES: Final = 1 << 18
 _HEAD_BYTES: Final = 4096  # of each frame: all of an error or a PING, and what identifies a long list

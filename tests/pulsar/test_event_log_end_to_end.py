@@ -34,8 +34,8 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.recorded_storm import Seen, record
 from tests.pulsar.standalone import Broker
-from tests.support.html_pages import Page
-from tests.support.web_pages import Scrape
+from tests.support.web.html_pages import Page
+from tests.support.web.web_pages import Scrape
 
 # A JVM starts within, on a machine that may have much else to do.
 pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(600)]

@@ -14,7 +14,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.event_log import events_in, running_log
 from tests.pulsar.standalone import Broker, Standalone
 from tests.pulsar.test_faults import stoppable
-from tests.support.async_client import eventually
+from tests.support.clients.async_client import eventually
 
 pytestmark = pytest.mark.pulsar
 

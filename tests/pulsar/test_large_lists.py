@@ -16,7 +16,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.proxy_process import Proxy, host_and_port
 from tests.pulsar.scenario import whole_list
 from tests.pulsar.standalone import Broker
-from tests.support.wire import ServerRefusedError, WireClient
+from tests.support.clients.wire import ServerRefusedError, WireClient
 
 pytestmark = pytest.mark.pulsar
 

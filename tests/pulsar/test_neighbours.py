@@ -11,7 +11,7 @@ import pytest
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.admin import Admin
 from tests.pulsar.proxy_process import host_and_port
-from tests.support.wire import WireClient, WireError
+from tests.support.clients.wire import WireClient, WireError
 
 pytestmark = pytest.mark.pulsar
 

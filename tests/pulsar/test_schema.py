@@ -11,7 +11,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.admin import Admin
 from tests.pulsar.messages import receive
-from tests.support.wire import WireClient
+from tests.support.clients.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
 

@@ -17,7 +17,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.pages import lists_answered_by_broker, proxy_metrics
 from tests.pulsar.proxy_process import Proxy, host_and_port
 from tests.pulsar.standalone import Broker
-from tests.support.wire import WireClient
+from tests.support.clients.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.messages import receive
-from tests.support.wire import WireClient
+from tests.support.clients.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
 

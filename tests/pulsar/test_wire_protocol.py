@@ -10,7 +10,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.admin import Admin
 from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.standalone import Broker
-from tests.support.wire import ServerRefusedError, WireClient
+from tests.support.clients.wire import ServerRefusedError, WireClient
 
 pytestmark = pytest.mark.pulsar
 

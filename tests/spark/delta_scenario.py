@@ -13,7 +13,7 @@ from pipeline.session import open_session
 from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
 from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
-from tests.support.event_lines import HOUR_US, T0_US, event, write_events
+from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, write_events
 
 
 def main(directory: Path) -> dict[str, object]:

@@ -18,7 +18,7 @@ from pipeline.sinks import read_table, write_table
 from pipeline.tables.events import EVENTS
 from pipeline.tables.whatif import ADVICE, CALIBRATION, WHATIF
 from pipeline.whatif import WhatifSettings, WhatifSummary, whatif, write_rows
-from tests.support.replay_events import requests, storm
+from tests.support.pipeline.replay_events import requests, storm
 
 REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
 

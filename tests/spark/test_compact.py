@@ -14,7 +14,7 @@ from pipeline.sinks import open_store
 from pipeline.tables.events import EVENTS
 from pipeline.transforms.events import with_hour
 from tests.spark.ingesting import Ingest
-from tests.support.event_lines import HOUR_US, T0_US, event
+from tests.support.pipeline.event_lines import HOUR_US, T0_US, event
 
 TODAY = date(2026, 3, 4)
 DAY_US = 24 * HOUR_US

@@ -13,7 +13,7 @@ from pipeline.ingest import Books, IngestSettings, ingest
 from pipeline.sinks import read_table
 from pipeline.tables.events import QUARANTINE
 from tests.spark.ingesting import Ingest
-from tests.support.event_lines import HOUR_US, T0_US, event, text, write_events
+from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, text, write_events
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
-from tests.support.event_lines import event, write_events
+from tests.support.pipeline.event_lines import event, write_events
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = 8

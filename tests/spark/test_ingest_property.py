@@ -11,8 +11,8 @@ from eventlog.schema import FIELDS, SCHEMA_VERSION
 from pipeline.sinks import read_table
 from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE
 from tests.spark.ingesting import Ingest
-from tests.support.event_lines import event
-from tests.support.tables import assert_follows
+from tests.support.pipeline.event_lines import event
+from tests.support.pipeline.tables import assert_follows
 
 BITS = {"int16": 15, "int32": 31, "int64": 63}
 LINES = 600

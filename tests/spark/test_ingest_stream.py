@@ -17,7 +17,7 @@ from pipeline.ingest.write import Rules, write
 from pipeline.sinks import open_store
 from pipeline.sources.files import EventFiles
 from tests.spark.ingesting import Ingest
-from tests.support.event_lines import HOUR_US, T0_US, event, text, write_events
+from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, text, write_events
 
 DAY_US = 24 * HOUR_US
 

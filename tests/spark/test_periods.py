@@ -1,7 +1,7 @@
 from pyspark.sql import SparkSession
 
 from pipeline.periods import ALWAYS, Period, in_period
-from tests.support.usage_events import NOON_US, event, frame
+from tests.support.pipeline.usage_events import NOON_US, event, frame
 
 
 def test_period_begins_with_since_and_ends_before_until(spark: SparkSession) -> None:

@@ -20,8 +20,8 @@ from pipeline.schema import event_schema
 from pipeline.sinks import write_table
 from pipeline.tables import TABLES
 from pipeline.whatif import write_rows
-from tests.support.html_pages import Page
-from tests.support.replay_events import REFUSED, START_US, requests
+from tests.support.pipeline.replay_events import REFUSED, START_US, requests
+from tests.support.web.html_pages import Page
 
 SECOND = 1_000_000
 # Waits a second for heap, holds its estimate for one, has its answer read and waits for direct memory in one more, and

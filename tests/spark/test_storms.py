@@ -12,7 +12,7 @@ from pipeline.transforms.storms import (
     storm_members,
     storms,
 )
-from tests.support.usage_events import NOON_US, SECOND_US, event, frame
+from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 RULE = BurstRule(times=3.0, floor=4, gap_seconds=1)
 

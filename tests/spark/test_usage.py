@@ -12,8 +12,8 @@ from pipeline.schema import require_table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket, quantiles
 from pipeline.transforms.usage import DIMENSIONS, add_usage, add_waits, sharing, top_costs, usage, waits
-from tests.support.buckets import bucket_of, middle_us
-from tests.support.usage_events import SECOND_US, event, frame
+from tests.support.pipeline.buckets import bucket_of, middle_us
+from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 MINUTE_US = 60 * SECOND_US
 GENERATED = GenerateSettings(events=3_000, proxies=2, clients=100, tenants=5, namespaces=20, rate=1.0)

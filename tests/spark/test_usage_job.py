@@ -22,7 +22,7 @@ from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.storms import BurstRule
 from pipeline.transforms.usage import usage, waits
 from pipeline.usage import StreamSettings, UsageSettings, add_batch, follow_usage, make_usage, read_usage, read_waits
-from tests.support.usage_events import NOON_US, SECOND_US, event, frame
+from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 Rows = list[tuple[object, ...]]
 

@@ -15,7 +15,7 @@ from pipeline.replay.slices import read_slice
 from pipeline.replay.tally import NOTHING, added
 from pipeline.replay.traces import Prepared, prepare, replay_input
 from pipeline.schema import event_schema
-from tests.support.replay_events import REFUSED, START_US, requests, storm
+from tests.support.pipeline.replay_events import REFUSED, START_US, requests, storm
 
 TIGHT = Limits(heap_bytes=MIB, direct_bytes=MIB, heap_timeout_us=200_000, direct_timeout_us=200_000)
 GRID = (TIGHT, Limits(heap_bytes=2 * MIB, direct_bytes=MIB), Limits(fairness="tenant", heap_bytes=MIB), Limits())

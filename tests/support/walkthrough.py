@@ -1,4 +1,4 @@
-"""Own the commands of docs/operations.md: its sections, their blocks, and a bash that runs them as they stand.
+"""Own the commands of the walkthroughs in docs/: their sections, their blocks, and a bash that runs them as they stand.
 
 Rule: nothing in a block is replaced; what is a test's own comes in by the variables that the page introduces. A block
 must succeed in each of its commands, and then say what the page says it shows.
@@ -18,6 +18,7 @@ from tests.support.tools import tools
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs/operations.md"
+PAGES: Final = (PAGE, ROOT / "docs/troubleshooting.md")
 BEFORE: Final = "Before you begin"
 BLOCK_SECONDS: Final = 90.0
 
@@ -50,6 +51,12 @@ def sections(page: str) -> dict[str, list[Block]]:
     return found
 
 
+def all_sections() -> dict[str, list[Block]]:
+    """Return the blocks that are run, of all pages with walkthroughs, by the heading of their section."""
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    return {title: blocks for text in texts for title, blocks in sections(text).items()}
+
+
 def _blocks(text: str) -> Iterator[Block]:
     last: Block | None = None
     for words, body in _FENCE.findall(text):
@@ -65,8 +72,8 @@ def _blocks(text: str) -> Iterator[Block]:
 
 
 def not_run(page: str) -> list[str]:
-    """Give the commands that need what a test has not: each line behind a prompt."""
-    consoles = [body for words, body in _FENCE.findall(page) if words == "console"]
+    """Return the commands that need what a test has not: each line after a prompt, with the lines that continue it."""
+    consoles = [body.replace("\\\n", "") for words, body in _FENCE.findall(page) if words == "console"]
     return [line[2:] for body in consoles for line in body.splitlines() if line[:2] in {"$ ", "# "}]
 
 
@@ -86,11 +93,11 @@ class Walk:
     def __init__(self, process: asyncio.subprocess.Process, section: str, directory: Path) -> None:
         self._process = process
         self._directory = directory
-        self._left = list(sections(PAGE.read_text(encoding="utf-8"))[section])
+        self._left = list(all_sections()[section])
 
     async def setting_out(self, *tags: str) -> None:
         """Run what the page asks for before anything else; with `tags` also blocks that only such a reader needs."""
-        for block in sections(PAGE.read_text(encoding="utf-8"))[BEFORE]:
+        for block in all_sections()[BEFORE]:
             if set(block.tags) <= set(tags):
                 await self._run(block)
 

@@ -9,7 +9,7 @@ from benchmarks.ladder.servers import JAVA_OPTIONS
 from tests.pulsar.distribution import DISTRIBUTION_VERSION, distribution_class_path
 from tests.pulsar.process import ChildProcess
 from tests.pulsar.proxy_process import answers
-from tests.support.ports import free_ports
+from tests.support.sockets.ports import free_ports
 
 VERSIONS: Final = (DISTRIBUTION_VERSION,)
 _STARTER: Final = "org.apache.pulsar.proxy.server.ProxyServiceStarter"

@@ -14,8 +14,8 @@ from typing import Final
 from protocol.commands import REQUEST_ID_NONE, decode_command, frame, relay_answer, request_id_of
 from protocol.errors import ProtocolError
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
-from tests.support.raw_broker import raw_broker
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
 from tests.transcripts.model import CLIENT, END, SILENCE, Event, Transcript, Words
 from tests.transcripts.script import BROKER, NOBODY, OTHER, Answers, Broker, Do, Script, command, placed
 

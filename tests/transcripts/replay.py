@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from proxy.app.proxy import Proxy
 from proxy.core.log import open_log
 from proxy.core.version import VERSION
-from tests.support.proxy_under_test import config_for
+from tests.support.proxies.proxy_under_test import config_for
 from tests.transcripts.compare import Found, differences
 from tests.transcripts.model import Transcript, read_recorded
 from tests.transcripts.player import bench

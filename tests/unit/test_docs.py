@@ -12,7 +12,11 @@ from proxy.config.java_keys import JAVA_ONLY_KEYS
 from proxy.telemetry.metrics.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+NOT_OURS = {".venv", ".cache", "node_modules", "build", "dist"}
+# With the pages that stand beside what they describe.
+ALL_PAGES = sorted(page for page in ROOT.rglob("*.md") if not NOT_OURS & set(page.relative_to(ROOT).parts))
+COLUMNS = 120
 # Keys of brokers and of Kubernetes, words of certificates, fields of /proxy-stats and of HTTP lookups.
 ELSEWHERE = {
     *("proxyRoles", "authenticateOriginalAuthData"),
@@ -31,6 +35,10 @@ OF_HELM = {
 }
 # What Prometheus' adapter makes of two metrics, for an autoscaler.
 OF_ADAPTER = {"pulsar_proxy_topic_list_use_ratio"}
+# A generated page says so in its first line; a generated part stands between two marks.
+GENERATED_PAGE = re.compile(r"<!-- .*do not edit.* -->\n")
+GENERATED_PART = re.compile(r"<!-- (\w+): .*do not edit.* -->\n.*?<!-- \1: end -->", re.DOTALL)
+MODULE = re.compile(r"`([\w/]+/\w+\.py)`")
 SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
 
 DIAGRAM = re.compile(r"```mermaid.*?```", re.DOTALL)
@@ -139,10 +147,43 @@ def test_a_key_that_does_not_exist_is_found(name: str) -> None:
     assert unknown_keys(f"`{name}`")
 
 
+def wide_lines(text: str) -> list[str]:
+    """Return the lines above 120 columns, but rows of generated tables and single words, which cannot be broken."""
+    if GENERATED_PAGE.match(text):
+        text = without_tables(text)
+    text = GENERATED_PART.sub(lambda part: without_tables(part.group()), text)
+    return [line for line in text.splitlines() if len(line) > COLUMNS and " " in line.strip()]
+
+
+def without_tables(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_is_wider_than_120_columns(page: Path) -> None:
+    assert wide_lines(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_wide_line_is_found_and_a_generated_row_is_not() -> None:
+    wide, row = "a " * COLUMNS, "| a |" * COLUMNS
+    part = f"<!-- part: made by a script, do not edit -->\n{row}\n{wide}\n<!-- part: end -->\n"
+    assert wide_lines(f"{row}\n{part}") == [row, wide]
+    assert wide_lines(f"<!-- Written by a script; do not edit here. -->\n{row}\n{wide}\n") == [wide]
+    assert wide_lines("a" * (COLUMNS + 1)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_module_that_is_spoken_of_exists(page: Path) -> None:
+    named = MODULE.findall(page.read_text(encoding="utf-8"))
+    # A recipe of CONTRIBUTING names files that are still to be written.
+    wanted = [file for file in named if "greeting" not in file]
+    assert [file for file in wanted if not (ROOT / file).exists() and not (ROOT / "proxy" / file).exists()] == []
+
+
 def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path) -> None:
     conf = tmp_path / "proxy.conf"
     conf.write_text("brokerServiceURL=pulsar://b\nqwertz=1\n")
     (warning,) = Config.load(str(conf), {}).warnings
     upgrade = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("\n## Upgrade\n")[2]
-    prose = upgrade.partition("```")[0]
-    assert f"`warning:` line\n(`{warning.text}`)" in prose
+    prose = " ".join(upgrade.partition("```")[0].split())
+    assert f"`warning:` line (`{warning.text}`)" in prose

@@ -14,9 +14,8 @@ BLOCKS_OF = {"memory": {"lines"}, "capacity": {"figures", "pods", "storms", "lev
 
 
 def test_each_line_of_the_budget_is_explained_once_in_the_order_of_the_sum() -> None:
-    table = MEMORY.partition("## Each line\n")[2].strip().partition("\n\n")[0]
-    told = [owner for owner in re.findall(r"(?m)^\| ([^|]*) \|", table) if owner.strip()]
-    assert told[1:] == [line.owner for line in LINES]
+    items = MEMORY.partition("## Each line\n")[2].partition("\n\n**")[0]
+    assert re.findall(r"(?m)^- \*\*([^*]*)\*\*:", items) == [line.owner for line in LINES]
 
 
 def test_the_table_of_the_sum_has_each_line_and_ends_with_the_proxys_own_sum() -> None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
@@ -20,6 +20,7 @@ from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
+from proxy.config.config import Config
 from proxy.core.errors import FAIL_OVER
 from proxy.requests.topic_lists.groups import ListGroup
 from proxy.telemetry.counters import Counters
@@ -40,6 +41,18 @@ class TopicListLimits:
     coalescing: bool
     share_by_key: bool
     key_cap_percent: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            request_timeout_seconds=config.seconds(Config.topic_list_request_timeout_millis),
+            max_answer_bytes=config.topic_list_answer_limit_bytes,
+            max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
+            coalescing=config.topic_list_coalescing_enabled,
+            share_by_key=config.topic_list_fairness != "fifo",
+            key_cap_percent=config.topic_list_max_memory_percent_per_key,
+        )
 
 
 class BrokerQueue:

@@ -132,7 +132,7 @@ class EventLog:
         config = self._config
         buffer = EventBuffer(config.event_log_buffer_mb * MIB)
         tell = partial(self._from_thread, self._failed, name)
-        drain = Drain(buffer, self._stamp, store, config.event_log_flush_millis / 1000, tell)
+        drain = Drain(buffer, self._stamp, store, config.seconds(Config.event_log_flush_millis), tell)
         crashed = partial(self._from_thread, self._counters.internal_error)
         thread = DrainThread(f"{THREAD_NAME} {name}", buffer, drain, time.monotonic,
                              lambda error: crashed(error, THREAD_NAME))  # fmt: skip
@@ -145,7 +145,7 @@ class EventLog:
             proxy_id=self._stamp.proxy_id,
             boot_id=self.boot_id,
             max_bytes=config.event_log_file_max_size_mb * MIB,
-            max_age_seconds=config.event_log_file_max_age_millis / 1000,
+            max_age_seconds=config.seconds(Config.event_log_file_max_age_millis),
             max_total_bytes=config.event_log_files_max_total_mb * MIB,
         )
         store = FileStore(settings, partial(self._from_thread, self._noted), gzip_member)

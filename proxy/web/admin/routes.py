@@ -93,7 +93,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1", "index", "This table.", fields="`routes`: `method`, `path`, `doc`, `changes`"),
     Route(
         "GET", "/v1/top", "top", "What `pulsar-proxy top` shows.",
-        fields="see [operations.md](../operations.md#pulsar-proxy-top)",
+        fields="see [monitoring.md](../monitoring.md#pulsar-proxy-top)",
     ),
     Route(
         "GET", "/v1/connections", "connections", "Pulsar clients that are connected, in the order in which they came.",

@@ -1,4 +1,4 @@
-"""What `pulsar-proxy top` is told: one document of numbers and short texts (docs/operations.md names every field).
+"""What `pulsar-proxy top` is told: one document of numbers and short texts (docs/monitoring.md names every field).
 
 Rule: made on demand out of books that others keep, in a millisecond or two, and of bounded size. Fields are added,
 never renamed. It must not import what the start of the proxy would have to wait for.

@@ -1,12 +1,10 @@
 """Read what the web ports may do out of the configuration."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-from proxy.app.settings import socket_options
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
-from proxy.web.forward.headers import Headers, extra_headers
 from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.gate import GateLimits
 
@@ -34,6 +32,29 @@ class WebLimits:
         """Give what a body holds at most, in one direction."""
         return WINDOW_BUFFERS * self.buffer_bytes
 
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        exchange_seconds = config.seconds(Config.http_proxy_timeout)
+        return cls(
+            buffer_bytes=config.http_output_buffer_size,
+            max_header_bytes=config.http_max_request_header_size,
+            replay_bytes=config.http_input_max_replay_buffer_size,
+            exchange_seconds=exchange_seconds,
+            connect_seconds=config.seconds(Config.broker_proxy_connect_timeout_ms),
+            metrics_seconds=config.seconds(Config.metrics_servlet_timeout_ms),
+            max_connections=config.max_http_server_connections,
+            gate=GateLimits(
+                config.max_concurrent_http_requests,
+                config.http_requests_max_per_second,
+                config.http_requests_limit_enabled,
+                # Each connection has one request at a time.
+                max_waiting=config.max_http_server_connections,
+                wait_seconds=exchange_seconds,
+            ),
+            sockets=SocketOptions.of(config),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class WebTargets:
@@ -60,39 +81,11 @@ class WebTargets:
         """Tell whether anything is passed on."""
         return bool(self.urls)
 
-
-def web_limits(config: Config) -> WebLimits:
-    """Read the limits."""
-    rate, limited = config.http_requests_max_per_second, config.http_requests_limit_enabled
-    return WebLimits(
-        buffer_bytes=config.http_output_buffer_size,
-        max_header_bytes=config.http_max_request_header_size,
-        replay_bytes=config.http_input_max_replay_buffer_size,
-        exchange_seconds=config.http_proxy_timeout / 1000,
-        connect_seconds=config.broker_proxy_connect_timeout_ms / 1000,
-        metrics_seconds=config.metrics_servlet_timeout_ms / 1000,
-        max_connections=config.max_http_server_connections,
-        gate=GateLimits(
-            config.max_concurrent_http_requests,
-            rate,
-            limited,
-            # Each connection has one request at a time.
-            max_waiting=config.max_http_server_connections,
-            wait_seconds=config.http_proxy_timeout / 1000,
-        ),
-        sockets=socket_options(config),
-    )
-
-
-def web_targets(config: Config) -> WebTargets:
-    """Read the destinations; with `tlsEnabledWithBroker` those of the keys that end with TLS."""
-    tls = config.tls_enabled_with_broker
-    brokers = config.broker_web_service_url_tls if tls else config.broker_web_service_url
-    workers = config.function_worker_web_service_url_tls if tls else config.function_worker_web_service_url
-    extra = tuple(ExtraRoute(route.name, route.path, route.proxy_to) for route in config.http_reverse_proxies)
-    return WebTargets(brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds)
-
-
-def response_headers(config: Config) -> Headers:
-    """Read the headers that every answer gets; raises ValueError naming the key."""
-    return extra_headers(config.proxy_http_response_headers_json)
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the targets of a configuration; with `tlsEnabledWithBroker` those of the keys that end with TLS."""
+        tls = config.tls_enabled_with_broker
+        brokers = config.broker_web_service_url_tls if tls else config.broker_web_service_url
+        workers = config.function_worker_web_service_url_tls if tls else config.function_worker_web_service_url
+        extra = tuple(ExtraRoute(route.name, route.path, route.proxy_to) for route in config.http_reverse_proxies)
+        return cls(brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds)

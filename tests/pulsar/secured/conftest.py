@@ -17,7 +17,7 @@ from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy, broker_kind, run_secured_proxy
 from tests.pulsar.standalone import MissingToolError
-from tests.support.ports import free_ports
+from tests.support.sockets.ports import free_ports
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from tests.pulsar.process import ChildProcess
 from tests.pulsar.proxy_process import run_proxy
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.standalone import Broker, Kind
-from tests.support.ports import free_ports
+from tests.support.sockets.ports import free_ports
 
 _PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"

@@ -14,7 +14,7 @@ from tests.pulsar.secured.clients import authentication, client, over_tls
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
 from tests.pulsar.traffic import traffic
-from tests.support.wire import WireClient
+from tests.support.clients.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
 

@@ -13,8 +13,8 @@ from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.secured.clients import authentication, client, exchange
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy, broker_kind, run_secured_proxy
-from tests.support.ports import free_ports
-from tests.support.wire import ServerRefusedError, WireClient
+from tests.support.clients.wire import ServerRefusedError, WireClient
+from tests.support.sockets.ports import free_ports
 
 pytestmark = pytest.mark.pulsar
 

@@ -12,7 +12,7 @@ from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.secured.clients import KINDS, authentication, client, exchange, over_tls, refused, url_for
 from tests.pulsar.secured.credentials import ROLES, Credentials, password
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
-from tests.support.wire import ServerRefusedError, WireClient, WireClosedError
+from tests.support.clients.wire import ServerRefusedError, WireClient, WireClosedError
 
 pytestmark = pytest.mark.pulsar
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import Policy
 
 ONE_LINE_OR_TURNS = ("test_semaphore", "test_semaphore_cancellation", "test_semaphore_growth", "test_upstream_defects")

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from limiter.observer import LimiterObserver
 from limiter.semaphore import AsyncSemaphore
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 T = TypeVar("T")
 

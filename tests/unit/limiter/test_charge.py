@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from limiter import AsyncSemaphore, Charge, PermitAcquireTimeout
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 POLICIES = pytest.mark.parametrize("share_by_key", [False, True])

@@ -7,7 +7,7 @@ import pytest
 from limiter.deadlines import NEVER, Deadlines
 from limiter.permit import AcquireWaiter, Waiter
 from limiter.queue import WaiterQueue
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 
 class Watched:

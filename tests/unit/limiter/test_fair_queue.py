@@ -9,7 +9,7 @@ import pytest
 
 from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
 from limiter.fair_queue import QUANTA_PER_LIMIT
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 LIMIT = 1000

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from limiter import AsyncSemaphore, PermitAcquireAlreadyClosed, PermitAcquireQueueFull
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 

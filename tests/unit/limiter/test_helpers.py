@@ -15,7 +15,7 @@ from limiter import (
     with_updated_permits,
     write_with_direct_permits,
 )
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, start
 
 HEAP, DIRECT = LimitType.HEAP_MEMORY, LimitType.DIRECT_MEMORY

@@ -4,7 +4,7 @@ import pytest
 
 from limiter import AsyncSemaphore, Permit
 from limiter.ledger import MUST_WAIT, Ledger
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from limiter import PermitAcquireQueueFull, PermitAcquireTimeout
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import RecordingObserver, semaphore, start
 
 

@@ -11,7 +11,7 @@ from limiter import (
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
 )
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from limiter import ForeignPermit, Permit, PermitAcquireCancelled, PermitAcquireTimeout, PermitBusy
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 

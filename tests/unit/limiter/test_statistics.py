@@ -9,7 +9,7 @@ from limiter import AsyncSemaphore
 from limiter.charge import Charge
 from limiter.permit import Permit
 from limiter.statistics import WaiterStatistics
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import settle
 
 BOTH = pytest.mark.parametrize("share_by_key", [False, True], ids=["fifo", "turns"])

@@ -16,7 +16,7 @@ from limiter import (
     PermitBusy,
 )
 from limiter.permit import AcquireWaiter
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import RaisingObserver, books_are_zero, semaphore, settle, start
 
 

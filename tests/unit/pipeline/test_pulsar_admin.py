@@ -17,7 +17,7 @@ from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.oauth2 import AccessToken, parameters
 from pipeline.sources.pulsar.options import PulsarSettings
-from tests.support.tls import PemFiles, server_context
+from tests.support.auth.tls import PemFiles, server_context
 
 Answer = tuple[int, dict[str, str], bytes]
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.replay import compiled
 from pipeline.replay.buckets import BUCKETS, EDGES, count_waits, quantile
-from tests.support.traces import Shape, random_trace
+from tests.support.pipeline.traces import Shape, random_trace
 
 
 def test_a_wait_is_counted_between_its_edges() -> None:

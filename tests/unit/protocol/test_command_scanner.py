@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from protocol.command_scanner import HEAD_BYTES, CommandScanner, ScannedFrame
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.frames import framed, pieces_of, ping, send
+from tests.support.sockets.frames import framed, pieces_of, ping, send
 
 
 def scan(data: bytes, sizes: list[int] | None = None) -> list[ScannedFrame]:

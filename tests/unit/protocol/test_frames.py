@@ -3,7 +3,7 @@ import pytest
 from protocol.errors import MalformedFrame
 from protocol.frames import HEAD_BYTES, LARGEST_FRAME, answer_prefix, read_head, read_sizes, varint
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.frames import framed, list_answer, list_frame, ping, send
+from tests.support.sockets.frames import framed, list_answer, list_frame, ping, send
 
 LIST = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 

@@ -4,7 +4,7 @@ from protocol.errors import FrameTooLarge, LocalProtocolError, MalformedFrame
 from protocol.frames import HEAD_BYTES, Frame
 from protocol.framing import NEED_DATA, PAUSED, BodyEnd, FrameAnnounced, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.frames import RecordingSink, drain, framed, list_frame, ping, send
+from tests.support.sockets.frames import RecordingSink, drain, framed, list_frame, ping, send
 
 LIST = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 TOPICS = [f"persistent://public/default/topic-{n}" for n in range(3000)]

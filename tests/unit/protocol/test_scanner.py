@@ -3,7 +3,7 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.scanner import SCANNED_BYTES, FrameMatch, FrameScanner
-from tests.support.frames import framed, ping, send, watch_success, watch_update
+from tests.support.sockets.frames import framed, ping, send, watch_success, watch_update
 
 SUCCESS = watch_success(1, ["persistent://a/b/c"] * 20)
 UPDATE = watch_update(1, ["persistent://a/b/d"])

@@ -22,8 +22,8 @@ from protocol.topic_list import (
     heap_size,
 )
 from proxy.brokers.admitted_request import TopicListRequest
-from tests.support.clock import ManualClock
-from tests.support.frames import framed, list_answer, list_frame
+from tests.support.loops.clock import ManualClock
+from tests.support.sockets.frames import framed, list_answer, list_frame
 
 ROOT = Path(__file__).resolve().parents[3]
 # 128 bytes need a second length byte, 16384 a third; a field beyond 4096 bytes or a slab is a path of its own.
@@ -195,7 +195,7 @@ class TestHeapSize:
     def test_permits_cover_what_the_process_holds(self, name_bytes: int) -> None:
         """Ask the kernel about a process that holds 60 answers of 1 MB."""
         done = subprocess.run(
-            [sys.executable, "-m", "tests.support.held_answers", str(name_bytes), "60"],
+            [sys.executable, "-m", "tests.support.brokers.held_answers", str(name_bytes), "60"],
             cwd=ROOT,
             capture_output=True,
             text=True,

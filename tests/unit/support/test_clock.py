@@ -3,7 +3,7 @@
 import asyncio
 
 from limiter.clock import Clock
-from tests.support.clock import ManualClock
+from tests.support.loops.clock import ManualClock
 
 
 def test_time_stands_still_until_advanced() -> None:

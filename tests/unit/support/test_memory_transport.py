@@ -12,8 +12,8 @@ import pytest
 
 from proxy.net.pump import Body
 from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody, SlabListBody
-from tests.support.answers import answer_of
-from tests.support.memory_transport import MemoryTransport
+from tests.support.brokers.answers import answer_of
+from tests.support.sockets.memory_transport import MemoryTransport
 
 PREFIX = b"prefix of a frame"
 SIZE = 1_000_000

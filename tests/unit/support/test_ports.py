@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import FIRST, LAST, LOOPBACK, RANGE, candidates, free_port, free_ports
+from tests.support.sockets.ports import FIRST, LAST, LOOPBACK, RANGE, candidates, free_port, free_ports
 
 
 def test_ports_differ_and_can_be_listened_on() -> None:

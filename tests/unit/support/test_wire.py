@@ -9,7 +9,7 @@ import pytest
 from protocol.commands import PING_FRAME, PONG_FRAME, REQUEST_ID_NONE, error, frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.wire import ServerRefusedError, WireClient, WireClosedError
+from tests.support.clients.wire import ServerRefusedError, WireClient, WireClosedError
 
 Pair: TypeAlias = tuple[WireClient, socket.socket]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.write import page_of, sections_of
-from tests.support.report_frames import facts
+from tests.support.pipeline.report_frames import facts
 from tests.support.tools import tool
 
 # Time of the page, not of the machine: it passes as soon as nothing is left to do.

@@ -13,8 +13,8 @@ from pipeline.report.clock import Clock
 from pipeline.report.facts import Facts
 from pipeline.report.page import VEGALITE_VERSION, script_json
 from pipeline.report.write import page_of, sections_of
-from tests.support.html_pages import Page
-from tests.support.report_frames import BEGIN_US, HOSTILE, calibration, facts, only_events, overview
+from tests.support.pipeline.report_frames import BEGIN_US, HOSTILE, calibration, facts, only_events, overview
+from tests.support.web.html_pages import Page
 
 MADE_AT = datetime(2026, 1, 2, tzinfo=UTC)
 LARGEST_PAGE_BYTES = 5_000_000

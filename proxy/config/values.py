@@ -1,0 +1,74 @@
+"""The values of a configuration, and the values that follow from several keys."""
+
+from typing import TypeVar
+
+from proxy.config.keys.key import Key, split_broker_urls
+from proxy.config.keys.units import MILLIS, SECONDS
+from proxy.config.keys_table import ConfigKeys
+from proxy.config.sources import ReverseProxyRoute
+
+T = TypeVar("T")
+
+_LARGEST_FRAME_BYTES = 2**31 - 1
+_MIB = 1024 * 1024
+_PER_SECOND = {MILLIS: 1000, SECONDS: 1}
+
+
+class ConfigValues(ConfigKeys):
+    """One attribute per key of `ConfigKeys`; `Config` adds the sources and the checks."""
+
+    _reverse_proxies: tuple[ReverseProxyRoute, ...]
+
+    def value(self, key: Key[T]) -> T:
+        """Return the value of a key."""
+        found: T = getattr(self, key.attribute)
+        return found
+
+    def seconds(self, key: Key[int]) -> float:
+        """Return the value of a key whose unit is milliseconds or seconds, in seconds."""
+        return self.value(key) / _PER_SECOND[key.unit]
+
+    @property
+    def client_port(self) -> int:
+        """The port that names this proxy among others on its machine: the plain one for clients, else that with TLS."""
+        return (self.service_port_tls or 0) if self.service_port is None else self.service_port
+
+    @property
+    def has_web_port(self) -> bool:
+        """Whether there is a web server at all."""
+        return self.web_service_port is not None or self.web_service_port_tls is not None
+
+    @property
+    def broker_hosts(self) -> tuple[tuple[str, int], ...]:
+        """Hosts and ports of the brokers, out of `brokerServiceURL`, or of its twin for TLS."""
+        tls = self.tls_enabled_with_broker
+        return split_broker_urls(self.broker_service_url_tls if tls else self.broker_service_url, tls=tls)
+
+    @property
+    def proxy_header_version(self) -> int:
+        """Version of the PROXY protocol that brokers expect; 0: none."""
+        version = self.broker_ha_proxy_protocol_version
+        return 0 if version == "none" or not self.ha_proxy_protocol_enabled else int(version)
+
+    @property
+    def http_reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
+        """The routes of `httpReverseProxy.<name>.path` and `.proxyTo`, in the order of their names."""
+        return self._reverse_proxies
+
+    @property
+    def heap_limit_bytes(self) -> int:
+        """Limit for decoded topic lists, bytes; 0 is no limit."""
+        return self.max_topic_list_in_flight_heap_mem_size_mb * _MIB
+
+    @property
+    def direct_limit_bytes(self) -> int:
+        """Limit for encoded topic lists, bytes; 0 is no limit."""
+        return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
+
+    @property
+    def topic_list_answer_limit_bytes(self) -> int:
+        """Largest answer of a broker that is read, bytes: the key, else the smaller memory limit."""
+        if self.topic_list_max_answer_bytes is not None:
+            return self.topic_list_max_answer_bytes
+        limits = [limit for limit in (self.heap_limit_bytes, self.direct_limit_bytes) if limit]
+        return min([*limits, _LARGEST_FRAME_BYTES])

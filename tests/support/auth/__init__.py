@@ -1,0 +1,1 @@
+"""Credentials, issuers and certificates of tests."""

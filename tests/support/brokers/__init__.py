@@ -1,0 +1,1 @@
+"""Brokers of tests, and what is done to their connections."""

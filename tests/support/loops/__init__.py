@@ -1,0 +1,1 @@
+"""Event loops and virtual time."""

@@ -1,0 +1,1 @@
+"""Events, traces and tables for tests of the pipeline."""

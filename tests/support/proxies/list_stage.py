@@ -1,0 +1,392 @@
+"""Own the whole topic-list path on a loop stepped by hand, between clients and brokers in memory.
+
+Everything in between is real: service, groups, questions, pool, broker connections, limiter, pump, outputs. Rule:
+nothing moves but what a test moves. A broker looks at its topics at the moment a question arrives, the earliest there
+is: whoever is let into that question's answer later gets an older list than it may.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from limiter.dual import AsyncDualMemoryLimiter
+from protocol import commands
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
+from proxy.auth.credential_holders import CredentialHolders
+from proxy.auth.fairness_key import Charging
+from proxy.auth.own.broker_credentials import Plain
+from proxy.brokers.connect_frames import ConnectFrames, Versions
+from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.pool import BrokerPool, PoolLimits
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.pump import Pump
+from proxy.net.transport import SharedReadBuffer
+from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.requests.topic_lists.questions import ListQuestions, TopicListLimits
+from proxy.requests.topic_lists.service import OUTCOMES, TopicListService
+from proxy.requests.topic_lists.sizes import ListSizes
+from proxy.telemetry.counters import Counters, LimiterMetrics
+from proxy.telemetry.events.identities import EventIdentities
+from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.refusals import RefusalLog
+from tests.support.brokers.one_broker import OneBroker
+from tests.support.brokers.raw_broker import CONNECTED
+from tests.support.clients.list_clients import ListClient, commands_in, turns
+from tests.support.proxies.events import CheckedSink
+from tests.support.sockets.memory_transport import MemoryTransport
+
+BROKER = BrokerAddress("broker", 6650)
+KIB = 1024
+TURNS = 12
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """Run turns when asked to; time stands still until `advance`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def step(self, count: int = TURNS) -> None:
+        self.run_until_complete(turns(count))
+
+
+@dataclass(eq=False)
+class Asked:
+    """A question at the broker, and what its topics were when it came."""
+
+    broker: "BrokerEnd"
+    request: pb.CommandGetTopicsOfNamespace
+    version: int
+    unsent: bytes = b""
+    begun: bool = False
+
+    @property
+    def abandoned(self) -> bool:
+        """Tell whether nobody waits for the answer."""
+        asked = self.broker.connection._asked.get(self.request.request_id)
+        return asked is None or asked.question._abandoned  # type: ignore[attr-defined]
+
+
+class BrokerEnd:
+    """The broker's side of one connection of the pool."""
+
+    def __init__(self, stage: "ListStage", connection: BrokerConnection) -> None:
+        self.connection = connection
+        self.transport = MemoryTransport(stage.loop)
+        self.transport.connect(connection)
+        self.principal: object = None
+        self.questions: list[Asked] = []
+        self._stage = stage
+        self._read = 0
+
+    @property
+    def open(self) -> bool:
+        return self.connection.cause is None
+
+    def feed(self, data: bytes) -> None:
+        """Let bytes arrive, as much at a time as the connection has room for."""
+        while data and self.open:
+            place = self.connection.get_buffer(-1)
+            count = min(len(place), len(data))
+            place[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    def take(self) -> None:
+        """Note the questions that have arrived."""
+        found, end = commands_in(bytes(self.transport.peer_bytes[self._read :]))
+        self._read += end
+        if self.connection in self._stage.pool._keys:
+            self.principal = self._stage.pool._keys[self.connection].principal
+        for command in found:
+            if command.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE:
+                request = command.getTopicsOfNamespace
+                self.questions.append(Asked(self, request, self._stage.versions.get(request.namespace, 0)))
+
+    def lose(self) -> None:
+        """Cut the connection."""
+        self.connection.abort(DisconnectCause.CONNECTION_RESET)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def begin(self, asked: Asked, size: int) -> None:
+        """Send the first bytes of a list that says for whom it is and how old."""
+        asked.begun = True
+        name = f"{asked.request.namespace} {self.principal} {asked.version}"
+        answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=asked.request.request_id, topics=[name, "x" * size])
+        asked.unsent = commands.frame(
+            pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
+        )
+        self.go_on(asked, 64)
+
+    def go_on(self, asked: Asked, size: int) -> None:
+        """Send more of it."""
+        piece, asked.unsent = asked.unsent[:size], asked.unsent[size:]
+        if piece and not asked.unsent:
+            self.questions.remove(asked)
+        self.feed(piece)
+
+    def fail(self, asked: Asked, code: int) -> None:
+        """Answer with an error."""
+        self.questions.remove(asked)
+        self.feed(commands.error(asked.request.request_id, code, "the broker says so"))
+
+
+class MemoryDialer:
+    """Open connections to brokers in memory (`proxy.brokers.dialer.Dialer` as the pool sees it)."""
+
+    timeout_seconds = 5.0
+
+    def __init__(self, stage: "ListStage") -> None:
+        self._stage = stage
+
+    async def connect(
+        self, broker: BrokerAddress, addresses: list[str], factory: Callable[[], BrokerConnection]
+    ) -> BrokerConnection:
+        await asyncio.sleep(0)
+        end = BrokerEnd(self._stage, factory())
+        self._stage.brokers.append(end)
+        self._stage.loop.call_soon(end.feed, CONNECTED)
+        return end.connection
+
+
+class NotedGroups:
+    """Keep every group that was made, beside the service's books."""
+
+    def __init__(self, service: TopicListService) -> None:
+        self.all: list[ListGroup] = []
+        self._join = service._groups.join
+        service._groups.join = self.join  # type: ignore[method-assign]
+
+    def join(self, *given: Any, **named: Any) -> Any:
+        joined = self._join(*given, **named)
+        if joined[2]:
+            self.all.append(joined[0])
+        return joined
+
+    def live(self) -> list[ListGroup]:
+        """Give the groups that have members, and forget the others."""
+        self.all = [group for group in self.all if group.members]
+        return self.all
+
+
+@dataclass
+class Sizes:
+    """The limits of a stage, in bytes and seconds."""
+
+    heap: int = 64 * KIB
+    direct: int = 64 * KIB
+    max_queue: int = 0
+    acquire_seconds: float = 10.0
+    share_by_key: bool = False
+
+    @property
+    def limits(self) -> TopicListLimits:
+        return TopicListLimits(
+            request_timeout_seconds=20.0,
+            max_answer_bytes=32 * KIB,
+            max_outstanding_per_broker=8,
+            coalescing=True,
+            share_by_key=self.share_by_key,
+            key_cap_percent=100,
+        )
+
+
+class ListStage:
+    """A proxy's topic-list path, its clients and its brokers."""
+
+    def __init__(self, sizes: Sizes | None = None) -> None:
+        self.loop = SteppedLoop()
+        self.sizes = sizes or Sizes()
+        self.versions: dict[str, int] = {}
+        self.brokers: list[BrokerEnd] = []
+        self.clients: list[ListClient] = []
+        self.reports: list[BaseException] = []
+        # What all lists held, summed over the time it was held.
+        self.held_byte_us = {"heap_byte_us": 0, "direct_byte_us": 0}
+        self.numbers = count(1)
+        self.loop.set_exception_handler(lambda _, context: self.reports.append(RuntimeError(str(context))))
+        self.run(self._build())
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    async def _build(self) -> None:
+        loop, sizes = self.loop, self.sizes
+        self.hangup = HangupWatcher(loop)
+        self.counters = Counters(DisconnectCause, OUTCOMES, lambda error, where: self.reports.append(error))
+        self.limiter = AsyncDualMemoryLimiter.create(
+            heap_limit_bytes=sizes.heap,
+            heap_max_queue=sizes.max_queue,
+            heap_timeout_seconds=sizes.acquire_seconds,
+            direct_limit_bytes=sizes.direct,
+            direct_max_queue=sizes.max_queue,
+            direct_timeout_seconds=sizes.acquire_seconds,
+            clock=loop,
+        )
+        self.limiter.set_sharing(sizes.share_by_key, 100)
+        self.pump, self.turns, self.usage = Pump(loop, loop.time), LoopBudget(loop, loop.time), UsageTracker(loop)
+        log = open_log("error", "json")
+        self.refusals = RefusalLog(log, loop)
+        clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
+        pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
+        introductions = ConnectFrames(
+            loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
+        )
+        self.pool = BrokerPool(
+            loop,
+            MemoryDialer(self),  # type: ignore[arg-type]
+            self._resolve,
+            SharedReadBuffer(),
+            self.hangup,
+            self.turns,
+            self.counters,
+            log,
+            pool_limits,
+            introductions,
+            OneBroker(BROKER),
+        )
+        self.questions = ListQuestions(
+            loop,
+            self.pool,
+            OneBroker(BROKER),
+            self.limiter,
+            LimiterMetrics(loop.time),
+            SlabPool(0),
+            self.counters,
+            sizes.limits,
+        )
+        self.service = TopicListService(
+            loop,
+            self.limiter,
+            self.questions,
+            self.pump,
+            self.turns,
+            ListSizes(KIB),
+            Charging("connection"),
+            self.counters,
+            self.refusals,
+            self.usage,
+        )
+        self.groups = NotedGroups(self.service)
+        self.events = CheckedSink(keep=True)
+        self.recorder = Recorder(
+            self.events,
+            EventIdentities(b"salt"),
+            self.limiter,
+            self.questions,
+            Charging("connection"),
+            self.reports.append,
+            lambda: round(loop.now * 1e9),
+        )
+
+    async def _resolve(self, broker: BrokerAddress) -> list[str]:
+        return ["192.0.2.1"]
+
+    # --- what a test does -------------------------------------------------------------------------
+
+    def client(self, principal: object = None, **given: Any) -> ListClient:
+        """Connect a client."""
+        direct = self.limiter.direct
+        client = ListClient(self.loop, self.hangup, direct, f"client {next(self.numbers)}", principal, **given)
+        self.clients.append(client)
+        return client
+
+    def ask(self, client: ListClient, namespace: str = "t/n") -> int:
+        """Let a request arrive and give its id."""
+        request = pb.CommandGetTopicsOfNamespace(request_id=next(self.numbers), namespace=namespace)
+
+        self.counters.get_topics_of_namespace_requests += 1
+        record = self.recorder.request(client)
+        record.asks(request)
+
+        async def start() -> None:
+            client.start(self.service.serve(client, BROKER, request, self.loop.time(), record), ended)
+
+        def ended() -> None:
+            if not record.told:
+                self.counters.list_ended("cancelled")
+                record.cancelled()
+
+        self.run(start())
+        return request.request_id
+
+    def step(self, count: int = TURNS) -> None:
+        """Let turns pass, and brokers see what was written to them."""
+        for _ in range(count):
+            self.loop.step(1)
+            for broker in self.brokers:
+                broker.take()
+        self.groups.live()
+
+    def call(self, function: Callable[..., Any], *given: Any) -> Any:
+        """Call something that expects the loop to run."""
+
+        async def called() -> Any:
+            return function(*given)
+
+        return self.run(called())
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass and what is due happen."""
+        unread = sum(client.output._permit.size for client in self.clients if client.output._permit is not None)
+        self.held_byte_us["heap_byte_us"] += round(self.limiter.heap.held * seconds * 1e6)
+        self.held_byte_us["direct_byte_us"] += round((self.limiter.direct.held - unread) * seconds * 1e6)
+        self.loop.now += seconds
+        self.step()
+
+    # --- what a test looks at ---------------------------------------------------------------------
+
+    def asked(self) -> list[Asked]:
+        """Give the questions at open brokers that are not answered."""
+        return [asked for broker in self.brokers if broker.open for asked in broker.questions]
+
+    def books(self) -> dict[str, int]:
+        """Give everything that must be zero when no client is there and every broker has answered."""
+        heap, direct, lanes = self.limiter.heap, self.limiter.direct, self.questions.lanes(BROKER)
+        return {
+            "heap": heap.held,
+            "heap waiting": heap.queue_size + heap.growers_waiting,
+            "direct": direct.held,
+            "direct waiting": direct.queue_size + direct.growers_waiting,
+            "slots": lanes.questions.held + lanes.questions.queue_size,
+            "estimates": lanes.estimates.held + lanes.estimates.queue_size,
+            "groups": len(self.service._groups),
+            "work": len(self.service._scope),
+            "live": len(self.groups.live()),
+            "pump": len(self.pump),
+            "put off": len(self.turns),
+        }
+
+    def key(self, client: ListClient, namespace: str) -> GroupKey:
+        return GroupKey.of(BROKER, client.principal, pb.CommandGetTopicsOfNamespace(request_id=0, namespace=namespace))
+
+    def close(self) -> None:
+        """End everything; what was reported is the test's to judge."""
+        self.run(self._closed())
+        self.loop.close()
+
+    async def _closed(self) -> None:
+        for client in self.clients:
+            client.leave()
+        await turns(TURNS)
+        await self.service.close()
+        await turns(TURNS)
+        assert not self.events.faults, self.events.faults[:3]
+        await self.pool.close()
+        await turns()
+        self.limiter.close()
+        self.pump.close()
+        self.hangup.close()

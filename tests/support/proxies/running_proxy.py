@@ -1,0 +1,105 @@
+"""Own a proxy in a child process of its own: its configuration file, its log, and the clients a test opens.
+
+Rule: it is found by the lines that it writes, never by a time; whatever happens in the block, it does not outlive it.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.children import Child
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+
+
+@dataclass
+class Running:
+    """A proxy in a child process, and where it listens."""
+
+    child: Child
+    config: Path
+    log: Path
+    port: int
+    web_port: int
+    clients: list[AsyncClient]
+
+    async def client(self) -> AsyncClient:
+        self.clients.append(await AsyncClient.open(self.port))
+        return self.clients[-1]
+
+    async def connected(self) -> AsyncClient:
+        client = await self.client()
+        await client.connect()
+        return client
+
+    async def get(self, path: str) -> bytes:
+        """Ask the web port, and give status line, headers and body."""
+        client = await AsyncClient.open(self.web_port)
+        try:
+            await client.send(f"GET {path} HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n".encode())
+            return await client.rest()
+        finally:
+            client.close()
+
+    async def draining(self) -> None:
+        """Tell the proxy to leave, and wait until its readiness says so."""
+        assert (await self.get("/readyz")).startswith(b"HTTP/1.1 200 ")
+        os.kill(self.child.pid, signal.SIGTERM)
+        await eventually(lambda: self.said("stopping"), "the drain")
+        answer = await self.get("/readyz")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert answer.rstrip().endswith(b"draining")
+
+    async def exit_code(self) -> int:
+        async with asyncio.timeout(20):
+            await self.child.ended()
+        return int(self.child._process.wait())
+
+    def said(self, event: str) -> int:
+        """Count the log lines of one event."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return sum(line.get("event") == event or line.get("message") == event for line in lines)
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """Give the log lines of one event."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("event") == event]
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.child.pid}/fd"))
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@asynccontextmanager
+async def child_proxy(directory: Path, broker: EmbeddedBroker, **keys: object) -> AsyncIterator[Running]:
+    """Run `serve` in front of `broker` until the block ends."""
+    settings = {
+        "servicePort": 0,
+        "webServicePort": 0,
+        "bindAddress": LOOPBACK,
+        "clusterName": "test",
+        "shutdownPreDrainMillis": 0,
+        "controlSocketPath": directory / "control.sock",
+        "brokerServiceURL": broker.service_url,
+        **keys,
+    }
+    config = directory / "proxy.conf"
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    with Child("proxy", ["serve", "--config", str(config)], directory) as child:
+        web = await child.said("web_port")
+        service = await child.said("port")
+        running = Running(child, config, directory / "proxy.log", service["port"], web["web_port"], [])
+        try:
+            yield running
+        finally:
+            for client in running.clients:
+                client.close()

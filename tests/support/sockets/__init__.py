@@ -1,0 +1,1 @@
+"""Transports, endpoints, frames and ports."""

@@ -1,0 +1,1 @@
+"""HTTP: the ports of a proxy, services behind it, and pages as a reader sees them."""

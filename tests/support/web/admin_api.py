@@ -1,0 +1,70 @@
+"""Own requests to the admin API, made by hand, one a connection, over the control socket or a port."""
+
+import asyncio
+import json
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS
+
+
+class Answered(NamedTuple):
+    """What the API answered; a body that is cut is no document and fails the test."""
+
+    status: int
+    headers: dict[str, str]
+    document: Any
+
+
+async def connect(place: Path | int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection to a socket's path, or to a port of this machine."""
+    if isinstance(place, Path):
+        return await asyncio.open_unix_connection(place)
+    return await asyncio.open_connection(LOOPBACK, place)
+
+
+async def raw(place: Path | int, request: bytes) -> bytes:
+    """Send bytes and read until the other side ends it; what came before a reset counts."""
+    # Not a StreamReader: it drops what it has when the connection is reset behind it.
+    loop, found = asyncio.get_running_loop(), b""
+    with socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET) as sock:
+        sock.setblocking(False)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await loop.sock_connect(sock, str(place) if isinstance(place, Path) else (LOOPBACK, place))
+            with suppress(ConnectionError):
+                await loop.sock_sendall(sock, request)
+            with suppress(ConnectionError):
+                while piece := await loop.sock_recv(sock, 65536):
+                    found += piece
+    return found
+
+
+async def ask(
+    place: Path | int, method: str, target: str, body: object = None, headers: dict[str, str] | None = None
+) -> Answered:
+    """Ask one thing."""
+    sent = b"" if body is None else json.dumps(body).encode()
+    fields = {"Host": "localhost", "Content-Length": str(len(sent)), **(headers or {})}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return parsed(await raw(place, f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode() + sent))
+
+
+def parsed(answer: bytes) -> Answered:
+    """Take an answer apart."""
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    body = _unchunked(rest) if headers.get("transfer-encoding") == "chunked" else rest
+    return Answered(int(status.split(" ")[1]), headers, json.loads(body))
+
+
+def _unchunked(rest: bytes) -> bytes:
+    found = b""
+    while True:
+        length, _, rest = rest.partition(b"\r\n")
+        count = int(length, 16)
+        if not count:
+            return found
+        found, rest = found + rest[:count], rest[count + 2 :]

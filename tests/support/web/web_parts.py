@@ -1,0 +1,94 @@
+"""Own the web ports of a proxy without the rest of it, and raw requests to them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.auth.fairness_key import Charging
+from proxy.brokers.target import TargetValidator
+from proxy.config.config import Config
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.net.hangup import HangupWatcher
+from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.refusals import RefusalLog
+from proxy.web.forward.broker_ports import BrokerPorts
+from proxy.web.pages import Readiness, own_pages
+from proxy.web.port import WebParts, WebPort, start_web
+
+
+@dataclass
+class Running:
+    """Web ports, and requests to the plain one."""
+
+    port: WebPort
+    parts: WebParts
+    readiness: Readiness
+
+    async def raw(self, request: bytes) -> bytes:
+        """Send bytes, and give everything until the end of the connection."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port.port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    async def get(self, path: str, method: str = "GET", headers: str = "") -> tuple[int, str, str]:
+        """Give status, head and body of one request."""
+        request = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n"
+        answer = await self.raw(request.encode())
+        head, _, body = answer.decode().partition("\r\n\r\n")
+        return int(head.split()[1]), head, body
+
+
+def config(**overrides: str) -> Config:
+    """Load a configuration whose ports are free ones."""
+    given = {"brokerServiceURL": "pulsar://broker", "bindAddress": "127.0.0.1", "webServicePort": "0", **overrides}
+    return Config.load(overrides=given)
+
+
+def web_parts(
+    settings: Config, readiness: Readiness, hangup: HangupWatcher, render: Callable[[], bytes] = bytes
+) -> WebParts:
+    """Make everything that the web ports need, with books of its own."""
+    loop = asyncio.get_running_loop()
+    log = open_log("error")
+    counters = Counters(DisconnectCause, (), lambda error, where: None)
+    direct = AsyncSemaphore("direct", 100 << 20, max_queue=100, timeout_seconds=5, clock=loop)
+    return WebParts(
+        config=settings,
+        pages=own_pages(settings.status_file_path, render, readiness),
+        direct=direct,
+        charging=Charging("fifo"),
+        refusals=RefusalLog(log, loop),
+        usage=UsageTracker(loop),
+        writes=WriteWatch(direct, direct, lambda: 0, counters, WriteLimits.of(settings), log),
+        validator=TargetValidator(("*",), ("*",), ("8080",)),
+        hangup=hangup,
+        counters=counters,
+        log=log,
+        lookups=BrokerPorts(
+            (), lambda port, broker, tls: 0, loop.time, log,
+            advertised="", loopback=False, tls_to_brokers=False, plain_ports=True,
+            tls_ports=False,
+        ),
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def running(render: Callable[[], bytes] = lambda: b"a_metric 1.0\n", **overrides: str) -> AsyncIterator[Running]:
+    """Serve until the block ends."""
+    readiness, hangup = Readiness(), HangupWatcher(asyncio.get_running_loop())
+    readiness.listening = True
+    parts = web_parts(config(**overrides), readiness, hangup, render)
+    port = await start_web(parts)
+    try:
+        yield Running(port, parts, readiness)
+    finally:
+        await port.close()
+        hangup.close()

@@ -1,0 +1,48 @@
+"""Own a whole proxy with a fake web service behind it and an HTTP client in front of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
+
+ADMIN: Final = "/admin/v2/clusters"
+
+
+@dataclass
+class WebStage:
+    """A proxy, a broker's web service behind it, and a client in front of it."""
+
+    stage: Stage
+    broker: FakeWebBroker
+    client: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.stage.proxy.web_port}"
+
+    async def raw(self, request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.stage.proxy.web_port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    async def status_of(self, request: str) -> int:
+        return int((await self.raw(request.encode())).split()[1])
+
+
+@asynccontextmanager
+async def web_staged(**keys: Any) -> AsyncIterator[WebStage]:
+    async with fake_web_broker() as broker, staged(brokerWebServiceURL=broker.url, **keys) as stage:
+        async with aiohttp.ClientSession(auto_decompress=False) as client:
+            yield WebStage(stage, broker, client)
+        for raw in stage.clients:
+            raw.close()
+        await stage.until(lambda: not stage.proxy.counters.web.in_work, "no request in work")

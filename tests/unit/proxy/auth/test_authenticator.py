@@ -1,0 +1,276 @@
+import asyncio
+import base64
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from proxy.auth.anonymizer import ANONYMIZERS
+from proxy.auth.failures import Reason, SettingFault
+from proxy.auth.identity import AuthData, Authenticated
+from proxy.auth.providers.http_header import credentials_of_header
+from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings
+from proxy.config.config import Config
+from tests.support.auth.authentication import Doorman
+from tests.support.auth.tokens import NOW, SECRET, signed
+from tests.support.loops.loops import run_virtual
+
+PACKAGE = "org.apache.pulsar.broker.authentication."
+OTHER_SECRET = SECRET[::-1]
+ISSUERS = OpenIdSettings(issuers=("https://issuer.example",), audiences=("pulsar",))
+
+
+def in_file(path: Path, content: bytes) -> TokenSettings:
+    path.write_bytes(content)
+    return TokenSettings(secret_key=str(path))
+
+
+def in_setting(content: bytes = SECRET) -> TokenSettings:
+    return TokenSettings(secret_key="data:;base64," + base64.b64encode(content).decode())
+
+
+async def seconds_until(condition: Callable[[], object]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(1)
+    raise AssertionError("it never came true")
+
+
+def certificate(common_name: str | None) -> bytes:
+    issued = trustme.CA().issue_cert("client.example", common_name=common_name)
+    found = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+    return found.public_bytes(Encoding.DER)
+
+
+def certificate_of(*subject: tuple[str, str]) -> bytes:
+    """Make one whose subject has these parts, in this order."""
+    oids = {"CN": NameOID.COMMON_NAME, "O": NameOID.ORGANIZATION_NAME, "OU": NameOID.ORGANIZATIONAL_UNIT_NAME}
+    name = x509.Name([x509.NameAttribute(oids[kind], value) for kind, value in subject])
+    key, noon = ec.generate_private_key(ec.SECP256R1()), datetime(2026, 1, 1, tzinfo=UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, noon, noon + timedelta(days=1))
+    return builder.sign(key, SHA256()).public_bytes(Encoding.DER)
+
+
+@pytest.mark.parametrize("name", ["token", PACKAGE + "AuthenticationProviderToken"])
+async def test_names_of_java_and_short_ones_mean_the_same(name: str) -> None:
+    doorman = Doorman(AuthenticationSettings((name,), token=in_setting()))
+    assert (await doorman.admits("token", signed({"sub": "a"}))).role == "a"
+
+
+def test_all_supported_providers_can_be_named() -> None:
+    names = ("AuthenticationProviderTls", "oidc.AuthenticationProviderOpenID", "AuthenticationProviderToken")
+    settings = AuthenticationSettings(tuple(PACKAGE + n for n in names), token=in_setting(), openid=ISSUERS)
+    assert Doorman(settings).authenticator.methods == ("tls", "token")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        PACKAGE + "AuthenticationProviderSasl",
+        PACKAGE + "AuthenticationProviderAthenz",
+        "com.example.AuthenticationProviderToken",
+        "sasl",
+        "Token",
+    ],
+)
+def test_provider_that_is_not_here_stops_the_start(name: str) -> None:
+    with pytest.raises(SettingFault) as fault:
+        Doorman(AuthenticationSettings((name,), token=in_setting()))
+    assert str(fault.value).startswith(f"authenticationProviders: got '{name}'")
+    assert "openid" in str(fault.value)
+
+
+def test_nobody_could_ever_get_in_stops_the_start() -> None:
+    with pytest.raises(SettingFault, match="authenticationProviders: expected at least one"):
+        Doorman(AuthenticationSettings())
+
+
+async def test_success_and_failure_are_counted_under_names_of_upstream() -> None:
+    doorman = Doorman(AuthenticationSettings(("token",), token=in_setting()))
+    await doorman.admits("token", signed({"sub": "a"}))
+    await doorman.refuses("token", signed({"sub": "a", "exp": NOW - 1}))
+    assert doorman.counters.successes == {("AuthenticationProviderToken", "token"): 1}
+    assert doorman.counters.failures == {("AuthenticationProviderToken", "token", "INVALID_TOKEN"): 1}
+    assert doorman.counters.expired_tokens == 1
+
+
+async def test_second_provider_of_a_method_is_asked_when_the_first_refuses() -> None:
+    doorman = Doorman(AuthenticationSettings(("openid", "token"), token=in_setting(), openid=ISSUERS))
+    assert (await doorman.admits("token", signed({"sub": "a"}))).role == "a"
+    # The first one's refusal was no failure of the client.
+    assert doorman.counters.failures == {}
+    refusal = await doorman.refuses("token", b"x.y.z")
+    assert "openid" in str(refusal)
+    assert "token:" in str(refusal)
+    assert len(doorman.counters.failures) == 2
+
+
+async def test_method_nobody_answers_for_is_anonymous() -> None:
+    doorman = Doorman(AuthenticationSettings(("token",), anonymous_role="guest", token=in_setting()))
+    for method in ("", "none", "sasl"):
+        assert await doorman.admits(method, b"") == Authenticated("guest")
+
+
+async def test_refused_credentials_are_never_anonymous() -> None:
+    doorman = Doorman(AuthenticationSettings(("token",), anonymous_role="guest", token=in_setting()))
+    assert (await doorman.refuses("token", b"x.y.z")).reason is Reason.INVALID_TOKEN
+
+
+async def test_without_an_anonymous_role_an_unknown_method_is_refused_and_makes_no_label() -> None:
+    doorman = Doorman(AuthenticationSettings(("token",), token=in_setting()))
+    assert (await doorman.refuses("made up", b"")).reason is Reason.NO_PROVIDER
+    assert doorman.counters.failures == {("AuthenticationService", "unknown", "NO_PROVIDER"): 1}
+
+
+async def test_common_name_of_the_certificate_is_the_role() -> None:
+    doorman = Doorman(AuthenticationSettings(("tls",)))
+    assert await doorman.admits("tls", b"ignored", certificate("proxy-admin")) == Authenticated("proxy-admin")
+
+
+async def test_of_several_common_names_the_last_in_the_certificate_is_the_role() -> None:
+    doorman = Doorman(AuthenticationSettings(("tls",)))
+    several = certificate_of(("CN", "people"), ("O", "example"), ("CN", "alice"), ("OU", "bob"))
+    assert await doorman.admits("tls", b"", several) == Authenticated("alice")
+    # None of the others steps in for one that cannot be a role.
+    refusal = await doorman.refuses("tls", b"", certificate_of(("CN", "alice"), ("CN", "two\nlines")))
+    assert refusal.reason is Reason.INVALID_CN
+
+
+async def test_client_without_a_usable_certificate_is_refused() -> None:
+    doorman = Doorman(AuthenticationSettings(("tls",)))
+    assert (await doorman.refuses("tls", b"", None)).reason is Reason.INVALID_CERTS
+    assert (await doorman.refuses("tls", b"", b"\x30\x03\x02\x01\x01")).reason is Reason.INVALID_CERTS
+    assert (await doorman.refuses("tls", b"", certificate(None))).reason is Reason.INVALID_CN
+    assert (await doorman.refuses("tls", b"", certificate("two\nlines"))).reason is Reason.INVALID_CN
+
+
+def test_a_key_file_that_changes_is_in_force_soon(tmp_path: Path) -> None:
+    path = tmp_path / "secret.key"
+
+    async def main() -> None:
+        doorman = Doorman(AuthenticationSettings(("token",), token=in_file(path, SECRET)))
+        doorman.authenticator.start()
+        path.write_bytes(OTHER_SECRET)
+        await seconds_until(lambda: doorman.counters.reloads["applied"])
+        await doorman.refuses("token", signed({"sub": "a"}))
+        await doorman.authenticator.close()
+        assert [line["event"] for line in doorman.lines] == ["file read again"]
+
+    run_virtual(main())
+
+
+def test_mounted_secret_that_is_swapped_by_its_link_is_in_force_soon(tmp_path: Path) -> None:
+    for name, content in (("one", SECRET), ("two", OTHER_SECRET)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "secret").write_bytes(content)
+        os.utime(tmp_path / name / "secret", (1, 1))
+    link, swapped = tmp_path / "data", tmp_path / "data_tmp"
+    link.symlink_to("one")
+
+    async def main() -> None:
+        settings = TokenSettings(secret_key=f"file://{link}/secret")
+        doorman = Doorman(AuthenticationSettings(("token",), token=settings))
+        doorman.authenticator.start()
+        swapped.symlink_to("two")
+        swapped.rename(link)
+        await seconds_until(lambda: doorman.counters.reloads["applied"])
+        await doorman.refuses("token", signed({"sub": "a"}))
+        await doorman.authenticator.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("broken", [b"short", None])
+def test_broken_key_file_keeps_the_old_key_and_is_told_once(tmp_path: Path, broken: bytes | None) -> None:
+    path = tmp_path / "secret.key"
+
+    async def main() -> None:
+        doorman = Doorman(AuthenticationSettings(("token",), token=in_file(path, SECRET)))
+        doorman.authenticator.start()
+        path.unlink() if broken is None else path.write_bytes(broken)
+        await seconds_until(lambda: doorman.counters.reloads["refused"])
+        await asyncio.sleep(5)
+        assert doorman.counters.reloads == {"applied": 0, "refused": 1}
+        assert (await doorman.admits("token", signed({"sub": "a"}))).role == "a"
+        assert doorman.lines[0]["key"] == "tokenSecretKey"
+        path.write_bytes(OTHER_SECRET)
+        await seconds_until(lambda: doorman.counters.reloads["applied"])
+        await doorman.refuses("token", signed({"sub": "a"}))
+        await doorman.authenticator.close()
+        assert doorman.crashes == []
+
+    run_virtual(main())
+
+
+def test_settings_are_read_from_the_keys() -> None:
+    config = Config.load(
+        overrides={
+            "brokerServiceURL": "pulsar://b:6650",
+            "authenticationProviders": f"{PACKAGE}AuthenticationProviderToken, openid",
+            "tokenSecretKey": "s",
+            "openIDHttpReadTimeoutMillis": "2500",
+            "openIDAllowedTokenIssuers": "https://a,https://b",
+        }
+    )
+    settings = AuthenticationSettings.of(config)
+    assert settings.providers == (f"{PACKAGE}AuthenticationProviderToken", "openid")
+    assert settings.token.secret_key == "s"
+    assert settings.openid.access.read_seconds == 2.5
+    assert settings.openid.issuers == ("https://a", "https://b")
+
+
+def test_libraries_of_providers_that_are_off_are_not_waited_for() -> None:
+    slow = "{'aiohttp', 'bcrypt', 'cryptography', 'joserfc', 'passlib'}"
+    code = (
+        f"import sys, proxy.auth.providers.registry, proxy.auth.providers.http_header; print({slow} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "set()\n"
+
+
+def test_secrets_do_not_show_in_settings() -> None:
+    settings = AuthenticationSettings(token=TokenSettings(secret_key="SESAME"), basic_conf="SESAME")
+    assert "SESAME" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ("none", "alice"),
+        ("redacted", "[REDACTED]"),
+        ("hash:sha256", "SHA-256:K9gGyX8OAK8aH8Myj6djqSaXI8jbj6xPk69x2xhtbpA="),
+        ("hash:md5", "MD5:Y4TishhLy/WOzPEMp6ZWPA=="),
+    ],
+)
+def test_roles_are_written_as_upstream_writes_them(kind: str, written: str) -> None:
+    assert ANONYMIZERS[kind]("alice") == written
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("Bearer a.b.c", AuthData("token", b"a.b.c")),
+        ("bearer  a.b.c", AuthData("token", b"a.b.c")),
+        ("Basic YWxpY2U6c2VzYW1l", AuthData("basic", b"alice:sesame")),
+        ("Basic !!", None),
+        ("Basic", None),
+        ("Bearer ", None),
+        ("Negotiate abc", None),
+        ("", None),
+        ("Bearer \u20ac", None),
+        ("Bearer " + "a" * 40_000, None),
+    ],
+)
+def test_http_header_becomes_the_data_of_connect(value: str, found: AuthData | None) -> None:
+    assert credentials_of_header(value) == found

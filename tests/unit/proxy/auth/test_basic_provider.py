@@ -1,0 +1,216 @@
+import asyncio
+import base64
+import os
+from pathlib import Path
+
+import pytest
+
+from proxy.auth.failures import Reason, SettingFault
+from proxy.auth.identity import Authenticated
+from proxy.auth.providers import basic
+from proxy.auth.providers.htpasswd import read_htpasswd
+from proxy.auth.settings import AuthenticationSettings
+from tests.support.auth.authentication import Doorman, at_once
+from tests.support.auth.slow_checks import SlowChecks
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import eventually
+
+# Made by `openssl passwd -apr1 -salt NaCl1234 sesame`, and by `htpasswd` in its other modes.
+OPENSSL_APR1 = "$apr1$NaCl1234$25EIvfVymUv5ukRI6mRP2."
+SHA1 = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="
+
+
+def doorman_of(*lines: str, clock: ManualClock | None = None) -> Doorman:
+    content = base64.b64encode("\n".join(lines).encode()).decode()
+    return Doorman(AuthenticationSettings(("basic",), basic_conf=f"data:;base64,{content}"), clock)
+
+
+def hashed(kind: str, password: str, **settings: object) -> str:
+    import passlib.hash
+
+    handler = getattr(passlib.hash, kind)
+    return str(handler.using(**settings).hash(password) if settings else handler.hash(password))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        OPENSSL_APR1,
+        hashed("apr_md5_crypt", "sesame"),
+        hashed("md5_crypt", "sesame"),
+        hashed("bcrypt", "sesame", rounds=4),
+        hashed("bcrypt", "sesame", rounds=4, ident="2y"),
+        hashed("ldap_sha1", "sesame"),
+        hashed("des_crypt", "sesame"),
+    ],
+    ids=["apr1 of openssl", "apr1", "md5", "bcrypt 2b", "bcrypt 2y", "SHA", "DES"],
+)
+async def test_password_is_believed_and_a_wrong_one_is_not(line: str) -> None:
+    doorman = doorman_of("# a comment", "", f"alice:{line}", f"bob:{SHA1}")
+    assert await doorman.admits("basic", b"alice:sesame") == Authenticated("alice")
+    for wrong in (b"alice:sesam", b"alice:", b"alice:secret", b"bob:sesame", b"carol:sesame", b"carol:secret"):
+        refusal = await doorman.refuses("basic", wrong)
+        assert refusal.reason is Reason.INVALID_TOKEN
+        assert "basic: unknown user or wrong password" in str(refusal)
+    assert await doorman.admits("basic", b"bob:secret") == Authenticated("bob")
+    await doorman.authenticator.close()
+
+
+async def test_password_may_have_colons_and_be_longer_than_bcrypt_reads() -> None:
+    long = "x:" * 100
+    doorman = doorman_of(f"alice:{hashed('bcrypt', long[:72], rounds=4)}", f"bob:{hashed('apr_md5_crypt', 'a:b')}")
+    assert (await doorman.admits("basic", b"bob:a:b")).role == "bob"
+    assert (await doorman.admits("basic", b"alice:" + long.encode())).role == "alice"
+    await doorman.authenticator.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b"alice", b"", b"\xff:x", b"alice:" + b"x" * 1025, b"a\0b:x", b"alice:x\0", b"x" * 9000 + b":y"]
+)
+async def test_data_that_is_no_user_and_password_is_refused(data: bytes) -> None:
+    doorman = doorman_of(f"alice:{SHA1}")
+    assert (await doorman.refuses("basic", data)).reason in (Reason.INVALID_AUTH_DATA, Reason.EMPTY_AUTH_DATA)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "at least one line"),
+        (b"alice", "line 1"),
+        (b"alice:secret", "line 1"),
+        (b"alice:" + SHA1.encode() + b"\nbob:{PLAIN}secret", "line 2"),
+        (b"alice:$6$rounds=5000$salt$" + b"x" * 86, "line 1"),
+        (b"alice:$2b$31$" + b"x" * 53, "line 1"),
+        (b":" + SHA1.encode(), "line 1"),
+        (b"\xff:" + SHA1.encode(), "UTF-8"),
+    ],
+)
+def test_file_that_is_not_understood_is_refused_by_line_and_shows_no_hash(content: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as refusal:
+        read_htpasswd(content)
+    assert "secret" not in str(refusal.value)
+
+
+def test_unset_file_names_its_key() -> None:
+    with pytest.raises(SettingFault, match="basicAuthConf: expected"):
+        Doorman(AuthenticationSettings(("basic",)))
+
+
+async def test_known_client_is_let_in_again_without_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = SlowChecks(monkeypatch)
+    checks.let_go.set()
+    doorman = doorman_of(f"alice:{SHA1}")
+    await doorman.admits("basic", b"alice:sesame")
+    assert at_once(doorman.admits("basic", b"alice:sesame")).role == "alice"
+    assert checks.done == 1
+    await doorman.refuses("basic", b"alice:wrong")
+    await doorman.refuses("basic", b"bob:sesame")
+    assert checks.done == 3
+    await doorman.authenticator.close()
+
+
+async def test_unknown_user_with_the_password_of_another_is_refused_again_and_again() -> None:
+    doorman = doorman_of(f"alice:{SHA1}")
+    await doorman.admits("basic", b"alice:secret")
+    for _ in range(2):
+        await doorman.refuses("basic", b"mallory:secret")
+    await doorman.authenticator.close()
+
+
+async def test_changed_password_is_asked_for_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"alice:{SHA1}\n")
+    doorman = Doorman(AuthenticationSettings(("basic",), basic_conf=str(path)))
+    await doorman.admits("basic", b"alice:secret")
+    path.write_text(f"alice:{OPENSSL_APR1}\n")
+    (file,) = doorman.authenticator._providers[0].files
+    assert await file.look()
+    await doorman.refuses("basic", b"alice:secret")
+    await doorman.admits("basic", b"alice:sesame")
+    await doorman.authenticator.close()
+
+
+async def test_changed_password_of_any_user_is_asked_for_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"bob:{SHA1}\nalice:{SHA1}\n")
+    doorman = Doorman(AuthenticationSettings(("basic",), basic_conf=str(path)))
+    await doorman.admits("basic", b"alice:secret")
+    # Nothing is new about the first in the file.
+    path.write_text(f"bob:{SHA1}\nalice:{OPENSSL_APR1}\n")
+    (file,) = doorman.authenticator._providers[0].files
+    assert await file.look()
+    await doorman.refuses("basic", b"alice:secret")
+    await doorman.admits("basic", b"alice:sesame")
+    await doorman.authenticator.close()
+
+
+async def test_storm_of_logins_neither_blocks_the_loop_nor_waits_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = SlowChecks(monkeypatch)
+    monkeypatch.setattr(basic, "MOST_WAITING", 10)
+    clock = ManualClock()
+    doorman = doorman_of(f"alice:{SHA1}", clock=clock)
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(doorman.refuses("basic", b"alice:%d" % n)) for n in range(12)]
+        await eventually(lambda: checks.running == basic.CHECKS_AT_ONCE, "two checks")
+        # The loop runs, the line is full: the next is told at once.
+        assert (await doorman.refuses("basic", b"alice:more")).reason is Reason.BUSY
+        clock.advance(basic.LONGEST_WAIT_SECONDS)
+        await asyncio.wait(waiting[2:])
+        assert {task.result().reason for task in waiting[2:]} == {Reason.BUSY}
+        checks.let_go.set()
+    assert [task.result().reason for task in waiting[:2]] == [Reason.INVALID_TOKEN] * 2
+    assert checks.done == 2
+    await doorman.authenticator.close()
+
+
+async def test_client_that_leaves_does_not_free_a_thread_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = SlowChecks(monkeypatch)
+    doorman = doorman_of(f"alice:{SHA1}")
+    async with asyncio.TaskGroup() as group:
+        leaving = [group.create_task(doorman.admits("basic", b"alice:%d" % n)) for n in range(2)]
+        await eventually(lambda: checks.running == 2, "two checks")
+        for task in leaving:
+            task.cancel()
+        await asyncio.wait(leaving)
+        staying = group.create_task(doorman.admits("basic", b"alice:sesame"))
+        await asyncio.sleep(0)
+        line = doorman.authenticator._providers[0]._line  # type: ignore[attr-defined]
+        assert line.statistics().held == 2
+        assert not staying.done()
+        checks.let_go.set()
+    assert staying.result().role == "alice"
+    await eventually(lambda: line.statistics().held == 0, "all permits back")
+    await doorman.authenticator.close()
+
+
+async def test_those_in_line_with_the_same_password_need_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = SlowChecks(monkeypatch)
+    doorman = doorman_of(f"alice:{SHA1}")
+    async with asyncio.TaskGroup() as group:
+        storm = [group.create_task(doorman.admits("basic", b"alice:sesame")) for _ in range(500)]
+        await eventually(lambda: checks.running == 2, "two checks")
+        checks.let_go.set()
+    assert {task.result().role for task in storm} == {"alice"}
+    assert checks.done == 2
+    await doorman.authenticator.close()
+
+
+async def test_closing_refuses_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = SlowChecks(monkeypatch)
+    doorman = doorman_of(f"alice:{SHA1}")
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(doorman.refuses("basic", b"alice:%d" % n)) for n in range(3)]
+        await eventually(lambda: checks.running == 2, "two checks")
+        closing = group.create_task(doorman.authenticator.close())
+        assert (await waiting[2]).reason is Reason.BUSY
+        checks.let_go.set()
+    assert closing.done()
+
+
+def test_proven_clients_are_bounded() -> None:
+    doorman = doorman_of(f"alice:{SHA1}")
+    provider = doorman.authenticator._providers[0]
+    assert isinstance(provider, basic.BasicProvider)
+    for _ in range(basic.MOST_PROVEN + 10):
+        provider._remember(os.urandom(8))
+    assert len(provider._proven) == basic.MOST_PROVEN

@@ -1,0 +1,254 @@
+import base64
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc.jwk import OctKey
+
+from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
+from proxy.auth.identity import Authenticated
+from proxy.auth.providers.token import TokenProvider
+from proxy.auth.settings import TokenSettings
+from tests.support.auth.authentication import at_once
+from tests.support.auth.tokens import (
+    NOW,
+    SECRET,
+    b64,
+    der,
+    ec_key,
+    key_for,
+    pem,
+    rsa_key,
+    signed,
+    signed_bytes,
+    weak_rsa_key,
+)
+
+DATA = "data:;base64,"
+
+
+def data_url(content: bytes) -> str:
+    return DATA + base64.b64encode(content).decode()
+
+
+def secret_provider(**settings: Any) -> TokenProvider:
+    return TokenProvider(TokenSettings(secret_key=data_url(SECRET), **settings), lambda: NOW)
+
+
+def public_provider(algorithm: str, alg_key: str = "") -> TokenProvider:
+    key = data_url(der(key_for(algorithm)))
+    return TokenProvider(TokenSettings(public_key=key, public_alg=alg_key or algorithm), lambda: NOW)
+
+
+def admitted(provider: TokenProvider, token: bytes) -> Authenticated:
+    return at_once(provider.authenticate(token, None))
+
+
+def refused(provider: TokenProvider, token: bytes) -> CredentialsRefused:
+    with pytest.raises(CredentialsRefused) as refusal:
+        at_once(provider.authenticate(token, None))
+    return refusal.value
+
+
+@pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
+def test_token_of_the_secret_key_is_believed(algorithm: str) -> None:
+    assert admitted(secret_provider(), signed({"sub": "alice"}, algorithm)) == Authenticated("alice", None)
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"])
+def test_token_of_the_public_key_is_believed(algorithm: str) -> None:
+    assert admitted(public_provider(algorithm), signed({"sub": "alice"}, algorithm)).role == "alice"
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+@pytest.mark.parametrize("spelling", [der, pem])
+def test_public_key_is_no_secret(algorithm: str, spelling: Any) -> None:
+    covered = b64(b'{"alg":"HS256"}') + b"." + b64(b'{"sub":"admin"}')
+    for key in (spelling(key_for(algorithm)), spelling(key_for(algorithm)).strip()):
+        forged = covered + b"." + b64(hmac.digest(key, covered, "sha256"))
+        assert refused(public_provider(algorithm), forged).reason is Reason.INVALID_TOKEN
+
+
+@pytest.mark.parametrize("name", ["none", "None", "NONE", "", "HS1", "EdDSA"])
+@pytest.mark.parametrize("signature", [b"", b64(b"x"), b64(b"\0" * 32)])
+def test_unsigned_token_is_refused(name: str, signature: bytes) -> None:
+    token = b64(json.dumps({"alg": name}).encode()) + b"." + b64(b'{"sub":"admin"}') + b"." + signature
+    for provider in (secret_provider(), public_provider("RS256"), public_provider("ES256")):
+        assert refused(provider, token).reason is Reason.INVALID_TOKEN
+
+
+def test_token_of_another_key_is_refused() -> None:
+    assert "not signed" in str(refused(secret_provider(), signed({"sub": "a"}, key=OctKey.import_key(b"x" * 64))))
+    assert refused(public_provider("RS256"), signed({"sub": "a"}, "RS256", rsa_key(1)))
+    assert refused(public_provider("ES256"), signed({"sub": "a"}, "ES256", ec_key("P-256", 1)))
+
+
+GOOD = {"HS256": signed({"sub": "alice"}), "ES256": signed({"sub": "alice"}, "ES256")}
+
+
+@given(st.sampled_from(sorted(GOOD)), st.integers(min_value=0), st.integers(min_value=0, max_value=255))
+def test_any_changed_letter_spoils_a_token(algorithm: str, place: int, letter: int) -> None:
+    provider = secret_provider() if algorithm == "HS256" else public_provider(algorithm)
+    token = bytearray(GOOD[algorithm])
+    place %= len(token)
+    if token[place] == letter:
+        return
+    token[place] = letter
+    refused(provider, bytes(token))
+
+
+@pytest.mark.parametrize("algorithm", sorted(GOOD))
+def test_a_token_has_one_spelling(algorithm: str) -> None:
+    provider = secret_provider() if algorithm == "HS256" else public_provider(algorithm)
+    token = GOOD[algorithm]
+    for letter in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+/":
+        if letter != token[-1]:
+            refused(provider, token[:-1] + bytes([letter]))
+    for other in (token + b"=", token + b"\n", b" " + token, token.replace(b"-", b"+").replace(b"_", b"/") + b"=="):
+        refused(provider, other)
+
+
+@given(st.integers(min_value=0, max_value=300), st.binary(min_size=1, max_size=3))
+def test_any_added_letter_spoils_a_token(place: int, letters: bytes) -> None:
+    token = GOOD["HS256"]
+    place %= len(token) + 1
+    refused(secret_provider(), token[:place] + letters + token[place:])
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused_by_name(noise: bytes) -> None:
+    assert refused(secret_provider(), noise).reason in (Reason.INVALID_TOKEN, Reason.INVALID_AUTH_DATA)
+
+
+@given(st.binary(max_size=60))
+def test_signed_noise_is_refused_by_name(noise: bytes) -> None:
+    if not noise.strip().startswith(b"{"):
+        assert refused(secret_provider(), signed_bytes(noise)).reason is Reason.INVALID_TOKEN
+
+
+def test_expiry_is_handed_out_and_obeyed() -> None:
+    assert admitted(secret_provider(), signed({"sub": "a", "exp": NOW + 1})).expires_at == NOW + 1
+    late = refused(secret_provider(), signed({"sub": "a", "exp": NOW}))
+    assert (late.reason, late.expired) == (Reason.INVALID_TOKEN, True)
+
+
+def test_clock_skew_prolongs_both_ends() -> None:
+    provider = secret_provider(clock_skew_seconds=30)
+    assert admitted(provider, signed({"sub": "a", "exp": NOW - 29, "nbf": NOW + 30})).expires_at == NOW + 1
+    assert refused(provider, signed({"sub": "a", "exp": NOW - 30})).expired
+    assert not refused(provider, signed({"sub": "a", "nbf": NOW + 31})).expired
+
+
+@pytest.mark.parametrize("exp", ['"9999999999"', "true", "[]", "{}", "1e999", "NaN"])
+def test_expiry_that_is_no_time_is_refused(exp: str) -> None:
+    token = signed_bytes(f'{{"sub":"a","exp":{exp}}}'.encode())
+    assert refused(secret_provider(), token).reason is Reason.INVALID_TOKEN
+
+
+def test_expiry_beyond_any_calendar_still_has_an_end() -> None:
+    expires_at = admitted(secret_provider(), signed({"sub": "a", "exp": 1e300})).expires_at
+    assert expires_at is not None
+    assert expires_at < 1e12
+
+
+@pytest.mark.parametrize("audience", ["here", ["there", "here"]])
+def test_token_for_this_audience_is_believed(audience: object) -> None:
+    provider = secret_provider(audience_claim="aud", audience="here")
+    assert admitted(provider, signed({"sub": "a", "aud": audience})).role == "a"
+
+
+@pytest.mark.parametrize("audience", ["there", ["there"], [], None, 5, {"here": 1}, [["here"]]])
+def test_token_for_another_audience_is_refused(audience: object) -> None:
+    provider = secret_provider(audience_claim="aud", audience="here")
+    assert refused(provider, signed({"sub": "a", "aud": audience})).reason is Reason.INVALID_AUDIENCES
+
+
+@pytest.mark.parametrize(("claims", "role"), [({"roles": "r"}, "r"), ({"roles": ["first", "second"]}, "first")])
+def test_role_comes_from_the_claim_that_is_asked_for(claims: dict[str, object], role: str) -> None:
+    assert admitted(secret_provider(auth_claim="roles"), signed({"sub": "no", **claims})).role == role
+
+
+@pytest.mark.parametrize("role", ["", None, [], [5], 5, "a\nb", "a\x00", "x" * 1025, {"a": 1}, "\u202e"])
+def test_what_cannot_be_a_role_is_refused(role: object) -> None:
+    assert refused(secret_provider(), signed({"sub": role})).reason is Reason.INVALID_TOKEN
+
+
+@pytest.mark.parametrize("header", [{"crit": ["b64"]}, {"b64": False}, {"kid": 5}, {"kid": "k" * 513}])
+def test_header_with_demands_is_refused(header: dict[str, Any]) -> None:
+    assert refused(secret_provider(), signed({"sub": "a"}, **header)).reason is Reason.INVALID_TOKEN
+
+
+def test_empty_and_huge_tokens_are_refused_unread() -> None:
+    assert refused(secret_provider(), b"").reason is Reason.INVALID_AUTH_DATA
+    huge = refused(secret_provider(), signed({"sub": "a", "fill": "x" * 40_000}))
+    assert "at most 32768" in str(huge)
+
+
+def test_refusal_shows_nothing_of_the_token() -> None:
+    token = signed({"sub": "alice-the-great", "exp": 5})
+    assert "alice" not in str(refused(secret_provider(), token))
+
+
+@pytest.mark.parametrize("form", ["file://{}", "file:{}", "{}"])
+@pytest.mark.parametrize("spelling", [der, pem])
+def test_key_is_read_from_a_file(tmp_path: Path, form: str, spelling: Any) -> None:
+    path = tmp_path / "public key"
+    path.write_bytes(spelling(key_for("RS256")))
+    where = form.format(path if "file" not in form else str(path).replace(" ", "%20"))
+    provider = TokenProvider(TokenSettings(public_key=where, public_alg="rs256"), lambda: NOW)
+    assert admitted(provider, signed({"sub": "a"}, "RS256")).role == "a"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        base64.b64encode(SECRET).decode(),
+        base64.urlsafe_b64encode(SECRET).decode().rstrip("="),
+        data_url(SECRET),
+        "data:application/octet-stream;base64," + base64.b64encode(SECRET).decode(),
+        "data:," + "".join(f"%{byte:02x}" for byte in SECRET),
+    ],
+)
+def test_key_may_stand_in_the_setting_itself(text: str) -> None:
+    provider = TokenProvider(TokenSettings(secret_key=text), lambda: NOW)
+    assert admitted(provider, signed({"sub": "a"})).role == "a"
+
+
+def test_short_secret_signs_no_long_digest() -> None:
+    provider = TokenProvider(TokenSettings(secret_key=data_url(SECRET[:32])), lambda: NOW)
+    key = OctKey.import_key(SECRET[:32])
+    assert admitted(provider, signed({"sub": "a"}, "HS256", key)).role == "a"
+    assert refused(provider, signed({"sub": "a"}, "HS512", key)).reason is Reason.INVALID_TOKEN
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "says"),
+    [
+        (TokenSettings(), "tokenSecretKey", "got neither"),
+        (TokenSettings(secret_key="/no/such/file/anywhere"), "tokenSecretKey", "cannot read /no/such/file/anywhere"),
+        (TokenSettings(secret_key="file:///no/such/file"), "tokenSecretKey", "cannot read /no/such/file"),
+        (TokenSettings(secret_key="file://host/key"), "tokenSecretKey", "file:///path"),
+        (TokenSettings(secret_key="not base64!"), "tokenSecretKey", "neither an existing file nor base64"),
+        (TokenSettings(secret_key="data:base64"), "tokenSecretKey", "expected data:;base64,"),
+        (TokenSettings(secret_key="data:;base64,???"), "tokenSecretKey", "not base64"),
+        (TokenSettings(secret_key=data_url(b"short")), "tokenSecretKey", "5 bytes, expected at least 32"),
+        (TokenSettings(secret_key=data_url(pem(key_for("RS256")))), "tokenSecretKey", "tokenPublicKey"),
+        (TokenSettings(public_key=data_url(b"nonsense")), "tokenPublicKey", "DER or PEM"),
+        (TokenSettings(public_key=data_url(der(ec_key())), public_alg="RS256"), "tokenPublicKey", "tokenPublicAlg"),
+        (TokenSettings(public_key=data_url(der(rsa_key())), public_alg="es256"), "tokenPublicKey", "tokenPublicAlg"),
+        (TokenSettings(public_key=data_url(der(ec_key("secp256k1")))), "tokenPublicKey", "P-256"),
+        (TokenSettings(public_key=data_url(der(weak_rsa_key()))), "tokenPublicKey", "1024 bits"),
+        (TokenSettings(public_key=data_url(der(rsa_key())), public_alg="XX"), "tokenPublicAlg", "expected one of"),
+        (TokenSettings(secret_key=data_url(SECRET), audience_claim="aud"), "tokenAudience", "tokenAudienceClaim"),
+        (TokenSettings(secret_key=data_url(SECRET), audience="me"), "tokenAudienceClaim", "tokenAudience"),
+    ],
+)
+def test_unusable_setting_names_its_key(settings: TokenSettings, key: str, says: str) -> None:
+    with pytest.raises(SettingFault) as fault:
+        TokenProvider(settings, lambda: NOW)
+    assert fault.value.key == key
+    assert says in fault.value.problem

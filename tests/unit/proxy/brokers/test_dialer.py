@@ -1,0 +1,253 @@
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from proxy.brokers.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, interleaved
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable
+from tests.support.loops.loops import LoopFactory, both_loops, run_on, run_virtual
+from tests.support.tools import ipv6_loopback
+
+OPTIONS = SocketOptions(
+    keep_alive_idle_seconds=61, keep_alive_interval_seconds=11, keep_alive_probes=4, user_timeout_millis=31_000
+)
+
+
+class Connected(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+
+@contextmanager
+def broker(address: str = "127.0.0.1") -> Iterator[int]:
+    """Listen on a free port."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as listener:
+        yield listener.getsockname()[1]
+
+
+@contextmanager
+def silent_broker() -> Iterator[int]:
+    """Listen with a full queue, so that the kernel answers nobody any more."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, socket.socket() as first:
+        first.connect(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def closed_port() -> int:
+    with broker() as port:
+        return port
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def connect(
+    port: int, addresses: list[str], timeout_seconds: float = 5.0, options: SocketOptions = OPTIONS
+) -> Connected:
+    dialer = Dialer(asyncio.get_running_loop(), options, timeout_seconds)
+    return await dialer.connect(BrokerAddress("broker", port), addresses, Connected)
+
+
+def option(protocol: Connected, level: int, name: int) -> int:
+    value = protocol.transport.get_extra_info("socket").getsockopt(level, name)
+    assert isinstance(value, int)
+    return value
+
+
+async def close(protocol: Connected) -> None:
+    protocol.transport.close()
+    await asyncio.sleep(0)
+
+
+@both_loops
+class TestConnecting:
+    def test_a_broker_that_listens_is_connected_to(self, loop_factory: LoopFactory) -> None:
+        async def main(port: int) -> None:
+            protocol = await connect(port, ["127.0.0.1"])
+            assert protocol.transport.get_extra_info("peername") == ("127.0.0.1", port)
+            await close(protocol)
+
+        with broker() as port:
+            run_on(loop_factory, main(port))
+
+    def test_a_dead_peer_will_show_itself(self, loop_factory: LoopFactory) -> None:
+        async def main(port: int) -> None:
+            protocol = await connect(port, ["127.0.0.1"])
+            tcp = socket.IPPROTO_TCP
+            assert option(protocol, socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert option(protocol, tcp, socket.TCP_KEEPIDLE) == 61
+            assert option(protocol, tcp, socket.TCP_KEEPINTVL) == 11
+            assert option(protocol, tcp, socket.TCP_KEEPCNT) == 4
+            assert option(protocol, tcp, socket.TCP_USER_TIMEOUT) == 31_000
+            assert option(protocol, tcp, socket.TCP_NODELAY) == 1
+            await close(protocol)
+
+        with broker() as port:
+            run_on(loop_factory, main(port))
+
+    def test_the_receive_buffer_is_bounded_only_if_asked_for(self, loop_factory: LoopFactory) -> None:
+        async def main(port: int) -> None:
+            bounded = SocketOptions(60, 10, 3, 30_000, receive_buffer_bytes=20_000)
+            free = await connect(port, ["127.0.0.1"])
+            small = await connect(port, ["127.0.0.1"], options=bounded)
+            assert option(small, socket.SOL_SOCKET, socket.SO_RCVBUF) == 40_000  # Linux doubles it
+            assert option(free, socket.SOL_SOCKET, socket.SO_RCVBUF) > 40_000
+            await close(free)
+            await close(small)
+
+        with broker() as port:
+            run_on(loop_factory, main(port))
+
+    def test_the_next_address_is_tried_when_one_refuses(self, loop_factory: LoopFactory) -> None:
+        async def main(port: int) -> None:
+            protocol = await connect(port, ["127.0.0.2", "127.0.0.1"])
+            assert protocol.transport.get_extra_info("peername")[0] == "127.0.0.1"
+            await close(protocol)
+
+        with broker() as port:
+            run_on(loop_factory, main(port))
+
+    def test_ipv6_addresses_are_connected_to(self, loop_factory: LoopFactory) -> None:
+        async def main(port: int) -> None:
+            protocol = await connect(port, ["::1"])
+            await close(protocol)
+
+        ipv6_loopback()
+        with broker("::1") as port:
+            run_on(loop_factory, main(port))
+
+    def test_a_refusal_is_named_with_its_target(self, loop_factory: LoopFactory) -> None:
+        port = closed_port()
+        with pytest.raises(BrokerUnavailable, match=f"cannot connect to broker broker:{port}: connection refused"):
+            run_on(loop_factory, connect(port, ["127.0.0.1"]))
+
+    def test_no_address_is_no_connection(self, loop_factory: LoopFactory) -> None:
+        with pytest.raises(BrokerUnavailable, match="it has no address"):
+            run_on(loop_factory, connect(6650, []))
+
+    def test_a_broker_that_does_not_answer_is_given_up(self, loop_factory: LoopFactory) -> None:
+        with silent_broker() as port, pytest.raises(BrokerUnavailable, match="brokerProxyConnectTimeoutMs"):
+            run_on(loop_factory, connect(port, ["127.0.0.1"], timeout_seconds=0.02))
+
+    def test_failures_leave_no_socket_open(self, loop_factory: LoopFactory) -> None:
+        async def main(silent: int, closed: int) -> None:
+            before = open_files()
+            for port in (silent, closed):
+                with pytest.raises(BrokerUnavailable):
+                    await connect(port, ["127.0.0.1", "127.0.0.1"], timeout_seconds=0.02)
+            await asyncio.sleep(0)
+            assert open_files() == before
+
+        with silent_broker() as silent:
+            run_on(loop_factory, main(silent, closed_port()))
+
+    def test_who_is_cancelled_leaves_no_socket_open(self, loop_factory: LoopFactory) -> None:
+        async def main(port: int) -> None:
+            before = open_files()
+            task = asyncio.get_running_loop().create_task(connect(port, ["127.0.0.1"]))
+            await asyncio.sleep(0.005)
+            assert open_files() == before + 1
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.sleep(0)
+            assert open_files() == before
+
+        with silent_broker() as port:
+            run_on(loop_factory, main(port))
+
+
+def test_the_timeout_covers_all_addresses_together() -> None:
+    async def main(port: int) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        with pytest.raises(BrokerUnavailable, match="no connection within 10 s"):
+            await connect(port, ["127.0.0.1"] * 5, timeout_seconds=10.0)
+        assert loop.time() - started == pytest.approx(10.0, abs=0.1)
+
+    with silent_broker() as port:
+        run_virtual(main(port))
+
+
+def test_keep_alive_may_be_switched_off() -> None:
+    with socket.socket() as sock:
+        SocketOptions(0, 10, 3, 30_000).apply(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+
+
+class Addresses:
+    """Attempts to connect that take their time: seconds until an address answers, or refuses if they are negative."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.seconds = seconds
+        self.begun: dict[str, float] = {}
+        self.sockets: dict[str, socket.socket] = {}
+        self.began = self.loop.time()
+
+    async def race(self) -> str:
+        """Give the address that won, and see that all others are closed."""
+        won = await _Race(self._attempt, 6650).run(list(self.seconds))
+        (address,) = (name for name, sock in self.sockets.items() if sock is won)
+        assert [name for name, sock in self.sockets.items() if sock.fileno() != -1] == [address]
+        won.close()
+        return address
+
+    async def _attempt(self, address: str, port: int) -> socket.socket:
+        self.begun[address] = round(self.loop.time() - self.began, 3)
+        seconds = self.seconds[address]
+        await asyncio.sleep(abs(seconds))
+        if seconds < 0:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        self.sockets[address] = socket.socket()
+        return self.sockets[address]
+
+
+class TestSeveralAddresses:
+    def test_the_next_is_tried_beside_one_that_does_not_answer_soon(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(a=60, b=60, c=0.1)
+            assert await addresses.race() == "c"
+            assert addresses.begun == {"a": 0, "b": HEAD_START_SECONDS, "c": 2 * HEAD_START_SECONDS}
+
+        run_virtual(main())
+
+    def test_one_that_is_late_may_still_win(self) -> None:
+        async def main() -> None:
+            assert await Addresses(a=0.3, b=60).race() == "a"
+
+        run_virtual(main())
+
+    def test_one_that_refuses_is_followed_by_the_next_at_once(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(a=-0.01, b=0.01)
+            assert await addresses.race() == "b"
+            assert addresses.begun == {"a": 0, "b": 0.01}
+
+        run_virtual(main())
+
+    def test_of_two_that_answer_in_one_turn_one_is_closed(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(a=HEAD_START_SECONDS + 0.1, b=0.1)
+            await addresses.race()
+            assert len(addresses.sockets) == 2
+
+        run_virtual(main())
+
+    def test_if_all_refuse_so_does_the_race(self) -> None:
+        async def main() -> None:
+            with pytest.raises(ConnectionRefusedError):
+                await Addresses(a=-0.01, b=-0.3, c=-0.01).race()
+
+        run_virtual(main())
+
+    def test_ipv6_and_ipv4_take_turns(self) -> None:
+        assert interleaved(["::1", "::2", "::3", "192.0.2.1"]) == ["::1", "192.0.2.1", "::2", "::3"]
+        assert interleaved(["192.0.2.1", "192.0.2.2", "::1"]) == ["192.0.2.1", "::1", "192.0.2.2"]

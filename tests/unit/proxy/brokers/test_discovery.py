@@ -1,0 +1,221 @@
+"""Choosing brokers over time: looks at those that are down, requests that wait for one, in virtual time."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
+from proxy.brokers.resolver import CachingResolver
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
+from proxy.core.log import open_log
+from proxy.telemetry.counters import Counters
+from tests.support.loops.loops import run_virtual
+
+A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
+LONGEST = 0.5
+
+
+class Street:
+    """Brokers that a dialer reaches or not; `looks` are the times at which each was tried."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.down: set[str] = set()
+        self.silent: set[str] = set()
+        self.looks: list[tuple[float, str]] = []
+        self.counters = Counters()
+        self.resolved: dict[str, list[str]] = {}
+        names = CachingResolver(self.loop, 30.0, 1, self._crashed, self._ask)
+        settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, LONGEST)
+        self.brokers = Brokers(self.loop, settings, names, cast(Any, self), self.counters, open_log("error"))
+
+    async def open(self, broker: BrokerAddress, addresses: Sequence[str], seconds: float) -> socket.socket:
+        """Stand in for the dialer."""
+        self.looks.append((self.loop.time(), addresses[0]))
+        if addresses[0] in self.silent:
+            await asyncio.sleep(seconds)
+        if addresses[0] in self.down | self.silent:
+            raise BrokerUnreachable(f"cannot connect to broker {broker}: connection refused")
+        return socket.socket()
+
+    async def _ask(self, name: str) -> list[str]:
+        return self.resolved[name]
+
+    def fails(self, *brokers: BrokerAddress) -> None:
+        for broker in brokers:
+            self.down.add(broker.host)
+            error = f"cannot connect to broker {broker}: connection refused"
+            self.brokers.failed(broker, error, answers_tcp=False)
+
+    async def returned(self, broker: BrokerAddress) -> None:
+        """Wait until a broker can be used again."""
+        while not self.brokers._members.usable(broker):
+            await self.brokers._change()
+
+    @staticmethod
+    def _crashed(error: BaseException) -> None:
+        raise error
+
+
+def on_a_street(*hosts: str) -> Callable[[Callable[[Street], Awaitable[None]]], None]:
+    def run(body: Callable[[Street], Awaitable[None]]) -> None:
+        async def main() -> None:
+            street = Street(*hosts)
+            street.brokers.start()
+            await body(street)
+            await street.brokers.close()
+            assert not street.counters.internal_errors
+
+        run_virtual(main())
+
+    return run
+
+
+def test_a_broker_is_used_again_within_a_second_of_its_return_however_long_it_was_away() -> None:
+    @on_a_street(A.host, B.host)
+    async def _(street: Street) -> None:
+        street.fails(A)
+        for away in (0.01, 1.0, 60.0):
+            await asyncio.sleep(away)
+            street.down.clear()
+            back = street.loop.time()
+            await street.returned(A)
+            assert street.loop.time() - back <= LONGEST + 0.02
+            street.fails(A)
+
+
+def test_a_broker_that_is_down_is_looked_at_at_its_pace_whoever_asks() -> None:
+    @on_a_street(A.host)
+    async def _(street: Street) -> None:
+        street.fails(A)
+        began = street.loop.time()
+        async with asyncio.TaskGroup() as group:
+
+            async def ask() -> None:
+                for _ in range(50):
+                    with pytest.raises(BrokerUnavailable):
+                        await street.brokers.pick()
+
+            for _ in range(100):
+                group.create_task(ask())
+        seconds = street.loop.time() - began
+        assert len(street.looks) <= 5 + seconds / (0.75 * LONGEST)
+
+
+def test_a_request_that_finds_no_broker_waits_for_the_one_that_comes_back() -> None:
+    @on_a_street(A.host, B.host)
+    async def _(street: Street) -> None:
+        street.fails(A, B)
+        await asyncio.sleep(10)
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(street.brokers.pick()) for _ in range(20)]
+            await asyncio.sleep(0)
+            street.down.discard(B.host)
+        assert {task.result() for task in waiting} == {B}
+
+
+def test_a_request_that_finds_no_broker_is_told_after_one_look_at_each() -> None:
+    @on_a_street(A.host, B.host)
+    async def _(street: Street) -> None:
+        street.fails(A, B)
+        await asyncio.sleep(10)
+        began, looks = street.loop.time(), len(street.looks)
+        with pytest.raises(BrokerUnavailable) as failure:
+            await street.brokers.pick()
+        assert street.loop.time() - began <= LONGEST + 0.01
+        assert {host for _, host in street.looks[looks:]} == {A.host, B.host}
+        assert str(failure.value) == (
+            "none of 2 brokers can be reached (brokerServiceURL): "
+            "cannot connect to broker 192.0.2.1:6650: connection refused, for 10 s now; "
+            "cannot connect to broker 192.0.2.2:6650: connection refused, for 10 s now"
+        )
+
+
+def test_a_broker_that_swallows_packets_keeps_nobody_waiting_for_long() -> None:
+    @on_a_street(A.host)
+    async def _(street: Street) -> None:
+        street.fails(A)
+        street.silent.add(A.host)
+        await asyncio.sleep(0.06)
+        began = street.loop.time()
+        with pytest.raises(BrokerUnavailable):
+            await street.brokers.pick()
+        assert street.loop.time() - began <= WAIT_SECONDS
+
+
+def test_who_is_cancelled_while_it_waits_leaves_nothing() -> None:
+    @on_a_street(A.host)
+    async def _(street: Street) -> None:
+        street.fails(A)
+        task = asyncio.get_running_loop().create_task(street.brokers.pick())
+        await asyncio.sleep(0)
+        assert street.brokers._news
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not street.brokers._news
+
+
+def test_a_broker_whose_name_leads_elsewhere_meanwhile_is_found_there() -> None:
+    @on_a_street("broker")
+    async def _(street: Street) -> None:
+        street.resolved["broker"] = ["192.0.2.1"]
+        await asyncio.sleep(0.1)
+        street.down.add("192.0.2.1")
+        broker = await street.brokers.pick()
+        street.brokers.failed(broker, "connection refused", answers_tcp=False)
+        street.resolved["broker"] = ["192.0.2.9"]
+        began = street.loop.time()
+        await street.returned(broker)
+        assert street.loop.time() - began <= 2.0
+        assert await street.brokers.resolve(broker) == ["192.0.2.9"]
+
+
+def test_another_broker_than_the_one_to_avoid_is_a_fail_over() -> None:
+    @on_a_street(A.host, B.host)
+    async def _(street: Street) -> None:
+        assert {await street.brokers.pick(avoid=A) for _ in range(3)} == {B}
+        assert street.counters.broker_fail_overs == 3
+        street.fails(B)
+        # With no other left the same may be tried again: it may only have lost a connection.
+        assert await street.brokers.pick(avoid=A) == A
+        assert street.counters.broker_fail_overs == 3
+
+
+def test_a_key_has_its_home_also_when_all_are_down() -> None:
+    @on_a_street(A.host, B.host)
+    async def _(street: Street) -> None:
+        home = street.brokers.home("tenant/ns")
+        assert await street.brokers.pick("tenant/ns") == home
+        other = B if home == A else A
+        street.fails(home)
+        assert street.brokers.home("tenant/ns") == other
+        street.fails(other)
+        assert street.brokers.home("tenant/ns") == home
+
+
+def test_new_brokers_behind_a_name_are_found_soon_when_none_is_left() -> None:
+    @on_a_street("brokers")
+    async def _(street: Street) -> None:
+        street.resolved["brokers"] = ["192.0.2.1", "192.0.2.2"]
+        await asyncio.sleep(5)
+        old = [member.address for member in street.brokers._members.all()]
+        assert [broker.address for broker in old] == ["192.0.2.1", "192.0.2.2"]
+        street.down |= {"192.0.2.1", "192.0.2.2"}
+        for broker in old:
+            street.brokers.failed(broker, f"cannot connect to broker {broker}", answers_tcp=False)
+        assert "brokers:6650 (192.0.2.1)" in street.brokers._why()
+        street.resolved["brokers"] = ["192.0.2.3", "192.0.2.4"]
+        began = street.loop.time()
+        assert (await street.brokers.pick()).address in ("192.0.2.3", "192.0.2.4")
+        assert street.loop.time() - began <= LONGEST
+
+
+def test_who_is_being_resolved_is_asked_meanwhile() -> None:
+    @on_a_street("brokers")
+    async def _(street: Street) -> None:
+        assert await street.brokers.pick() == BrokerAddress("brokers", 6650)

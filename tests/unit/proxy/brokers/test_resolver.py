@@ -1,0 +1,170 @@
+"""Names are resolved once for all who ask, kept for a while, and never let a resolver that hangs take everything."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from proxy.brokers.resolver import MOST_ANSWERS, STALE_SECONDS, CachingResolver
+from proxy.brokers.target import RESOLVE_SECONDS
+from proxy.core.errors import TargetRefused
+from tests.support.loops.loops import run_virtual
+
+TTL = 30.0
+NO_SUCH_NAME = socket.gaierror(socket.EAI_NONAME, "no such name")
+RESOLVER_DOWN = socket.gaierror(socket.EAI_AGAIN, "try again")
+
+
+class Resolver:
+    """A system's resolver: counts questions, answers or fails, or waits for `gate`."""
+
+    def __init__(self, at_once: int = 2) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.asked: list[str] = []
+        self.addresses = ["192.0.2.1", "192.0.2.1", "2001:db8::1"]
+        self.error: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.crashes: list[BaseException] = []
+        self.names = CachingResolver(self.loop, TTL, at_once, self.crashes.append, self.ask)
+
+    async def ask(self, name: str) -> list[str]:
+        self.asked.append(name)
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return self.addresses
+
+
+def resolving(at_once: int = 2) -> Callable[[Callable[[Resolver], Awaitable[None]]], None]:
+    """Run a test's body with a resolver in virtual time, and see that nothing crashed."""
+
+    def run(body: Callable[[Resolver], Awaitable[None]]) -> None:
+        async def main() -> None:
+            resolver = Resolver(at_once)
+            await body(resolver)
+            resolver.gate.set()
+            await resolver.names.close()
+            assert not resolver.crashes
+
+        run_virtual(main())
+
+    return run
+
+
+def test_an_address_is_its_own_answer() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        assert await resolver.names.resolve("192.0.2.7") == ["192.0.2.7"]
+        assert await resolver.names.resolve("2001:db8::7") == ["2001:db8::7"]
+        assert not resolver.asked
+
+
+def test_an_answer_is_kept_for_its_time_whatever_the_letters() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        assert await resolver.names.resolve("Broker") == ["192.0.2.1", "2001:db8::1"]
+        await asyncio.sleep(TTL - 1)
+        await resolver.names.resolve("broker")
+        assert resolver.asked == ["broker"]
+        await asyncio.sleep(1)
+        await resolver.names.resolve("broker")
+        assert resolver.asked == ["broker"] * 2
+
+
+def test_who_needs_a_fresh_answer_gets_one_and_others_have_it_too() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        await resolver.names.resolve("broker")
+        await asyncio.sleep(2)
+        resolver.addresses = ["192.0.2.2"]
+        assert await resolver.names.resolve("broker", 1.0) == ["192.0.2.2"]
+        assert await resolver.names.resolve("broker") == ["192.0.2.2"]
+        assert len(resolver.asked) == 2
+
+
+def test_a_name_that_does_not_resolve_is_asked_for_again_sooner() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        resolver.error = NO_SUCH_NAME
+        for _ in range(2):
+            with pytest.raises(TargetRefused, match="host 'broker' cannot be resolved: no such name"):
+                await resolver.names.resolve("broker")
+        assert len(resolver.asked) == 1
+        resolver.error = None
+        await asyncio.sleep(TTL / 10)
+        assert await resolver.names.resolve("broker")
+
+
+def test_the_last_addresses_serve_while_the_resolver_is_down_but_not_for_a_name_that_is_gone() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        good = await resolver.names.resolve("broker")
+        resolver.error = RESOLVER_DOWN
+        for _ in range(5):
+            await asyncio.sleep(TTL)
+            assert await resolver.names.resolve("broker") == good
+        resolver.error = NO_SUCH_NAME
+        await asyncio.sleep(TTL)
+        with pytest.raises(TargetRefused):
+            await resolver.names.resolve("broker")
+
+
+def test_the_last_addresses_do_not_serve_for_ever() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        await resolver.names.resolve("broker")
+        resolver.error = RESOLVER_DOWN
+        await asyncio.sleep(STALE_SECONDS + 1)
+        with pytest.raises(TargetRefused, match="try again"):
+            await resolver.names.resolve("broker")
+
+
+def test_equal_questions_are_asked_once() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        resolver.gate.clear()
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(resolver.names.resolve("broker")) for _ in range(10)]
+            await asyncio.sleep(1)
+            asked[0].cancel()
+            resolver.gate.set()
+        assert resolver.asked == ["broker"]
+        assert all(task.result() == asked[1].result() for task in asked[1:])
+
+
+def test_a_resolver_that_hangs_is_given_up_by_those_who_wait_and_keeps_its_place() -> None:
+    @resolving(at_once=1)
+    async def _(resolver: Resolver) -> None:
+        resolver.gate.clear()
+        began = resolver.loop.time()
+        for name in ("slow", "behind"):
+            with pytest.raises(TargetRefused, match="was not resolved within"):
+                await resolver.names.resolve(name)
+        assert resolver.loop.time() - began == pytest.approx(2 * RESOLVE_SECONDS)
+        # Nobody waits for the second any more, and it was never begun: it is not asked when there is room again.
+        resolver.gate.set()
+        await asyncio.sleep(1)
+        assert resolver.asked == ["slow"]
+        assert await resolver.names.resolve("slow")
+        assert resolver.asked == ["slow"]
+
+
+def test_a_name_that_is_too_long_is_refused_and_not_kept() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        with pytest.raises(TargetRefused, match="has 60000 characters, expected at most 253"):
+            await resolver.names.resolve("x" * 60_000)
+        assert not resolver.asked
+        assert not resolver.names._answers
+
+
+def test_no_more_answers_are_kept_than_there_is_room_for() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        for number in range(MOST_ANSWERS + 10):
+            await resolver.names.resolve(f"host-{number}")
+        assert len(resolver.names._answers) == MOST_ANSWERS
+        await resolver.names.resolve("host-0")
+        assert resolver.asked[-1] == "host-0"

@@ -1,0 +1,204 @@
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address, resolve
+from proxy.core.errors import TargetRefused
+from tests.support.loops.loops import LoopFactory, both_loops, run_on
+
+
+class TestParsing:
+    @pytest.mark.parametrize(
+        ("text", "host", "port"),
+        [
+            ("broker-1:6650", "broker-1", 6650),
+            ("pulsar://broker-1.example.com:6651", "broker-1.example.com", 6651),
+            ("pulsar://broker-1:6650/", "broker-1", 6650),
+            ("pulsar://broker-1", "broker-1", 6650),
+            ("10.0.0.1:65535", "10.0.0.1", 65535),
+            ("[::1]:6650", "::1", 6650),
+            ("::1:6650", "::1", 6650),
+            ("pulsar://[2001:db8::1]:6650", "2001:db8::1", 6650),
+            ("pulsar://[2001:db8::1]", "2001:db8::1", 6650),
+            ("my_broker:1", "my_broker", 1),
+        ],
+    )
+    def test_host_and_port_are_found(self, text: str, host: str, port: int) -> None:
+        assert parse_address(text) == BrokerAddress(host, port)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "broker",
+            ":6650",
+            "broker:",
+            "broker:0",
+            "broker:65536",
+            "broker:-1",
+            "broker:6650x",
+            "broker:\u0661\u0662",  # digits of another script
+            "broker:" + "1" * 5000,
+            "http://broker:8080",
+            "pulsar://user@broker:6650",
+            "pulsar://broker:6650/path",
+            "broker:6650\r\nX: y",
+            "bro ker:6650",
+            "[::1]",
+            "b\u00f6rse:6650",
+        ],
+    )
+    def test_anything_else_is_refused(self, text: str) -> None:
+        with pytest.raises(TargetRefused, match="is not host:port"):
+            parse_address(text)
+
+    def test_tls_is_refused_by_name(self) -> None:
+        with pytest.raises(TargetRefused, match="asks for TLS"):
+            parse_address("pulsar+ssl://broker:6651")
+
+    def test_the_message_names_the_field_and_stays_short(self) -> None:
+        with pytest.raises(TargetRefused, match=r"^brokerServiceUrl ") as caught:
+            parse_address("/" * 10_000, key="brokerServiceUrl")
+        assert len(str(caught.value)) < 300
+
+    @pytest.mark.parametrize(
+        ("address", "text"), [(BrokerAddress("b", 1), "b:1"), (BrokerAddress("::1", 6650), "[::1]:6650")]
+    )
+    def test_an_address_reads_as_it_is_written(self, address: BrokerAddress, text: str) -> None:
+        assert str(address) == text
+        assert parse_address(text) == address
+
+
+def allowed(
+    host: str,
+    port: int = 6650,
+    names: Iterable[str] = ("*",),
+    addresses: Iterable[str] = ("*",),
+    ports: Iterable[str] = ("6650", "6651"),
+) -> list[str]:
+    validator = TargetValidator(names, addresses, ports)
+    return run_on(asyncio.new_event_loop, validator.resolve(BrokerAddress(host, port)))
+
+
+class TestHosts:
+    @pytest.mark.parametrize("pattern", ["*", "127.0.0.1", "127.*", "127.0.0.?", " 127.0.0.1 "])
+    def test_a_host_that_matches_is_allowed(self, pattern: str) -> None:
+        assert allowed("127.0.0.1", names=[pattern]) == ["127.0.0.1"]
+
+    @pytest.mark.parametrize("pattern", ["broker", "*.example.com", "27.0.0.1", "127.0.0", ""])
+    def test_a_host_that_does_not_match_is_refused(self, pattern: str) -> None:
+        with pytest.raises(TargetRefused, match="brokerProxyAllowedHostNames"):
+            allowed("127.0.0.1", names=[pattern])
+
+    def test_case_does_not_matter(self) -> None:
+        assert allowed("LOCALHOST", names=["LocalHost"], addresses=["127.0.0.0/8", "::1"])
+
+    def test_one_of_several_patterns_is_enough(self) -> None:
+        assert allowed("127.0.0.1", names=["*.example.com", "127.0.0.1"])
+
+    def test_a_wildcard_reaches_no_further_than_its_domain(self) -> None:
+        with pytest.raises(TargetRefused):
+            allowed("broker.example.com.evil.test", names=["*.example.com"])
+
+    def test_no_pattern_allows_nothing(self) -> None:
+        with pytest.raises(TargetRefused):
+            allowed("127.0.0.1", names=[])
+
+
+class TestPorts:
+    def test_a_port_of_the_list_is_allowed(self) -> None:
+        assert allowed("127.0.0.1", 6651)
+
+    def test_any_other_is_refused_before_the_name_is_looked_up(self) -> None:
+        with pytest.raises(TargetRefused, match="target port 22 is not in brokerProxyAllowedTargetPorts"):
+            allowed("no-such-host.invalid", 22)
+
+    def test_a_star_allows_every_port(self) -> None:
+        assert allowed("127.0.0.1", 22, ports=["*"])
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        ("address", "network"),
+        [
+            ("127.0.0.1", "127.0.0.1"),
+            ("127.0.0.1", "127.0.0.0/8"),
+            ("127.0.0.1", "127.0.0.77/24"),  # host bits set, as operators write it
+            ("10.1.2.3", "10.0.0.0/8"),
+            ("2001:db8::5", "2001:db8::/32"),
+            ("::1", "::1"),
+            ("::ffff:a01:203", "10.0.0.0/8"),  # the same host, however it is written
+        ],
+    )
+    def test_an_address_inside_is_allowed(self, address: str, network: str) -> None:
+        assert allowed(address, addresses=[network]) == [address]
+
+    @pytest.mark.parametrize(
+        ("address", "network"),
+        [
+            ("127.0.0.1", "10.0.0.0/8"),
+            ("11.0.0.1", "10.0.0.0/8"),
+            ("2001:db9::1", "2001:db8::/32"),
+            ("::1", "127.0.0.0/8"),
+            ("::ffff:11.0.0.1", "10.0.0.0/8"),
+            ("127.0.0.1", ""),
+        ],
+    )
+    def test_an_address_outside_is_refused(self, address: str, network: str) -> None:
+        with pytest.raises(TargetRefused, match="brokerProxyAllowedIPAddresses"):
+            allowed(address, addresses=[network])
+
+    def test_a_name_is_judged_by_what_it_resolves_to(self) -> None:
+        with pytest.raises(TargetRefused, match="no address of 'localhost'"):
+            allowed("localhost", addresses=["10.0.0.0/8"])
+
+    def test_only_the_allowed_addresses_of_a_name_are_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def two(target: BrokerAddress) -> list[str]:
+            return ["10.0.0.1", "192.0.2.1", "10.0.0.2"]
+
+        monkeypatch.setattr("proxy.brokers.target.resolve", two)
+        assert allowed("broker", addresses=["10.0.0.0/8"]) == ["10.0.0.1", "10.0.0.2"]
+
+    def test_a_numeric_disguise_does_not_help(self) -> None:
+        with pytest.raises(TargetRefused):
+            allowed("2130706433", addresses=["10.0.0.0/8"])  # 127.0.0.1 as one number
+
+
+@both_loops
+class TestResolving:
+    def resolved(self, loop_factory: LoopFactory, host: str) -> list[str]:
+        return run_on(loop_factory, resolve(BrokerAddress(host, 6650)))
+
+    def test_an_address_needs_no_look_up(self, loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_lookup(*_: Any) -> None:
+            raise AssertionError("an address was looked up")
+
+        monkeypatch.setattr("socket.getaddrinfo", no_lookup)
+        assert self.resolved(loop_factory, "192.0.2.7") == ["192.0.2.7"]
+
+    def test_each_address_of_a_name_is_given_once(self, loop_factory: LoopFactory) -> None:
+        found = self.resolved(loop_factory, "localhost")
+        assert len(found) == len(set(found))
+        assert set(found) <= {"127.0.0.1", "::1"}
+
+    @pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".test", "x" * 300, ":"])
+    def test_a_host_that_can_be_none_is_refused(self, loop_factory: LoopFactory, host: str) -> None:
+        with pytest.raises(TargetRefused):
+            self.resolved(loop_factory, host)
+
+
+def test_other_lists_hold_from_the_next_target_on() -> None:
+    async def main() -> None:
+        validator = TargetValidator(["*"], ["*"], ["*"])
+        target = BrokerAddress("127.0.0.1", 6650)
+        assert await validator.resolve(target) == ["127.0.0.1"]
+        for lists in (([], ["*"], ["*"]), (["*"], ["10.0.0.0/8"], ["*"]), (["*"], ["*"], ["6651"])):
+            validator.apply(*lists)
+            with pytest.raises(TargetRefused):
+                await validator.resolve(target)
+        validator.apply(["127.*"], ["127.0.0.0/8"], ["6650"])
+        assert await validator.resolve(target) == ["127.0.0.1"]
+
+    asyncio.run(main())

@@ -1,0 +1,89 @@
+"""Other packages called `proxy`, `limiter` or `protocol`: told by check-config and --version, refused by serve."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.installation import ADVICE, misplaced, shared_names
+from proxy.cli.main import FAILED, main
+from proxy.core.version import VERSION
+
+ROOT = Path(__file__).resolve().parents[4]
+FOUND = f"import name proxy: got proxy.py 2.4.10 too, expected no other: {ADVICE}"
+
+
+def distribute(at: Path, name: str, version: str, **files: str) -> None:
+    """Write the metadata of a distribution, as an installer does."""
+    folder = at / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n")
+    for file, text in files.items():
+        (folder / file).write_text(text)
+
+
+@pytest.fixture
+def other_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribute(tmp_path, "proxy.py", "2.4.10", RECORD="bin/proxy,,\nproxy/__init__.py,sha256=a,1\nproxy/core.py,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def ended_with_a_stranger(file: Path, folder: Path, *arguments: str) -> tuple[int, list[str]]:
+    """Run a command in a Python that finds another `limiter`, an empty file in `folder`, before ours."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from proxy.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, str(folder), *arguments, "--set", "brokerServiceURL=pulsar://b"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PULSAR_"))}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    return done.returncode, done.stderr.splitlines()
+
+
+@pytest.mark.usefixtures("other_proxy")
+def test_check_config_warns_of_another_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-config", "--set", "brokerServiceURL=pulsar://b"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "configuration is valid\n"
+    assert f"warning: {FOUND}" in err.splitlines()
+
+
+@pytest.mark.usefixtures("other_proxy")
+def test_the_version_warns_of_another_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr() == (f"pulsar-proxy {VERSION}\n", f"warning: {FOUND}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "owned"),
+    [
+        ("one-file", {"RECORD": "limiter.py,sha256=a,1\n"}, "limiter"),
+        ("extension", {"RECORD": "protocol.cpython-311-x86_64-linux-gnu.so,,\n"}, "protocol"),
+        ("by-its-list", {"top_level.txt": "other\nproxy\n"}, "proxy"),
+        ("another", {"RECORD": "my/proxy/a.py,,\nproxy_tools/a.py,,\nproxy.x-1.dist-info/METADATA,,\n"}, None),
+        ("without-files", {}, None),
+        ("Pulsar_Proxy.Sidecar", {"RECORD": "proxy/__init__.py,,\n"}, None),
+    ],
+)
+def test_an_owner_is_known_by_its_files(
+    name: str, files: dict[str, str], owned: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distribute(tmp_path, name, "1", **files)
+    monkeypatch.syspath_prepend(tmp_path)
+    expected = [] if owned is None else [f"import name {owned}: got {name} 1 too, expected no other: {ADVICE}"]
+    assert shared_names() == expected
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+@pytest.mark.parametrize(("file", "got"), [("limiter/__init__.py", "limiter"), ("limiter.py", "limiter.py")])
+def test_a_stranger_in_the_place_of_a_package_is_refused(command: str, file: str, got: str, tmp_path: Path) -> None:
+    code, said = ended_with_a_stranger(tmp_path / file, tmp_path, command)
+    expected = f"got {tmp_path / got}, expected {ROOT / 'limiter'}: {ADVICE}"
+    assert (code, said) == (FAILED, [f"error: import name limiter: {expected}"])
+
+
+def test_own_packages_are_in_their_place() -> None:
+    assert misplaced() == []

@@ -1,0 +1,282 @@
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.main import BAD_CONFIG, main, whole_parser
+from proxy.config.config import Config
+from proxy.core.version import VERSION
+
+GOOD = "brokerServiceURL=pulsar://broker:6650\n"
+ROOT = Path(__file__).resolve().parents[4]
+SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"
+
+
+# A help text names its noun: it stands alone in a manual page.
+NO_NOUN = re.compile(r"(as|how|its?|only|that|them|they|those|what|where|whose?|without)\b")
+
+
+def helps(parser: argparse.ArgumentParser, command: str) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a command, its arguments and the commands below."""
+    yield command, parser.description or ""
+    for action in parser._actions:
+        yield f"{command} {'/'.join(action.option_strings) or action.dest}", action.help or ""
+        if isinstance(action, argparse._SubParsersAction):
+            yield from ((f"{command} {each.dest}", each.help or "") for each in action._choices_actions)
+            for name, below in action.choices.items():
+                yield from helps(below, f"{command} {name}")
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the keys that this machine may have in its environment out of the tests."""
+    for key in Config.keys():  # noqa: SIM118
+        monkeypatch.delenv(key.name, raising=False)
+        monkeypatch.delenv(f"PULSAR_PREFIX_{key.name}", raising=False)
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "proxy.conf"
+    path.write_text(GOOD)
+    return path
+
+
+class TestCheckConfig:
+    def test_a_good_file_is_called_valid(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr() == ("configuration is valid\n", "")
+
+    def test_every_wrong_key_is_reported_with_all_an_operator_needs(
+        self, conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf.write_text(GOOD + "servicePort=abc\n# a comment\nlogLevel=loud\nmaxMessageSize=-1\n")
+        monkeypatch.setenv("PULSAR_PREFIX_webServicePort", "99999")
+        arguments = ["check-config", "--config", str(conf), "--set", "acceptBacklog=0"]
+        assert main(arguments) == BAD_CONFIG == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert sorted(err.splitlines()) == sorted(
+            [
+                f"error: {conf}:2: servicePort: got 'abc', expected a whole number from 0 to 65535, or nothing",
+                f"error: {conf}:4: logLevel: got 'loud', expected one of debug, info, warning, error",
+                f"error: {conf}:5: maxMessageSize: got '-1', expected a whole number from 1024 to 2147473407",
+                "error: environment (PULSAR_PREFIX_): webServicePort: got '99999', "
+                "expected a whole number from 0 to 65535, or nothing",
+                "error: command line: acceptBacklog: got '0', expected a whole number from 1 to 65535",
+            ]
+        )
+
+    def test_warnings_do_not_make_it_invalid(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        conf.write_text(GOOD + "servicPort=6651\n")
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr().err == (
+            f"warning: {conf}:2: servicPort: unknown key, ignored; did you mean servicePort?\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "value", "told"),
+        [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "got grpc, expected http/protobuf: no metrics are exported"),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "me:word@c:4317",
+                "got '(hidden)@c:4317', expected http://host:port or https://host:port",
+            ),
+        ],
+    )
+    def test_what_serve_would_say_of_the_export_is_a_warning(
+        self,
+        conf: Path,
+        name: str,
+        value: str,
+        told: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
+        monkeypatch.setenv(name, value)
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr() == ("configuration is valid\n", f"warning: environment: {name}: {told}\n")
+
+    def test_warnings_are_told_beside_the_errors(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        conf.write_text(GOOD + "servicPort=6651\nservicePort=x\n")
+        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
+        err = capsys.readouterr().err.splitlines()
+        assert [line.partition(":")[0] for line in err] == ["warning", "error"]
+
+    def test_a_file_that_is_not_there_is_an_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config", "--config", str(tmp_path / "absent.conf")]) == BAD_CONFIG
+        assert "no such file or directory, expected a readable file" in capsys.readouterr().err
+
+    def test_without_a_broker_there_is_no_proxy(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config"]) == BAD_CONFIG
+        assert "brokerServiceURL: got nothing" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("lines", "errors"),
+        [
+            ("authenticationProviders=", ["2: authenticationProviders: expected at least one of token ("]),
+            ("authenticationProviders=token", ["default: tokenSecretKey: expected tokenSecretKey or tokenPublicKey"]),
+            (
+                "authenticationProviders=token\ntokenPublicKey=data:;base64,aHVzaA==",
+                ["3: tokenPublicKey: expected an RSA or EC public key"],
+            ),
+            (
+                "authenticationProviders=token\ntokenSecretKey=/no/such\ntokenAudience=us",
+                ["default: tokenAudienceClaim: expected a value"],
+            ),
+            (
+                f"authenticationProviders={SASL},basic,openid",
+                [
+                    f"2: authenticationProviders: got '{SASL}'",
+                    "default: basicAuthConf: expected a file of htpasswd",
+                    "default: openIDAllowedTokenIssuers: ",
+                ],
+            ),
+            ("authenticationProviders=basic\nbasicAuthConf=/no/such", ["3: basicAuthConf: cannot read /no/such"]),
+            (
+                "authenticationProviders=tls\nbrokerClientAuthenticationPlugin=token\n"
+                "brokerClientAuthenticationParameters=file:///no/such",
+                ["4: brokerClientAuthenticationParameters: /no/such: no such file or directory"],
+            ),
+        ],
+    )  # fmt: skip
+    def test_what_authentication_cannot_work_with_is_found_too(
+        self, conf: Path, lines: str, errors: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(f"{GOOD}{lines}\nauthenticationEnabled=true\n")
+        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
+        out, err = capsys.readouterr()
+        told = [line for line in err.splitlines() if line.startswith("error: ")]
+        assert out == ""
+        for line, expected in zip(told, errors, strict=True):
+            place = "" if expected.startswith("default") else f"{conf}:"
+            assert line.startswith(f"error: {place}{expected}")
+
+    def test_faults_of_certificates_and_of_authentication_are_told_together(
+        self, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(f"{GOOD}servicePortTls=0\nauthenticationEnabled=true\nauthenticationProviders=basic\n")
+        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
+        err = capsys.readouterr().err
+        assert "tlsCertificateFilePath: got nothing" in err
+        assert "basicAuthConf: expected" in err
+
+    def test_it_asks_no_issuer_and_takes_what_serve_would_take(
+        self, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(
+            f"{GOOD}authenticationEnabled=true\nauthenticationProviders=openid\n"
+            "openIDAllowedTokenIssuers=https://no.invalid\nopenIDAllowedAudiences=us\n"
+        )
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert capsys.readouterr().out == "configuration is valid\n"
+
+
+class TestPrintConfig:
+    def test_each_key_is_printed_with_its_value_and_origin(
+        self, conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("clusterName", "blue")
+        assert main(["print-config", "--config", str(conf), "--set", "servicePort=7000"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "brokerServiceURL=pulsar://broker:6650  # file" in lines
+        assert "clusterName=blue  # env" in lines
+        assert "servicePort=7000  # flag" in lines
+        assert "webServicePort=8080  # default" in lines
+        assert len(lines) == len(list(Config.keys()))
+
+    def test_a_wrong_configuration_is_not_printed(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["print-config", "--config", str(conf), "--set", "servicePort=x"]) == BAD_CONFIG
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: command line: servicePort: got 'x'")
+
+
+class TestArguments:
+    def test_the_last_of_several_settings_wins(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        sets = ["--set", "servicePort=1", "--set", " servicePort = 2 "]
+        assert main(["print-config", "--config", str(conf), *sets]) == 0
+        assert "servicePort=2  # flag" in capsys.readouterr().out
+
+    def test_a_value_may_contain_an_equals_sign(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["print-config", "--config", str(conf), "--set", "clusterName=a=b"]) == 0
+        assert "clusterName=a=b  # flag" in capsys.readouterr().out
+
+    def test_a_setting_without_a_value_is_a_wrong_configuration(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(["check-config", "--set", "servicePort"])
+        assert caught.value.code == BAD_CONFIG
+        assert "got 'servicePort', expected KEY=VALUE" in capsys.readouterr().err
+
+    def test_a_setting_that_is_no_key_is_an_error(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check-config", "--config", str(conf), "--set", "servicPort=1"]) == BAD_CONFIG
+        assert "servicPort: got an unknown key, expected servicePort" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("arguments", [[], ["unknown"], ["serve", "--unknown"]])
+    def test_wrong_arguments_end_with_usage(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        assert "usage: pulsar-proxy" in capsys.readouterr().err
+
+    def test_the_version_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(["--version"])
+        assert caught.value.code == 0
+        assert capsys.readouterr().out == f"pulsar-proxy {VERSION}\n"
+
+    def test_serve_refuses_a_wrong_configuration_before_it_does_anything(
+        self, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["serve", "--config", str(conf), "--set", "servicePort=x"]) == BAD_CONFIG
+        assert "servicePort" in capsys.readouterr().err
+
+
+def test_each_help_text_names_its_noun() -> None:
+    texts = dict(helps(whole_parser(), "pulsar-proxy"))
+    assert texts["pulsar-proxy serve --set"].startswith("override")
+    assert {place: text for place, text in texts.items() if NO_NOUN.match(text)} == {}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+class TestReaderGone:
+    def ended(self, unbuffered: str, *arguments: str, errors_too: bool = False) -> tuple[int, bytes]:
+        """Run a command whose output goes to a pipe that nobody reads any more."""
+        read, write = os.pipe()
+        os.close(read)
+        errors = write if errors_too else subprocess.PIPE
+        command = [sys.executable, "-m", "proxy", *arguments]
+        environ = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environ, stdout=write, stderr=errors, timeout=100, check=False
+            )  # fmt: skip
+        finally:
+            os.close(write)
+        return done.returncode, done.stderr
+
+    @pytest.mark.parametrize(
+        "arguments", [["print-config"], ["completion", "bash"], ["--version"], ["serve", "--help"]]
+    )
+    def test_a_command_ends_quietly(self, arguments: list[str], conf: Path, unbuffered: str) -> None:
+        of_a_file = ["--config", str(conf)] if arguments == ["print-config"] else []
+        assert self.ended(unbuffered, *arguments, *of_a_file) == (0, b"")
+
+    @pytest.mark.parametrize("command", ["check-config", "print-config", "health"])
+    def test_errors_that_nobody_has_read_are_no_success(self, command: str, conf: Path, unbuffered: str) -> None:
+        conf.write_text("webServicePort=x\n")
+        code, _ = self.ended(unbuffered, command, "--config", str(conf), errors_too=True)
+        assert code != 0
+
+    def test_a_proxy_that_is_not_ready_stays_so(self, conf: Path, unbuffered: str) -> None:
+        conf.write_text(f"{GOOD}webServicePort=1\n")
+        assert self.ended(unbuffered, "health", "--config", str(conf)) == (1, b"")

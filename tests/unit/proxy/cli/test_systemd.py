@@ -1,0 +1,192 @@
+"""What the service manager is told, over a real datagram socket, and the unit file that asks for it."""
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.systemd import ServiceManager
+from tests.support.loops.clock import ManualClock
+from tests.support.tools import tool
+from tests.support.walkthrough import PAGE, not_run
+
+ROOT = Path(__file__).resolve().parents[4]
+UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
+
+
+class Timers:
+    """What an event loop has, in virtual time."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+
+    def call_later(self, delay: float, callback: object, /) -> object:
+        return self.clock.call_at(self.clock.time() + delay, callback)  # type: ignore[arg-type]
+
+
+class Listening:
+    """A service manager's end of the socket."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(address)
+
+    def heard(self) -> list[str]:
+        messages = []
+        while True:
+            try:
+                messages.append(self._socket.recv(4096).decode())
+            except BlockingIOError:
+                return messages
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def managed(address: str, setting: str, **variables: str) -> Iterator[tuple[Listening, ServiceManager]]:
+    listening = Listening(address)
+    manager = ServiceManager({"NOTIFY_SOCKET": setting, **variables}, 42)
+    try:
+        yield listening, manager
+    finally:
+        manager.close()
+        listening.close()
+
+
+def test_each_step_is_told_in_one_message(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with managed(path, path) as (listening, manager):
+        manager.ready("serving on port 6650")
+        manager.reloading(12.5)
+        manager.status("two\nlines")
+        manager.stopping("stopping", 20.0)
+        assert listening.heard() == [
+            "READY=1\nSTATUS=serving on port 6650",
+            "RELOADING=1\nMONOTONIC_USEC=12500000",
+            "STATUS=two lines",
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC=20000000\nSTATUS=stopping",
+        ]
+
+
+def test_an_abstract_address_begins_with_an_at_sign() -> None:
+    name = f"pulsar-proxy-test-{os.getpid()}"
+    with managed(f"\0{name}", f"@{name}") as (listening, manager):
+        manager.ready("here")
+        assert listening.heard() == ["READY=1\nSTATUS=here"]
+
+
+def test_the_watchdog_is_fed_twice_in_its_time_until_the_end(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with managed(path, path, WATCHDOG_USEC="30000000", WATCHDOG_PID="42") as (listening, manager):
+        timers = Timers()
+        manager.watch(timers)  # type: ignore[arg-type]
+        timers.clock.advance(60.0)
+        assert listening.heard() == ["WATCHDOG=1"] * 5
+        manager.close()
+        timers.clock.advance(60.0)
+        assert listening.heard() == []
+        assert not timers.clock.pending
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "43"}],
+)
+def test_nobody_else_s_watchdog_is_fed(tmp_path: Path, variables: dict[str, str]) -> None:
+    path = str(tmp_path / "notify")
+    with managed(path, path, **variables) as (listening, manager):
+        timers = Timers()
+        manager.watch(timers)  # type: ignore[arg-type]
+        assert not timers.clock.pending
+        assert listening.heard() == []
+
+
+@pytest.mark.parametrize("address", ["", "relative", "vsock:2:1"])
+def test_without_a_manager_nothing_happens(address: str) -> None:
+    manager = ServiceManager({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000"}, 42)
+    manager.ready("alone")
+    assert manager.watchdog_seconds == 0.0
+    manager.close()
+
+
+def test_a_manager_that_went_away_is_no_error_of_the_proxy_s(tmp_path: Path) -> None:
+    manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}, 42)
+    manager.ready("alone")
+    manager.close()
+    manager.ready("closed")
+
+
+# --- the unit -------------------------------------------------------------------------------------
+
+
+def unit() -> dict[str, list[str]]:
+    settings: dict[str, list[str]] = {}
+    for line in UNIT.read_text().splitlines():
+        name, separator, value = line.partition("=")
+        if separator and not line.startswith(("#", "[")):
+            settings.setdefault(name, []).append(value)
+    return settings
+
+
+def test_the_unit_asks_for_what_the_proxy_tells() -> None:
+    settings = unit()
+    assert settings["Type"] == ["notify"]
+    assert settings["NotifyAccess"] == ["main"]
+    assert settings["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert int(settings["WatchdogSec"][0]) >= 10
+    assert settings["Restart"] == ["on-failure"]
+
+
+def test_the_unit_gives_the_proxy_no_more_rights_than_it_needs() -> None:
+    settings = unit()
+    assert settings["DynamicUser"] == ["yes"]
+    assert settings["CapabilityBoundingSet"] == [""]
+    for name in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "MemoryDenyWriteExecute"):
+        assert settings[name] == ["yes"], name
+    assert settings["ProtectSystem"] == ["strict"]
+
+
+def test_event_files_have_a_place_under_the_unit_and_the_page_names_it() -> None:
+    settings = unit()
+    [name] = settings["LogsDirectory"]
+    # Who asked for what is nobody's but the operator's.
+    assert settings["LogsDirectoryMode"] == ["0700"]
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"`/var/log/{name}`" in page
+    assert f"eventLogDirectory=/var/log/{name}`" in page
+
+
+def test_install_and_upgrade_link_what_the_unit_starts() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    links = [shlex.split(line) for line in not_run(page) if line.startswith("ln ")]
+    assert {words[-1] for words in links} == {unit()["ExecStart"][0].split()[0]}
+    [prefix] = re.findall(r'"\$\{PREFIX:=(\S+)\}"', page)
+    [new] = re.findall(r'"\$\{NEW_PREFIX:=\$PREFIX(\S+)\}"', page)
+    assert [words[-2] for words in links] == [f"{prefix}{more}/bin/pulsar-proxy" for more in ("", new)]
+
+
+def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
+    analyze = tool("systemd-analyze")
+    # The program need not be installed for its unit to be right.
+    copy = tmp_path / UNIT.name
+    copy.write_text(re.sub(r"(?m)^ExecStart(Pre)?=\S+", r"ExecStart\1=/bin/true", UNIT.read_text()))
+    found = subprocess.run(
+        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60, check=False
+    )
+    said = [line for line in found.stderr.splitlines() if UNIT.name in line]
+    assert (found.returncode, said) == (0, [])
+
+
+def test_the_unit_is_as_closed_as_a_proxy_can_be() -> None:
+    # Exposure in tenths, 0 to 100: what is left is the network, which is what a proxy is for.
+    asked = [tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=15", str(UNIT)]
+    found = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr

@@ -1,0 +1,485 @@
+import asyncio
+import io
+import json
+from typing import Any, cast
+
+import pytest
+
+from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import SessionLimits, Sessions
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.relay.relay import Relay
+from proxy.telemetry.counters import Counters
+from tests.support.loops.loops import run_virtual
+
+HANDSHAKE_SECONDS = 10.0
+
+
+class FakeClient:
+    """A client connection as far as the list of all of them can see."""
+
+    def __init__(self, book: "Book", address: str, busy: bool) -> None:
+        self._book = book
+        self.client_address = address
+        self.name = f"{address}:5000"
+        self.busy = busy
+        self.ticks: list[float] = []
+        self.limit_changes = 0
+        self.end: str | None = None
+
+    def tick(self, now: float) -> None:
+        self.ticks.append(now)
+
+    def limits_changed(self) -> None:
+        self.limit_changes += 1
+
+    def close(self, cause: DisconnectCause) -> None:
+        self._ended("closed", cause)
+
+    def abort(self, cause: DisconnectCause) -> None:
+        self._ended("aborted", cause)
+
+    def _ended(self, how: str, cause: DisconnectCause) -> None:
+        if self.end is None:
+            self.end = f"{how}: {cause}"
+            self._book.sessions.ended(cast(ClientConnection, self), cause)
+
+
+class FakeRelay(Relay):
+    """A relay without sockets."""
+
+    __slots__ = ("_book", "end", "read_timeouts", "ticks")
+
+    def __init__(self, book: "Book") -> None:
+        self._book = book
+        self.ticks: list[float] = []
+        self.read_timeouts: list[float] = []
+        self.end: str | None = None
+
+    def tick(self, now: float) -> None:
+        self.ticks.append(now)
+
+    def set_read_timeout(self, seconds: float) -> None:
+        self.read_timeouts.append(seconds)
+
+    def close(self, cause: DisconnectCause) -> None:
+        raise AssertionError("a relay is busy and never closed by a drain")
+
+    def abort(self, cause: DisconnectCause) -> None:
+        self.end = f"aborted: {cause}"
+        self._book.sessions.relay_ended(self, cause)
+
+
+class Book:
+    """The list of all sessions on the running loop, with its counters and its log."""
+
+    def __init__(
+        self, total: int = 0, per_address: int = 0, keep_alive_seconds: int = 30, read_timeout_seconds: float = 75.0
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.counters = Counters(DisconnectCause)
+        self._file = io.BytesIO()
+        limits = SessionLimits(total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds)
+        self.sessions = Sessions(self.loop, self.counters, open_log("debug", "json", self._file), limits)
+
+    def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
+        client = FakeClient(self, address, busy)
+        self.sessions.add(cast(ClientConnection, client), self.loop.time())
+        return client
+
+    def done(self, client: FakeClient) -> None:
+        self.sessions.handshake_done(cast(ClientConnection, client))
+
+    def relay(self, client: FakeClient) -> FakeRelay:
+        relay = FakeRelay(self)
+        self.sessions.became_relay(cast(ClientConnection, client), relay)
+        return relay
+
+    def disconnects(self) -> dict[str, int]:
+        return {cause: count for cause, count in self.counters.disconnects.items() if count}
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._file.getvalue().splitlines()]
+
+
+class TestLimits:
+    def test_the_total_is_bounded_and_a_place_is_free_again_at_once(self) -> None:
+        async def main() -> None:
+            book = Book(total=2)
+            first, _ = book.add("192.0.2.1"), book.add("192.0.2.2")
+            refusal = book.sessions.refusal("192.0.2.3")
+            assert refusal is not None
+            assert "(2, maxConcurrentInboundConnections)" in refusal
+            first.close(DisconnectCause.CLIENT_CLOSED)
+            assert book.sessions.refusal("192.0.2.3") is None
+
+        run_virtual(main())
+
+    def test_one_address_is_bounded_without_harm_to_others(self) -> None:
+        async def main() -> None:
+            book = Book(per_address=2)
+            clients = [book.add("192.0.2.1") for _ in range(2)]
+            refusal = book.sessions.refusal("192.0.2.1")
+            assert refusal is not None
+            assert "maxConcurrentInboundConnectionsPerIp" in refusal
+            assert book.sessions.refusal("192.0.2.2") is None
+            clients[0].abort(DisconnectCause.CONNECTION_RESET)
+            assert book.sessions.refusal("192.0.2.1") is None
+
+        run_virtual(main())
+
+    def test_zero_is_no_limit(self) -> None:
+        async def main() -> None:
+            book = Book()
+            for _ in range(1000):
+                book.add()
+            assert book.sessions.refusal("192.0.2.1") is None
+
+        run_virtual(main())
+
+    def test_a_relayed_client_keeps_its_place(self) -> None:
+        async def main() -> None:
+            book = Book(total=1, per_address=1)
+            relay = book.relay(book.add("192.0.2.1"))
+            assert len(book.sessions) == 1
+            assert book.sessions.refusal("192.0.2.1") is not None
+            relay.abort(DisconnectCause.BROKER_CLOSED)
+            assert book.sessions.refusal("192.0.2.1") is None
+
+        run_virtual(main())
+
+
+class TestHandshake:
+    def test_a_client_that_says_nothing_is_cut_after_its_time(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client, start = book.add(), book.loop.time()
+            book.sessions.tick(start + HANDSHAKE_SECONDS - 0.1)
+            assert (client.end, len(book.sessions)) == (None, 1)
+            book.sessions.tick(start + HANDSHAKE_SECONDS)
+            assert client.end == "aborted: handshake_timeout"
+            assert book.disconnects() == {"handshake_timeout": 1}
+
+        run_virtual(main())
+
+    def test_only_those_are_cut_whose_time_is_over(self) -> None:
+        async def main() -> None:
+            book = Book()
+            early = book.add()
+            await asyncio.sleep(5.0)
+            late = book.add()
+            book.sessions.tick(book.loop.time() + HANDSHAKE_SECONDS - 5.0)
+            assert (early.end, late.end) == ("aborted: handshake_timeout", None)
+
+        run_virtual(main())
+
+    def test_many_late_ones_are_cut_in_one_turn(self) -> None:
+        async def main() -> None:
+            book = Book()
+            clients = [book.add() for _ in range(100)]
+            book.sessions.tick(book.loop.time() + 60.0)
+            assert {client.end for client in clients} == {"aborted: handshake_timeout"}
+            assert len(book.sessions) == 0
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("how", ["connected", "relayed"])
+    def test_who_is_through_is_not_cut(self, how: str) -> None:
+        async def main() -> None:
+            book = Book()
+            client = book.add()
+            if how == "relayed":
+                book.relay(client)
+            else:
+                book.done(client)
+            book.sessions.tick(book.loop.time() + 60.0)
+            assert (client.end, len(book.sessions), book.disconnects()) == (None, 1, {})
+
+        run_virtual(main())
+
+
+class TestKeepAlive:
+    def test_each_session_has_one_turn_in_an_interval(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=5, read_timeout_seconds=20.0)
+            clients = [book.add() for _ in range(17)]
+            relays = [book.relay(client) for client in clients[:4]]
+            for client in clients[4:]:
+                book.done(client)
+            for second in range(10):
+                book.sessions.tick(book.loop.time() + second)
+            assert [len(client.ticks) for client in clients] == [0] * 4 + [2] * 13
+            assert [len(relay.ticks) for relay in relays] == [2] * 4
+
+        run_virtual(main())
+
+    def test_the_work_of_a_second_is_a_share(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=5)
+            clients = [book.add() for _ in range(20)]
+            for client in clients:
+                book.done(client)
+            book.sessions.tick(book.loop.time())
+            assert sum(len(client.ticks) for client in clients) == 4
+
+        run_virtual(main())
+
+    def test_a_relay_is_looked_at_four_times_in_its_read_timeout(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=3600, read_timeout_seconds=8.0)
+            relay = book.relay(book.add())
+            for second in range(8):
+                book.sessions.tick(book.loop.time() + second)
+            assert len(relay.ticks) == 4
+
+        run_virtual(main())
+
+    def test_without_keep_alive_and_read_timeout_no_client_is_looked_at(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=0, read_timeout_seconds=0.0)
+            client, relay = book.add(), book.relay(book.add())
+            book.done(client)
+            for second in range(8):
+                book.sessions.tick(book.loop.time() + second)
+            assert (len(client.ticks), len(relay.ticks)) == (0, 8)
+
+        run_virtual(main())
+
+    def test_without_keep_alive_clients_have_a_turn_twice_in_the_read_timeout(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=0, read_timeout_seconds=8.0)
+            client = book.add()
+            book.done(client)
+            for second in range(8):
+                book.sessions.tick(book.loop.time() + second)
+            assert len(client.ticks) == 2
+
+        run_virtual(main())
+
+
+class TestChangedLimits:
+    def test_lowered_below_those_connected_nobody_is_closed_and_newcomers_are_refused(self) -> None:
+        async def main() -> None:
+            book = Book(total=3)
+            clients = [book.add(f"192.0.2.{number}") for number in range(3)]
+            book.sessions.apply(SessionLimits(1, 0, HANDSHAKE_SECONDS, 30, 75.0))
+            assert [client.end for client in clients] == [None] * 3
+            for client in clients[:2]:
+                assert "(1, maxConcurrentInboundConnections)" in str(book.sessions.refusal("192.0.2.9"))
+                client.close(DisconnectCause.CLIENT_CLOSED)
+            assert book.sessions.refusal("192.0.2.9") is not None
+            clients[2].close(DisconnectCause.CLIENT_CLOSED)
+            assert book.sessions.refusal("192.0.2.9") is None
+
+        run_virtual(main())
+
+    def test_a_shorter_handshake_holds_for_those_who_are_in_it(self) -> None:
+        async def main() -> None:
+            book = Book()
+            early = book.add()
+            await asyncio.sleep(4.0)
+            late = book.add()
+            book.sessions.apply(SessionLimits(0, 0, 3.0, 30, 75.0))
+            book.sessions.tick(book.loop.time())
+            assert (early.end, late.end) == ("aborted: handshake_timeout", None)
+            book.sessions.tick(book.loop.time() + 3.0)
+            assert late.end == "aborted: handshake_timeout"
+
+        run_virtual(main())
+
+    def test_a_shorter_interval_gives_each_client_one_turn_in_it(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=3600)
+            clients = [book.add() for _ in range(20)]
+            relays = [book.relay(client) for client in clients[:3]]
+            for client in clients[3:]:
+                book.done(client)
+            clients[5].close(DisconnectCause.CLIENT_CLOSED)
+            book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 5, 20.0))
+            for second in range(5):
+                book.sessions.tick(book.loop.time() + second)
+            assert [len(client.ticks) for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
+            assert [client.limit_changes for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
+            assert [(len(relay.ticks), relay.read_timeouts) for relay in relays] == [(1, [20.0])] * 3
+            assert book.sessions.relays == 3
+
+        run_virtual(main())
+
+    def test_an_unchanged_interval_keeps_everybodys_turn(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=4)
+            client = book.add()
+            book.done(client)
+            for second in range(8):
+                book.sessions.tick(book.loop.time() + second)
+                book.sessions.apply(SessionLimits(second, 0, HANDSHAKE_SECONDS, 4, 75.0))
+            assert len(client.ticks) == 2
+
+        run_virtual(main())
+
+
+class TestDrain:
+    def test_idle_clients_are_closed_at_once(self) -> None:
+        async def main() -> None:
+            book = Book()
+            clients, start = [book.add() for _ in range(3)], book.loop.time()
+            await book.sessions.drain(30.0)
+            assert [client.end for client in clients] == ["closed: shutdown"] * 3
+            assert book.loop.time() - start < 0.1
+
+        run_virtual(main())
+
+    def test_a_busy_client_is_closed_when_it_is_done(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client, start = book.add(busy=True), book.loop.time()
+
+            def finish() -> None:
+                client.busy = False
+
+            book.loop.call_later(4.0, finish)
+            await book.sessions.drain(30.0)
+            assert client.end == "closed: shutdown"
+            assert book.loop.time() - start == pytest.approx(4.0, abs=0.1)
+
+        run_virtual(main())
+
+    def test_who_is_still_there_at_the_deadline_is_cut(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client, relay, start = book.add(busy=True), book.relay(book.add()), book.loop.time()
+            await book.sessions.drain(30.0)
+            assert (client.end, relay.end) == ("aborted: shutdown", "aborted: shutdown")
+            assert book.loop.time() - start == pytest.approx(30.0, abs=0.1)
+            (warning,) = [line for line in book.lines if line["level"] == "warning"]
+            assert warning["connections"] == 2
+            assert len(book.sessions) == 0
+
+        run_virtual(main())
+
+    def test_a_drain_of_nobody_is_over_at_once(self) -> None:
+        async def main() -> None:
+            book = Book()
+            start = book.loop.time()
+            await book.sessions.drain(30.0)
+            assert book.loop.time() == start
+
+        run_virtual(main())
+
+
+class TestBooks:
+    def test_numbers_return_to_zero(self) -> None:
+        async def main() -> None:
+            book = Book(total=10, per_address=10)
+            for cause in (DisconnectCause.CLIENT_CLOSED, DisconnectCause.IDLE):
+                book.add().close(cause)
+            book.relay(book.add()).abort(DisconnectCause.BROKER_CLOSED)
+            assert len(book.sessions) == 0
+            assert (book.counters.new_connections, book.counters.active_connections) == (3, 0)
+            assert book.disconnects() == {"client_closed": 1, "idle": 1, "broker_closed": 1}
+
+        run_virtual(main())
+
+    def test_an_end_that_is_told_twice_counts_once(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client = book.add()
+            client.close(DisconnectCause.CLIENT_CLOSED)
+            book.sessions.ended(cast(ClientConnection, client), DisconnectCause.IDLE)
+            assert book.disconnects() == {"client_closed": 1}
+            assert book.counters.active_connections == 0
+
+        run_virtual(main())
+
+    def test_a_storm_of_ends_writes_one_line_a_second_for_each_cause(self) -> None:
+        async def main() -> None:
+            book = Book()
+            for _ in range(100):
+                book.add().abort(DisconnectCause.MALFORMED_FRAME)
+                book.add().abort(DisconnectCause.READ_TIMEOUT)
+            await asyncio.sleep(1.0)
+            book.add().abort(DisconnectCause.MALFORMED_FRAME)
+            told = [line["cause"] for line in book.lines if line["level"] == "info"]
+            assert told == ["malformed_frame", "read_timeout", "malformed_frame"]
+
+        run_virtual(main())
+
+    def test_who_is_closed_for_memory_is_told_with_the_key_to_change(self) -> None:
+        async def main() -> None:
+            book = Book()
+            for _ in range(3):
+                book.add().abort(DisconnectCause.MEMORY_LIMIT)
+            (line,) = book.lines
+            assert (line["level"], line["cause"]) == ("warning", "memory_limit")
+            assert line["change"] == "maxTopicListInFlightDirectMemSizeMB"
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("cause", [DisconnectCause.WRITE_STALLED, DisconnectCause.READS_TOO_SLOWLY])
+    def test_who_is_closed_for_not_reading_is_not_told_twice(self, cause: DisconnectCause) -> None:
+        async def main() -> None:
+            book = Book()
+            book.add().abort(cause)
+            assert [line["level"] for line in book.lines] == ["debug"]
+
+        run_virtual(main())
+
+    def test_ends_as_usual_are_for_developers(self) -> None:
+        async def main() -> None:
+            book = Book()
+            book.add().close(DisconnectCause.CLIENT_CLOSED)
+            (line,) = book.lines
+            assert (line["level"], line["client"]) == ("debug", "192.0.2.1:5000")
+
+        run_virtual(main())
+
+
+class TestCredentials:
+    def test_credentials_are_looked_at_once_in_their_interval_for_as_long_as_the_client_is_there(self) -> None:
+        async def main() -> None:
+            book = Book()
+            book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 30, 75.0))
+            looks: list[str] = []
+            client, silent = book.add(), book.add()
+            book.sessions.watch_credentials(cast(ClientConnection, client), lambda: looks.append("client"))
+            relay = book.relay(silent)
+            book.sessions.watch_credentials(relay, lambda: looks.append("relay"))
+            for _ in range(60):
+                book.sessions.tick(book.loop.time())
+            assert sorted(looks) == ["client", "relay"]
+            client.close(DisconnectCause.CLIENT_CLOSED)
+            relay.abort(DisconnectCause.CLIENT_CLOSED)
+            for _ in range(60):
+                book.sessions.tick(book.loop.time())
+            assert len(looks) == 2
+
+        run_virtual(main())
+
+    def test_a_look_may_end_the_connection_it_looks_at(self) -> None:
+        async def main() -> None:
+            book = Book()
+            clients = [book.add() for _ in range(3)]
+            for client in clients:
+
+                def look(client: FakeClient = client) -> None:
+                    client.close(DisconnectCause.CREDENTIALS_EXPIRED)
+
+                book.sessions.watch_credentials(cast(ClientConnection, client), look)
+            for _ in range(60):
+                book.sessions.tick(book.loop.time())
+            assert book.disconnects() == {"credentials_expired": 3}
+
+        run_virtual(main())
+
+    def test_who_is_gone_already_is_not_watched(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client = book.add()
+            client.close(DisconnectCause.CLIENT_CLOSED)
+            book.sessions.watch_credentials(cast(ClientConnection, client), lambda: None)
+            assert not len(book.sessions._watched)
+            assert not book.sessions._looks
+
+        run_virtual(main())

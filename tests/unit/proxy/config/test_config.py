@@ -1,0 +1,496 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.config.config import Config, ConfigError, ReverseProxyRoute
+from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
+from proxy.config.keys.key import Key, choice, snake_case, text, whole
+
+ROOT = Path(__file__).resolve().parents[4]
+BROKER = {"brokerServiceURL": "pulsar://broker:6650"}
+
+
+def load(text: str, directory: Path, **environ: str) -> Config:
+    path = directory / "proxy.conf"
+    path.write_text("brokerServiceURL=pulsar://broker:6650\n" + text, encoding="latin-1")
+    return Config.load(path, environ)
+
+
+def faults(**overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        Config.load(overrides=BROKER | overrides)
+    return [str(problem) for problem in caught.value.problems]
+
+
+class TestKeys:
+    def test_attributes_are_the_java_names_in_snake_case(self) -> None:
+        assert snake_case("brokerProxyAllowedIPAddresses") == "broker_proxy_allowed_ip_addresses"
+        for key in Config.keys():  # noqa: SIM118
+            assert getattr(Config, key.attribute) is key
+
+    def test_no_name_is_declared_twice(self) -> None:
+        names = [key.name for key in Config.keys()]  # noqa: SIM118
+        assert len(names) == len(set(names))
+
+    def test_no_key_is_also_listed_as_unknown_to_this_proxy(self) -> None:
+        assert not {key.name for key in Config.keys()} & set(JAVA_ONLY_KEYS)  # noqa: SIM118
+        assert set(UNSAFE_TO_IGNORE) <= set(JAVA_ONLY_KEYS)
+
+    def test_the_pip_442_keys_have_the_proposals_defaults(self) -> None:
+        config = Config.load(overrides=BROKER)
+        assert {key.name: key.default for key in Config.keys() if key.since == "pip-442"} == {  # noqa: SIM118
+            "maxTopicListInFlightHeapMemSizeMB": 100,
+            "maxTopicListInFlightDirectMemSizeMB": 100,
+            "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": 25_000,
+            "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 25_000,
+            "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": 10_000,
+            "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": 10_000,
+        }
+        assert config.heap_limit_bytes == config.direct_limit_bytes == 104_857_600
+
+    def test_a_declaration_that_cannot_work_fails_at_import(self) -> None:
+        with pytest.raises(TypeError, match="expected a whole number"):
+            Key("size", 7, whole(10, 20), doc="Out of its own range.", section="x")
+        with pytest.raises(TypeError, match="survive"):
+            Key("word", "Json", choice("json"), doc="Read back in another case.", section="x")
+        with pytest.raises(TypeError, match="camelCase"):
+            Key("Size_of", 7, whole(0, 20), doc="Not a name.", section="x")
+        with pytest.raises(TypeError, match="sentence"):
+            Key("size", 7, whole(0, 20), doc="no full stop", section="x")
+
+    def test_reading_a_value_costs_no_call(self) -> None:
+        config = Config.load(overrides=BROKER)
+        assert vars(config)["service_port"] == config.service_port == 6650
+
+
+class TestSources:
+    def test_defaults_then_file_then_environment_then_flags(self, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text("brokerServiceURL=pulsar://a\nacceptBacklog=1\nservicePort=1\nwebServicePort=1\n")
+        config = Config.load(path, {"servicePort": "2", "webServicePort": "2"}, {"webServicePort": "3"})
+        found = {key.name: (text, origin) for key, text, origin in config.items()}
+        assert found["tcpKeepAliveProbes"] == ("3", "default")
+        assert found["acceptBacklog"] == ("1", "file")
+        assert found["servicePort"] == ("2", "env")
+        assert found["webServicePort"] == ("3", "flag")
+
+    def test_the_prefixed_variable_wins_over_the_bare_one(self) -> None:
+        environ = {"PULSAR_PREFIX_clusterName": "prefixed", "clusterName": "bare"}
+        assert Config.load(None, environ, BROKER).cluster_name == "prefixed"
+
+    def test_a_variable_may_point_to_another(self) -> None:
+        environ = {"clusterName": " ${NAME} ", "NAME": "blue", "PULSAR_PREFIX_statusFilePath": "${ABSENT}"}
+        config = Config.load(None, environ, BROKER)
+        assert (config.cluster_name, config.status_file_path) == ("blue", "")
+
+    def test_variables_that_are_no_keys_are_left_alone(self) -> None:
+        assert Config.load(None, {"PATH": "/bin", "HOME": "/"}, BROKER).warnings == ()
+
+    def test_a_blank_number_keeps_its_default_and_a_blank_list_allows_nothing(self, tmp_path: Path) -> None:
+        config = load("acceptBacklog=\nbrokerProxyAllowedTargetPorts=\n", tmp_path)
+        assert config.accept_backlog == Config.accept_backlog.default
+        assert config.broker_proxy_allowed_target_ports == ()
+
+    def test_a_blank_port_is_off_and_an_absent_one_stands(self, tmp_path: Path) -> None:
+        config = load("servicePort=\nservicePortTls=6651\nwebServicePort= \nwebServicePortTls=8443\n", tmp_path)
+        assert (config.service_port, config.web_service_port, config.client_port) == (None, None, 6651)
+        assert not config.warnings
+        config = load("", tmp_path)
+        assert (config.service_port, config.web_service_port, config.client_port) == (6650, 8080, 6650)
+
+    def test_without_a_web_port_its_operator_is_told_where_probes_are_not(self, tmp_path: Path) -> None:
+        (warning,) = load("webServicePort=\n", tmp_path).warnings
+        assert (warning.key, warning.line) == ("webServicePort", 2)
+        assert "/readyz" in warning.text
+
+    def test_tls_to_brokers_that_proves_nothing_is_warned_about(self, tmp_path: Path) -> None:
+        tls = "tlsEnabledWithBroker=true\nbrokerServiceURLTLS=pulsar+ssl://b\n"
+        assert load(tls, tmp_path).warnings == ()
+        for key, value in (("tlsHostnameVerificationEnabled", "false"), ("tlsAllowInsecureConnection", "true")):
+            (warning,) = load(f"{tls}{key}={value}\n", tmp_path).warnings
+            assert (warning.key, warning.line) == (key, 4)
+            assert load(f"{key}={value}\n", tmp_path).warnings == ()
+
+    def test_origin_refuses_a_name_that_is_no_key(self) -> None:
+        with pytest.raises(KeyError):
+            Config.load(overrides=BROKER).origin("nonsense")
+
+
+class TestFaults:
+    def test_a_proxy_that_no_client_can_reach_is_none(self) -> None:
+        (fault,) = faults(servicePort="")
+        assert fault.startswith("command line: servicePort: got nothing, expected a port here or in servicePortTls")
+
+    def test_authorization_without_authentication_is_refused_by_both_names(self) -> None:
+        (fault,) = faults(authorizationEnabled="true", superUserRoles="admin")
+        assert fault.startswith(
+            "command line: authorizationEnabled: got true, expected false, or authenticationEnabled"
+        )
+        Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
+
+    def test_secret_credentials_for_any_host_are_warned_about(self) -> None:
+        own = BROKER | {
+            "brokerClientAuthenticationPlugin": "token",
+            "brokerClientAuthenticationParameters": "token:own",
+        }
+        (warning,) = Config.load(overrides=own).warnings
+        assert str(warning).endswith(
+            "brokerClientAuthenticationPlugin: every host that a client names is shown these credentials: narrow "
+            "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, now *"
+        )
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"brokerProxyAllowedHostNames": "*.brokers.example"},
+            {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"},
+            {"checkActiveBrokers": "true"},
+        ],
+    )
+    def test_secret_credentials_for_chosen_hosts_are_not_warned_about(self, keys: dict[str, str]) -> None:
+        own = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+        assert Config.load(overrides=BROKER | own | keys).warnings == ()
+
+    def test_an_admin_address_needs_a_token(self) -> None:
+        (fault,) = faults(adminApiAddress="127.0.0.1:7070")
+        assert fault.startswith(
+            "command line: adminApiAddress: got 127.0.0.1:7070, expected nothing, or adminApiTokenFilePath beside it"
+        )
+        Config.load(overrides=BROKER | {"adminApiAddress": "[::1]:0", "adminApiTokenFilePath": "/a/token"})
+
+    def test_an_admin_address_that_others_reach_is_warned_about(self) -> None:
+        keys = {"adminApiAddress": "0.0.0.0:7070", "adminApiTokenFilePath": "/a/token"}
+        (warning,) = Config.load(overrides=BROKER | keys).warnings
+        assert str(warning).endswith(
+            "adminApiAddress: 0.0.0.0:7070 is not a loopback address: without TLS the token can be read on the way"
+        )
+        (warning,) = Config.load(overrides=BROKER | {"adminApiTokenFilePath": "/a/token"}).warnings
+        assert str(warning).endswith("adminApiTokenFilePath: has no effect without adminApiAddress")
+
+    @pytest.mark.parametrize(
+        "address",
+        ["7070", ":7070", "proxy.example:7070", "::1:7070", "127.0.0.1:x", "127.0.0.1:70000", "[127.0.0.1]:1"],
+    )
+    def test_an_admin_address_is_an_ip_address_with_a_port(self, address: str) -> None:
+        (fault,) = faults(adminApiAddress=address, adminApiTokenFilePath="/a/token")
+        assert "expected an IP address and a port, such as 127.0.0.1:7070" in fault
+
+    def test_all_faults_are_reported_together_with_file_and_line(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            load("servicePort=abc\n\nlogLevel=loud\nclusterName=\\u12\n", tmp_path, webServicePort="99999")
+        told = [(problem.line, problem.key) for problem in caught.value.problems]
+        assert told == [(2, "servicePort"), (4, "logLevel"), (5, ""), (None, "webServicePort")]
+        assert str(caught.value.problems[0]) == (
+            f"{tmp_path}/proxy.conf:2: servicePort: got 'abc', expected a whole number from 0 to 65535, or nothing"
+        )
+        assert str(caught.value.problems[3]).startswith("environment: webServicePort: got '99999', expected")
+
+    def test_a_file_that_cannot_be_read_is_a_fault(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="no such file or directory, expected a readable file"):
+            Config.load(tmp_path / "absent.conf")
+
+    def test_the_broker_address_is_required_and_the_file_to_change_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text("servicePort=1\n")
+        with pytest.raises(ConfigError, match=r"proxy\.conf: brokerServiceURL: got nothing, expected pulsar://"):
+            Config.load(path)
+
+    @pytest.mark.parametrize("key", ["metadataStoreUrl", "configurationMetadataStoreUrl", "zookeeperServers"])
+    def test_a_metadata_store_alone_is_refused_by_the_key_to_use_instead(self, tmp_path: Path, key: str) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text(f"{key}=zk:a:2181\n")
+        expected = rf"proxy\.conf:1: {key}: got 'zk:a:2181', expected brokerServiceURL with the brokers"
+        with pytest.raises(ConfigError, match=expected):
+            Config.load(path)
+
+    def test_a_metadata_store_beside_brokers_is_warned_about(self, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text("metadataStoreUrl=zk:a:2181\nbrokerServiceURL=pulsar://a\n")
+        (warning,) = Config.load(path).warnings
+        assert str(warning).endswith(
+            "proxy.conf:1: metadataStoreUrl: not used: this proxy finds brokers by brokerServiceURL"
+        )
+
+    @pytest.mark.parametrize(
+        ("value", "word"),
+        [
+            ("pulsar+ssl://broker:6651", "pulsar://host:port"),
+            ("pulsar://a:6650,pulsar+ssl://b:6651", "pulsar://host:port"),
+            ("pulsar://a:6650,,b:6650", "pulsar://host:port"),
+            ("http://broker:8080", "pulsar://host:port"),
+            ("pulsar://broker:0", "pulsar://host:port"),
+            ("pulsar://broker:70000", "pulsar://host:port"),
+            ("pulsar://user@broker", "pulsar://host:port"),
+            ("pulsar://", "pulsar://host:port"),
+        ],
+    )
+    def test_a_broker_address_that_cannot_work_is_refused(self, value: str, word: str) -> None:
+        assert word in faults(brokerServiceURL=value)[0]
+
+    @pytest.mark.parametrize(
+        ("url", "address"),
+        [
+            ("pulsar://broker", (("broker", 6650),)),
+            ("pulsar://broker:7000/", (("broker", 7000),)),
+            ("pulsar://[::1]:6650", (("::1", 6650),)),
+            ("pulsar://a, b:7000,pulsar://c, a:6650", (("a", 6650), ("b", 7000), ("c", 6650))),
+        ],
+    )
+    def test_brokers_are_hosts_and_ports_each_once(self, url: str, address: tuple[tuple[str, int], ...]) -> None:
+        assert Config.load(overrides={"brokerServiceURL": url}).broker_hosts == address
+
+    def test_with_tls_to_brokers_it_is_the_other_key_that_counts(self) -> None:
+        config = Config.load(overrides={"brokerServiceURLTLS": "pulsar+ssl://a,b:1", "tlsEnabledWithBroker": "true"})
+        assert config.broker_hosts == (("a", 6651), ("b", 1))
+        assert faults(tlsEnabledWithBroker="true")[0].startswith("defaults: brokerServiceURLTLS: got nothing")
+
+    def test_routes_of_the_reverse_proxy_are_put_together_from_file_and_environment(self, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text("brokerServiceURL=pulsar://b\nhttpReverseProxy.web.path=/web\n")
+        config = Config.load(path, {"PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x"})
+        assert config.http_reverse_proxies == (ReverseProxyRoute("web", "/web", "http://w:80/x"),)
+        assert config.adopt(Config.load(overrides=BROKER)).http_reverse_proxies == config.http_reverse_proxies
+
+    @pytest.mark.parametrize(
+        ("line", "word"),
+        [
+            ("httpReverseProxy.web.path=/web", "web.proxyTo: got nothing"),
+            ("httpReverseProxy.web.paht=/web", "an unknown key"),
+            ("httpReverseProxy.web.path=web", "begins with /"),
+            ("httpReverseProxy.web.proxyTo=ftp://w", "http://host:port"),
+        ],
+    )
+    def test_half_a_route_is_a_fault(self, line: str, word: str, tmp_path: Path) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text(f"brokerServiceURL=pulsar://b\n{line}\n")
+        with pytest.raises(ConfigError, match=word):
+            Config.load(path)
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("servicePort", "-1"),
+            ("servicePort", "1_0"),
+            ("servicePort", "\uff16"),
+            ("maxConcurrentLookupRequests", "0"),
+            ("brokerProxyAllowedTargetPorts", "6650,seven"),
+            ("brokerProxyAllowedTargetPorts", "0"),
+            ("brokerProxyAllowedIPAddresses", "10.0.0.0/33"),
+            ("brokerProxyAllowedHostNames", "a b"),
+            ("clusterName", "a\nb"),
+            ("bindAddress", "no spaces"),
+            ("topicListMaxAnswerBytes", "many"),
+            ("logFormat", "xml"),
+            ("httpRequestsMaxPerSecond", "fast"),
+            ("httpRequestsMaxPerSecond", "0"),
+            ("proxyHttpResponseHeadersJson", '{"a": 1}'),
+            ("brokerWebServiceURL", "pulsar://b:1"),
+            ("brokerWebServiceURLTLS", "http://b:1"),
+            ("brokerWebServiceURL", "*"),
+            ("brokerWebServiceURLTLS", "https://b:1,*"),
+            ("functionWorkerWebServiceURL", "*"),
+            ("functionWorkerWebServiceURLTLS", "*"),
+            ("brokerWebServiceURL", "http://b:70000"),
+            ("functionWorkerWebServiceURL", "http://b:0"),
+        ],
+    )
+    def test_a_value_out_of_its_range_is_refused_by_name(self, key: str, value: str) -> None:
+        found = faults(**{key: value})
+        assert len(found) == 1
+        assert f"{key}: got " in found[0]
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "brokerProxyAllowedHostNames",
+            "brokerProxyAllowedIPAddresses",
+            "brokerProxyAllowedTargetPorts",
+            "brokerWebServiceAllowedTargetPorts",
+        ],
+    )
+    def test_a_star_is_all_where_a_key_says_what_is_allowed(self, key: str) -> None:
+        config = Config.load(overrides=BROKER | {key: "*"})
+        assert getattr(config, snake_case(key)) == ("*",)
+
+    def test_faults_of_single_keys_and_contradictions_are_reported_together(self) -> None:
+        overrides = {"servicePort": "abc", "brokerConnectionsPerKey": "9", "brokerConnectionsTotal": "8"}
+        with pytest.raises(ConfigError) as caught:
+            Config.load(overrides=overrides)
+        assert sorted(problem.key for problem in caught.value.problems) == [
+            "brokerConnectionsPerKey",
+            "brokerServiceURL",
+            "servicePort",
+        ]
+
+    def test_keys_that_contradict_each_other_are_refused(self) -> None:
+        found = faults(
+            servicePort="7000",
+            webServicePort="7000",
+            topicListMaxAnswerBytes="2097153",
+            maxTopicListInFlightDirectMemSizeMB="2",
+            maxTopicListInFlightHeapMemSizeMB="1",
+            topicListInitialHeapPermitBytes="1048577",
+            brokerConnectionsPerKey="9",
+            brokerConnectionsTotal="8",
+        )
+        assert found == [
+            "command line: webServicePort: got 7000, expected a port other than servicePort",
+            "command line: topicListMaxAnswerBytes: got 2097153, "
+            "expected at most maxTopicListInFlightHeapMemSizeMB (1048576 bytes)",
+            "command line: topicListMaxAnswerBytes: got 2097153, "
+            "expected at most maxTopicListInFlightDirectMemSizeMB (2097152 bytes)",
+            "command line: topicListInitialHeapPermitBytes: got 1048577, "
+            "expected at most maxTopicListInFlightHeapMemSizeMB (1048576 bytes)",
+            "command line: brokerConnectionsPerKey: got 9, expected at most brokerConnectionsTotal (8)",
+        ]
+
+    def test_two_free_ports_do_not_clash(self) -> None:
+        config = Config.load(overrides=BROKER | {"servicePort": "0", "webServicePort": "0"})
+        assert config.service_port == config.web_service_port == 0
+
+    def test_an_unknown_flag_is_a_fault_that_names_the_nearest_key(self) -> None:
+        assert faults(servcePort="1") == [
+            "command line: servcePort: got an unknown key, expected servicePort",
+        ]
+
+    def test_a_secret_never_appears_in_a_fault_or_a_listing(self) -> None:
+        class WithSecret(Config):
+            password = Key("password", "", text(), doc="A secret.", section="x", secret=True)
+
+        with pytest.raises(ConfigError) as caught:
+            WithSecret.load(overrides=BROKER | {"password": "hush\x00"})
+        assert "hush" not in str(caught.value)
+        config = WithSecret.load(overrides=BROKER | {"password": "hush"})
+        assert {key.name: shown for key, shown, _ in config.items()}["password"] == "(hidden)"
+        assert config.password == "hush"
+
+
+class TestWarnings:
+    def test_a_key_of_the_java_proxy_is_told_from_a_misspelt_one(self, tmp_path: Path) -> None:
+        config = load("numIOThreads=8\nservcePort=1\nqwertz=1\n", tmp_path)
+        assert [str(warning).removeprefix(f"{tmp_path}/") for warning in config.warnings] == [
+            "proxy.conf:2: numIOThreads: the Java proxy knows this key, this proxy does not: ignored; "
+            + JAVA_ONLY["numIOThreads"].why,
+            "proxy.conf:3: servcePort: unknown key, ignored; did you mean servicePort?",
+            "proxy.conf:4: qwertz: unknown key, ignored",
+        ]
+
+    def test_a_java_only_key_at_its_default_is_passed_over(self, tmp_path: Path) -> None:
+        java_defaults = "".join(f"{key}={value}\n" for key, value in JAVA_ONLY_KEYS.items() if value is not None)
+        assert load(java_defaults, tmp_path).warnings == ()
+
+    @pytest.mark.parametrize("key", sorted(UNSAFE_TO_IGNORE))
+    def test_a_key_that_must_not_be_ignored_is_refused_from_file_and_environment(
+        self, key: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ConfigError, match=rf"{key}: got 'true', expected .*: {re.escape(UNSAFE_TO_IGNORE[key])}"):
+            load(f"{key}=true\n", tmp_path)
+        for name in (key, f"PULSAR_PREFIX_{key}"):
+            with pytest.raises(ConfigError, match=f"{key}: got 'TRUE'"):
+                Config.load(None, {name: "TRUE"}, BROKER)
+
+    def test_a_repeated_key_is_warned_about_and_the_last_line_wins(self, tmp_path: Path) -> None:
+        config = load("servicePort=1\nservicePort=2\n", tmp_path)
+        assert config.service_port == 2
+        assert config.warnings[0].text == "already set in line 2; this line wins"
+
+    def test_control_characters_of_an_unknown_key_do_not_reach_the_warning(self, tmp_path: Path) -> None:
+        config = load("a\\nforged=1\n", tmp_path)
+        assert str(config.warnings[0]).isprintable()
+
+    def test_a_limit_of_zero_and_a_wait_that_never_ends_first_are_doubted(self) -> None:
+        config = Config.load(
+            overrides=BROKER
+            | {
+                "maxTopicListInFlightHeapMemSizeMB": "0",
+                "topicListRequestTimeoutMillis": "25000",
+                "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": "25001",
+                "keepAliveIntervalSeconds": "75",
+            }
+        )
+        assert [warning.key for warning in config.warnings] == [
+            "maxTopicListInFlightHeapMemSizeMB",
+            "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis",
+            "brokerProxyReadTimeoutMs",
+        ]
+        assert config.topic_list_answer_limit_bytes == config.direct_limit_bytes
+
+
+class TestReplace:
+    def test_a_dynamic_key_changes_in_a_copy(self) -> None:
+        config = Config.load(overrides=BROKER)
+        changed = config.replace({"logLevel": "Debug"})
+        assert (config.log_level, changed.log_level) == ("info", "debug")
+        assert (changed.origin(Config.log_level), changed.origin("brokerServiceURL")) == ("live", "flag")
+
+    def test_every_static_key_refuses_a_live_change_by_name(self) -> None:
+        config = Config.load(overrides=BROKER)
+        static = [key for key in Config.keys() if not key.dynamic]  # noqa: SIM118
+        assert static
+        for key in static:
+            with pytest.raises(ConfigError, match=f"{key.name}: got a change .* expected a restart"):
+                config.replace({key.name: key.default_text})
+
+    def test_a_live_change_meets_the_same_checks_as_a_file(self) -> None:
+        config = Config.load(overrides=BROKER | {"topicListMaxAnswerBytes": "2097152"})
+        with pytest.raises(ConfigError, match="at most maxTopicListInFlightHeapMemSizeMB"):
+            config.replace({"maxTopicListInFlightHeapMemSizeMB": "1"})
+        with pytest.raises(ConfigError, match="unknown key"):
+            config.replace({"nonsense": "1"})
+
+    def test_a_config_cannot_be_changed_in_place(self) -> None:
+        config = Config.load(overrides=BROKER)
+        with pytest.raises(AttributeError, match="replace"):
+            config.service_port = 1
+        with pytest.raises(AttributeError, match="replace"):
+            del config.service_port
+
+
+class TestAdopt:
+    def test_dynamic_keys_are_taken_and_the_others_stay(self) -> None:
+        config = Config.load(overrides=BROKER | {"servicePort": "7001", "logLevel": "debug"})
+        newer = Config.load(overrides=BROKER | {"servicePort": "7002", "keepAliveIntervalSeconds": "5"})
+        adopted = config.adopt(newer)
+        assert (adopted.service_port, adopted.log_level, adopted.keep_alive_interval_seconds) == (7001, "info", 5)
+        assert {key.name for key in config.differences(newer)} == {
+            "servicePort",
+            "logLevel",
+            "keepAliveIntervalSeconds",
+        }
+        assert [key.name for key in adopted.differences(newer)] == ["servicePort"]
+
+    def test_origins_follow_the_values(self) -> None:
+        newer = Config.load(None, {"logLevel": "error"}, BROKER)
+        adopted = Config.load(overrides=BROKER | {"clusterName": "x"}).adopt(newer)
+        assert (adopted.origin("logLevel"), adopted.origin("clusterName")) == ("env", "flag")
+
+    def test_warnings_are_those_of_what_is_in_force(self) -> None:
+        newer = Config.load(overrides=BROKER | {"maxTopicListInFlightHeapMemSizeMB": "0"})
+        adopted = Config.load(overrides=BROKER).adopt(newer)
+        assert [warning.key for warning in adopted.warnings] == ["maxTopicListInFlightHeapMemSizeMB"]
+
+
+def test_choices_are_read_in_any_case() -> None:
+    assert choice("json", "console").parse("JSON") == "json"
+
+
+def test_the_sample_file_loads_without_a_fault_or_a_warning_and_changes_nothing() -> None:
+    config = Config.load(ROOT / "proxy.conf")
+    assert config.warnings == ()
+    assert [key.name for key, _, origin in config.items() if origin != "default"] == ["brokerServiceURL"]
+
+
+def test_the_sample_file_and_the_reference_are_those_of_the_table() -> None:
+    command = [sys.executable, "-m", "scripts.generate", "--check", "--only", "config"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_reading_the_configuration_loads_nothing_slow() -> None:
+    program = "import sys, proxy.config; print([name for name in sys.modules])"
+    names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    for slow in ("aiohttp", "prometheus_client", "structlog", "asyncio", "uvloop", "google"):
+        assert f"'{slow}'" not in names.stdout

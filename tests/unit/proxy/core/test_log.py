@@ -1,0 +1,169 @@
+import ast
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.log import FIELDS, LEVELS, Logger, adopt_stdlib_logging, open_log
+
+ROOT = Path(__file__).resolve().parents[4]
+NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)
+HOSTILE = 'x\n{"level":"error"}\r\x1b[31m\x7f\x85\u2028\u2029'
+
+
+class Written:
+    def __init__(self, level: str = "info", log_format: str = "json") -> None:
+        self.file = io.BytesIO()
+        self.log = open_log(level, log_format, self.file, lambda: NOON)
+
+    def text(self) -> str:
+        return self.file.getvalue().decode()
+
+    def last(self) -> dict[str, object]:
+        event: dict[str, object] = json.loads(self.text().split("\n")[-2])
+        return event
+
+
+def test_an_event_is_one_json_object_in_a_fixed_order() -> None:
+    written = Written()
+    written.log.info("listening", port=6650)
+    assert written.text() == (
+        '{"time":"2026-01-02T12:00:00.005+00:00","level":"info","port":6650,"event":"listening"}\n'
+    )
+
+
+def test_an_event_is_one_readable_line_on_a_console() -> None:
+    written = Written(log_format="console")
+    written.log.warning("broker refused", broker="a:1", detail="not today", reason="")
+    assert written.text() == '12:00:00.005 warning broker refused broker=a:1 detail="not today" reason=""\n'
+
+
+def test_the_level_changes_at_run_time_for_all_that_share_it() -> None:
+    written = Written()
+    bound = written.log.bind(client="c")
+    bound.debug("hidden")
+    written.log.set_level("debug")
+    bound.debug("shown")
+    assert (written.last()["event"], written.last()["client"], bound.level) == ("shown", "c", "debug")
+    written.log.set_level("error")
+    bound.warning("hidden")
+    assert written.text().count("\n") == 1
+    with pytest.raises(KeyError):
+        written.log.set_level("loud")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_exactly_the_levels_from_the_threshold_on_are_written(level: str) -> None:
+    written = Written(level)
+    for name in LEVELS:
+        getattr(written.log, name)("event")
+    assert [json.loads(line)["level"] for line in written.text().splitlines()] == [
+        name for name, number in LEVELS.items() if number >= LEVELS[level]
+    ]
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_control_characters_cannot_forge_a_line(log_format: str) -> None:
+    written = Written(log_format=log_format)
+    written.log.info(HOSTILE, topic=HOSTILE, namespace=HOSTILE.encode(), detail=[HOSTILE])
+    assert len(written.text().splitlines()) == 1
+    assert written.text()[:-1].isprintable()
+
+
+@given(st.one_of(st.text(), st.binary(), st.integers(), st.floats(), st.none(), st.lists(st.text())))
+def test_whatever_is_logged_is_one_line(value: object) -> None:
+    for log_format in ("json", "console"):
+        written = Written(log_format=log_format)
+        written.log.info("event", detail=value)
+        assert len(written.text().splitlines()) == 1
+        if log_format == "json":
+            assert written.last()["event"] == "event"
+
+
+@pytest.mark.parametrize("value", ["\ud800", 1 << 70, {1: "\ud800"}, object()])
+def test_values_that_orjson_refuses_are_written_all_the_same(value: object) -> None:
+    written = Written()
+    written.log.info("event", detail=value)
+    assert written.last()["event"] == "event"
+
+
+def test_a_long_value_is_cut_and_says_so() -> None:
+    written = Written()
+    holders = [("n" * 1_000_000, 7), ("m", 8)]
+    written.log.info("event", client_version="v" * 1_000_000, detail=b"b" * 5000, top_holders=holders)
+    assert len(written.text()) < 8000
+    assert str(written.last()["client_version"]).endswith("v... (1000000 in all)")
+    assert str(written.last()["detail"]).endswith("b... (5000 in all)")
+    assert str(written.last()["top_holders"]).endswith("n... (2 items)")
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_traceback_is_part_of_its_event(log_format: str) -> None:
+    written = Written(log_format=log_format)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError as error:
+        written.log.error("relay failed", exc_info=error)
+    if log_format == "json":
+        assert "ValueError" in str(written.last()["exception"])
+        assert len(written.text().splitlines()) == 1
+    else:
+        first, *rest = written.text().splitlines()
+        assert first.endswith("relay failed")
+        assert len(rest) > 3
+        assert all(line.startswith("    | ") for line in rest)
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield root
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_lines_of_libraries_take_the_same_form(root_logger: logging.Logger) -> None:
+    written = Written()
+    adopt_stdlib_logging(written.log)
+    logging.getLogger("asyncio").info("not shown")
+    logging.getLogger("asyncio").error("task %s failed\n", "x", exc_info=KeyError("y"))
+    assert len(written.text().splitlines()) == 1
+    event = written.last()
+    assert (event["level"], event["logger"], event["event"]) == ("error", "asyncio", "task x failed\n")
+    assert "KeyError" in str(event["exception"])
+    logging.getLogger("aiohttp").warning("careful")
+    assert written.last()["level"] == "warning"
+    assert len(root_logger.handlers) == 1
+
+
+def log_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each keyword given to a method of something called `log`."""
+    methods = {*LEVELS, "bind"}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        owner = node.func.value
+        name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+        if node.func.attr in methods and name.lstrip("_") in {"log", "logger"}:
+            yield from ((keyword.value.lineno, keyword.arg) for keyword in node.keywords if keyword.arg)
+
+
+def test_every_field_in_use_is_in_the_table() -> None:
+    strange = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / "proxy").rglob("*.py"))
+        for line, name in log_calls(ast.parse(path.read_text()))
+        if name not in FIELDS and name != "exc_info"
+    ]
+    assert not strange, "add the field to proxy.log.FIELDS or use one that is there"
+
+
+def test_a_logger_is_what_open_log_gives() -> None:
+    assert isinstance(Written().log.bind(port=1), Logger)

@@ -1,0 +1,154 @@
+"""A turn that has worked for long enough leaves the rest to later ones: in order, a few in each."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, LoopBudget
+from tests.support.clients.list_clients import turns
+from tests.support.loops.loops import VirtualLoop
+
+
+class Bench:
+    """Turns of a loop, counted, on a clock set by hand."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.now = 100.0
+        self.turns = LoopBudget(self.loop, lambda: self.now)
+        self.number = 0
+        self.called: list[tuple[int, int]] = []
+        self.loop.call_soon(self._count)
+
+    def note(self, number: int) -> None:
+        self.called.append((self.number, number))
+
+    @property
+    def order(self) -> list[int]:
+        return [number for _, number in self.called]
+
+    def _count(self) -> None:
+        self.number += 1
+        self.loop.call_soon(self._count)
+
+
+def on_a_bench(test: Callable[[Bench], Coroutine[Any, Any, None]], lost: list[str]) -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(str(context["exception"])))
+        bench = Bench()
+        await test(bench)
+        assert len(bench.turns) == 0
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+
+
+def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    lost: list[str] = []
+    on_a_bench(test, lost)
+    assert lost == []
+
+
+# --- enough ---------------------------------------------------------------------------------------
+
+
+def test_a_turn_has_enough_when_its_time_is_over() -> None:
+    async def test(bench: Bench) -> None:
+        said = [bench.turns.enough(), bench.turns.enough()]
+        bench.now += TURN_SECONDS / 2
+        said.append(bench.turns.enough())
+        bench.now += TURN_SECONDS
+        said += [bench.turns.enough(), bench.turns.enough()]
+        assert said == [False, False, False, True, True]
+
+    run(test)
+
+
+def test_the_next_turn_begins_anew() -> None:
+    async def test(bench: Bench) -> None:
+        bench.turns.enough()
+        bench.now += 2 * TURN_SECONDS
+        assert bench.turns.enough()
+        await turns(1)
+        assert not bench.turns.enough()
+        bench.now += 2 * TURN_SECONDS
+        assert bench.turns.enough()
+
+    run(test)
+
+
+def test_time_in_which_nobody_worked_is_no_work() -> None:
+    async def test(bench: Bench) -> None:
+        bench.turns.enough()
+        await turns(3)
+        bench.now += 1000
+        assert not bench.turns.enough()
+
+    run(test)
+
+
+# --- later ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_called_in_the_turn_in_which_it_is_put_off() -> None:
+    async def test(bench: Bench) -> None:
+        bench.turns.later(partial(bench.note, 1))
+        assert (bench.called, len(bench.turns)) == ([], 1)
+        await turns(2)
+        assert bench.order == [1]
+
+    run(test)
+
+
+def test_what_is_put_off_comes_in_order_and_few_in_a_turn() -> None:
+    async def test(bench: Bench) -> None:
+        for number in range(3 * LATER_A_TURN + 1):
+            bench.turns.later(partial(bench.note, number))
+        await turns(10)
+        assert bench.order == list(range(3 * LATER_A_TURN + 1))
+        assert list(Counter(turn for turn, _ in bench.called).values()) == [LATER_A_TURN] * 3 + [1]
+
+    run(test)
+
+
+def test_what_is_put_off_by_what_was_put_off_waits_behind_the_others() -> None:
+    async def test(bench: Bench) -> None:
+        def again() -> None:
+            bench.note(0)
+            bench.turns.later(partial(bench.note, 9))
+
+        bench.turns.later(again)
+        for number in range(1, LATER_A_TURN + 3):
+            bench.turns.later(partial(bench.note, number))
+        await turns(10)
+        assert bench.order == [*range(LATER_A_TURN + 3), 9]
+        assert max(Counter(turn for turn, _ in bench.called).values()) == LATER_A_TURN
+
+    run(test)
+
+
+def test_later_ones_are_called_after_all_were() -> None:
+    async def test(bench: Bench) -> None:
+        for number in range(3):
+            bench.turns.later(partial(bench.note, number))
+            await turns(3)
+        assert bench.order == [0, 1, 2]
+
+    run(test)
+
+
+def test_one_that_raises_against_the_rule_keeps_nobody_from_being_called() -> None:
+    async def test(bench: Bench) -> None:
+        def crash() -> None:
+            raise RuntimeError("this call's own")
+
+        for function in (partial(bench.note, 1), crash, partial(bench.note, 2)):
+            bench.turns.later(function)
+        await turns()
+        assert bench.order == [1, 2]
+
+    lost: list[str] = []
+    on_a_bench(test, lost)
+    assert lost == ["this call's own"]

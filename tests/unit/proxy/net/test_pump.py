@@ -1,0 +1,409 @@
+"""The pump writes in short turns to whoever has room; what happens to one socket is no other's business."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.net.pump import RETRY_SECONDS, STEP_BYTES, TURN_SECONDS, Body, Pump
+from proxy.net.transport import Endpoint
+from proxy.requests.topic_lists.bodies import PagedBody
+from tests.support.clients.list_clients import turns
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from tests.support.sockets.endpoints import recording_link
+from tests.support.sockets.socket_pairs import FakeEndpoint
+
+PREFIX = b"prefix of a frame"
+MIB = 1024 * 1024
+
+
+class EndlessRoom:
+    """A body that every socket takes at once, a step at a time, or that fails as told."""
+
+    def __init__(self, size: int, error: Exception | None = None) -> None:
+        self.size = size
+        self.error = error
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        if self.error is not None:
+            raise self.error
+        return len(prefix) + min(STEP_BYTES, self.size - max(0, position))
+
+    def read(self, position: int, count: int) -> memoryview:
+        raise NotImplementedError("nothing here is sealed")
+
+
+class Bench:
+    """A pump whose turns are counted, and what is to be closed after it."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.pump = Pump(self.loop, now)
+        self.turns = 0
+        self.moved: list[int] = []
+        self._turn = self.pump._turn
+        self.pump._turn = self.turn  # type: ignore[method-assign]
+        self.closing: list[Any] = []
+        self.lost: list[dict[str, Any]] = []
+
+    def turn(self) -> None:
+        self.turns += 1
+        self._turn()
+
+    def endpoint(self) -> FakeEndpoint:
+        self.closing.append(FakeEndpoint())
+        return cast(FakeEndpoint, self.closing[-1])
+
+    def pages(self, data: bytes) -> PagedBody:
+        body = PagedBody()
+        body.append(memoryview(data))
+        self.closing.append(body)
+        return body
+
+    def send(
+        self, endpoint: FakeEndpoint, body: Body, on_moved: Callable[[int], None] | None = None
+    ) -> "asyncio.Task[None]":
+        target = cast(Endpoint, endpoint)
+        return self.loop.create_task(self.pump.send(target, PREFIX, body, on_moved or self.moved.append))
+
+    def watched(self) -> int:
+        """Count the sockets in the epoll set."""
+        with open(f"/proc/self/fdinfo/{self.pump._epoll.fileno()}") as info:
+            return sum(line.startswith("tfd:") for line in info)
+
+
+@asynccontextmanager
+async def bench(now: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Bench]:
+    """Give a pump; at the end it holds nothing."""
+    on = Bench(now)
+    on.loop.set_exception_handler(lambda _, context: on.lost.append(context))
+    try:
+        yield on
+        assert (len(on.pump), on.watched()) == (0, 0)
+    finally:
+        on.pump.close()
+        for closing in on.closing:
+            closing.close()
+        on.loop.set_exception_handler(None)
+
+
+def full(endpoint: FakeEndpoint) -> int:
+    """Fill a socket, and give how much it took."""
+    sent = 0
+    try:
+        while True:
+            sent += os.write(endpoint.fd, bytes(65536))
+    except BlockingIOError:
+        return sent
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_slow_and_fast_readers_get_the_whole_frame(loop_factory: LoopFactory) -> None:
+    async def main() -> None:
+        data = os.urandom(MIB) * 5
+        body = PagedBody()
+        body.append(memoryview(data))
+        pump = Pump(asyncio.get_running_loop(), asyncio.get_running_loop().time)
+        async with recording_link(kernel_buffer_bytes=4096) as (slow, late), recording_link() as (fast, eager):
+            moved: list[int] = []
+            first = slow.loop.create_task(pump.send(slow, PREFIX, body, moved.append))
+            second = fast.loop.create_task(pump.send(fast, PREFIX + b"2", body, lambda count: None))
+            assert await eager.read(len(PREFIX) + 1 + len(data)) == PREFIX + b"2" + data
+            await second
+            assert not first.done()
+            assert await late.read(len(PREFIX) + len(data)) == PREFIX + data
+            await first
+            assert sum(moved) == len(PREFIX) + len(data)
+            assert len(pump) == 0
+        pump.close()
+        body.close()
+
+    run_on(loop_factory, main())
+
+
+def test_a_body_smaller_than_its_first_step_is_sent_with_its_prefix() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint = on.endpoint()
+            await on.send(endpoint, on.pages(b"body"))
+            assert on.moved == [len(PREFIX) + 4]
+            assert endpoint.peer.recv(1000) == PREFIX + b"body"
+
+    run_virtual(main())
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def test_no_turn_writes_on_when_its_time_is_over() -> None:
+    class Now:
+        value = 0.0
+
+        def __call__(self) -> float:
+            return self.value
+
+    async def main() -> None:
+        now = Now()
+        async with bench(now) as on:
+            steps = Counter[int]()
+
+            def moved(count: int) -> None:
+                steps[on.turns] += 1
+                now.value += TURN_SECONDS / 3.9
+
+            sends = [on.send(on.endpoint(), EndlessRoom(5 * STEP_BYTES), moved) for _ in range(20)]
+            await asyncio.gather(*sends)
+            assert sum(steps.values()) == 20 * 5
+            assert max(steps.values()) == 4
+            assert len(steps) == 25
+
+    run_virtual(main())
+
+
+def test_sockets_take_turns() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            order: list[int] = []
+            sends = [
+                on.send(on.endpoint(), EndlessRoom(3 * STEP_BYTES), lambda count, at=at: order.append(at))  # type: ignore[misc]
+                for at in range(3)
+            ]
+            await asyncio.gather(*sends)
+            assert order == [0, 1, 2] * 3
+
+    run_virtual(main())
+
+
+def test_a_socket_without_room_costs_no_turns() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint = on.endpoint()
+            full(endpoint)
+            sending = on.send(endpoint, on.pages(bytes(100)))
+            await turns(20)
+            before = on.turns
+            await turns(50)
+            assert on.turns == before
+            assert on.watched() == 1
+            endpoint.received()
+            await sending
+
+    run_virtual(main())
+
+
+class Interrupted(PagedBody):
+    """A body whose every write is cut short, as a signal does, with room left in the socket and no edge to come."""
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        if prefix:
+            return super().write(fd, prefix, position)
+        data = os.pread(self._fd, 1000, position)
+        return os.write(fd, data)
+
+
+def test_a_write_that_was_cut_short_goes_on_without_an_edge() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint, body = on.endpoint(), Interrupted()
+            body.append(memoryview(bytes(15_000)))
+            on.closing.append(body)
+            await asyncio.wait_for(on.send(endpoint, body), 5)
+            assert sum(on.moved) == len(PREFIX) + 15_000
+
+    run_virtual(main())
+
+
+class Unwilling(EndlessRoom):
+    """A body that no socket takes, room or not, until `willing`; counts how often it was tried."""
+
+    willing = False
+    tried = 0
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        self.tried += 1
+        if not self.willing:
+            raise BlockingIOError("no room")
+        return super().write(fd, prefix, position)
+
+
+def test_a_socket_that_takes_nothing_though_it_seems_to_have_room_costs_no_turns() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint, body = on.endpoint(), Unwilling(100)
+            sending = on.send(endpoint, body)
+            await turns(20)
+            # Once at first, and once for the room that was there when the socket was put under watch.
+            assert (body.tried, sending.done()) == (2, False)
+            await turns(50)
+            assert (body.tried, on.turns) == (2, 2)
+            # The kernel is short of memory of its own: it is asked again now and then.
+            await asyncio.sleep(10 * RETRY_SECONDS)
+            assert 5 <= body.tried <= 12
+            body.willing = True
+            await asyncio.sleep(2 * RETRY_SECONDS)
+            assert sending.done()
+
+    run_virtual(main())
+
+
+def test_a_socket_that_is_full_again_and_again_is_written_to_each_time() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint, size = on.endpoint(), 4 * MIB
+            received, rounds = 0, 0
+            sending = on.send(endpoint, on.pages(bytes(size)))
+            while not sending.done():
+                await turns(20)
+                taken = endpoint.received()
+                assert taken, f"stuck at {received} of {size} bytes"
+                received, rounds = received + taken, rounds + 1
+            assert received + endpoint.received() == len(PREFIX) + size
+            assert rounds > 2
+
+    run_virtual(main())
+
+
+# --- one socket's troubles ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), BrokenPipeError("gone")])
+def test_a_write_that_fails_ends_its_own_connection_only(error: Exception) -> None:
+    async def main() -> None:
+        async with bench() as on:
+            bad, good = on.endpoint(), on.endpoint()
+            failing, going = on.send(bad, EndlessRoom(MIB, error)), on.send(good, EndlessRoom(MIB))
+            await going
+            with pytest.raises(ConnectionClosed):
+                await failing
+            is_bug = isinstance(error, RuntimeError)
+            assert bad.cause is (DisconnectCause.INTERNAL_ERROR if is_bug else DisconnectCause.CONNECTION_RESET)
+            assert bad.crashes == ([error] if is_bug else [])
+            assert good.open
+
+    run_virtual(main())
+
+
+def test_a_closed_connection_is_not_written_to() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint = on.endpoint()
+            endpoint.abort(DisconnectCause.IDLE)
+            with pytest.raises(ConnectionClosed, match="idle"):
+                await on.send(endpoint, on.pages(b"body"))
+
+    run_virtual(main())
+
+
+def test_a_connection_that_ends_between_two_turns_is_not_written_to() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint = on.endpoint()
+
+            def moved(count: int) -> None:
+                endpoint.abort(DisconnectCause.IDLE)
+
+            with pytest.raises(ConnectionClosed, match="idle"):
+                await on.send(endpoint, on.pages(bytes(MIB)), moved)
+
+    run_virtual(main())
+
+
+def test_a_peer_that_leaves_while_there_is_no_room_ends_the_write() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint = on.endpoint()
+            full(endpoint)
+            sending = on.send(endpoint, on.pages(bytes(MIB)))
+            await turns(20)
+            assert not sending.done()
+            endpoint.peer.close()
+            with pytest.raises(ConnectionClosed):
+                await sending
+            assert endpoint.cause is DisconnectCause.CONNECTION_RESET
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("stage", [0, 1, 20])
+def test_a_write_given_up_leaves_nothing(stage: int) -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint = on.endpoint()
+            full(endpoint)
+            sending = on.send(endpoint, on.pages(bytes(MIB)))
+            await turns(stage)
+            sending.cancel()
+            await turns()
+            assert sending.cancelled()
+            assert on.watched() == 0
+            # What it might have left behind must not be written either.
+            filled = endpoint.received()
+            await turns(20)
+            assert endpoint.received() == 0 < filled
+
+    run_virtual(main())
+
+
+def test_the_next_owner_of_a_descriptor_gets_its_own_frame_and_nothing_else() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            gone, heir = on.endpoint(), on.endpoint()
+            full(gone)
+            full(heir)
+            first = on.send(gone, on.pages(b"A" * MIB))
+            await turns(20)
+            # The first connection's number goes to the second, before the first one's task has heard of its end.
+            gone.abort(DisconnectCause.CLIENT_CLOSED)
+            os.dup2(heir.fd, gone.fd)
+            heir.sock.close()
+            heir.sock, gone.sock = gone.sock, heir.sock
+            heir.fd = gone.fd
+            gone.fd = -1
+            second = on.send(heir, on.pages(b"B" * 1000))
+            await turns(20)
+            first.cancel()
+            await turns()
+            assert first.cancelled()
+            heir.peer.setblocking(False)
+            data = bytearray()
+            for _ in range(1000):
+                try:
+                    data += heir.peer.recv(MIB)
+                except BlockingIOError:
+                    await asyncio.sleep(0)
+                if second.done():
+                    break
+            assert second.done()
+            data += heir.peer.recv(MIB) if len(data) < len(PREFIX) + 1000 else b""
+            assert data.strip(b"\0") == PREFIX + b"B" * 1000
+            assert b"A" not in data
+
+    run_virtual(main())
+
+
+@both_loops
+def test_a_reset_in_the_middle_of_a_body_ends_the_write(loop_factory: LoopFactory) -> None:
+    async def main() -> None:
+        body = PagedBody()
+        body.append(memoryview(bytes(20 * MIB)))
+        pump = Pump(asyncio.get_running_loop(), asyncio.get_running_loop().time)
+        async with recording_link(kernel_buffer_bytes=4096) as (endpoint, peer):
+            sending = endpoint.loop.create_task(pump.send(endpoint, PREFIX, body, lambda count: None))
+            await peer.read(1000)
+            peer.reset()
+            with pytest.raises(ConnectionClosed):
+                await sending
+            await eventually(lambda: not endpoint.open, "the end of the connection")
+            assert len(pump) == 0
+        pump.close()
+        body.close()
+
+    run_on(loop_factory, main())

@@ -1,0 +1,76 @@
+"""A ClientHello that lies about itself is refused before OpenSSL takes memory for it."""
+
+import os
+import ssl
+
+import pytest
+
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end
+from tests.support.auth.tls import Sealer, client_context, server_context
+
+CHANGE_CIPHER_SPEC = b"\x14\x03\x03\x00\x01\x01"
+
+
+def record(body: bytes, kind: int = 22) -> bytes:
+    return bytes((kind, 3, 1)) + len(body).to_bytes(2, "big") + body
+
+
+def message(size: int, kind: int = 1) -> bytes:
+    return bytes((kind,)) + size.to_bytes(3, "big")
+
+
+def real_hello() -> bytes:
+    sealer = Sealer(client_context())
+    with pytest.raises(ssl.SSLWantReadError):
+        sealer.tls.do_handshake()
+    return sealer.outgoing.read()
+
+
+def test_a_real_hello_ends_where_its_bytes_end_and_not_before() -> None:
+    hello = real_hello()
+    assert [hello_end(hello[:size]) for size in range(len(hello))] == [0] * len(hello)
+    assert hello_end(hello) == hello_end(hello + b"behind") == len(hello)
+
+
+def test_a_hello_in_several_records_is_whole_with_its_last_one() -> None:
+    first, second = record(message(300) + bytes(100)), record(bytes(200))
+    assert hello_end(first) == hello_end(first + second[:-1]) == 0
+    assert hello_end(first + second) == len(first + second)
+
+
+def test_what_goes_before_a_second_hello_is_part_of_it() -> None:
+    hello = real_hello()
+    assert hello_end(CHANGE_CIPHER_SPEC) == hello_end(CHANGE_CIPHER_SPEC[:3]) == 0
+    assert hello_end(CHANGE_CIPHER_SPEC + hello) == len(CHANGE_CIPHER_SPEC + hello)
+
+
+@pytest.mark.parametrize(
+    ("sent", "detail"),
+    [
+        (record(message(131_000) + bytes(40))[:9], "claims 131000 bytes, expected at most 16384"),
+        (record(message(LARGEST_HELLO_BYTES + 1)), "claims 16385 bytes"),
+        (record(message(100, kind=11)), "handshake type 11, expected 1"),
+        (record(b"\x01\x00\x00"), "a first record of 3 bytes, expected 4 or more"),
+        (record(message(300) + bytes(10)) + record(bytes(20), kind=23), "a record of type 23"),
+        (record(message(300) + bytes(10)) + b"\x16\x03\x01\xff\xff", "a record of 65535 bytes"),
+        (record(message(300)) + record(b".") * MOST_RECORDS, "more than 64 records"),
+    ],
+)
+def test_what_no_client_says_is_refused_as_soon_as_it_shows(sent: bytes, detail: str) -> None:
+    with pytest.raises(TlsFailed, match=detail):
+        hello_end(sent)
+
+
+def test_only_an_answer_that_asks_for_another_hello_is_taken_for_one() -> None:
+    context = server_context()
+    context.set_ecdh_curve("secp384r1")
+    answers = []
+    for server in (Sealer(context, server_side=True), Sealer(server_context(), server_side=True)):
+        server.incoming.write(real_hello())
+        with pytest.raises(ssl.SSLWantReadError):
+            server.tls.do_handshake()
+        answers.append(server.outgoing.read())
+    assert [asks_again(answer) for answer in answers] == [True, False]
+    assert not asks_again(b"")
+    assert not asks_again(os.urandom(200))

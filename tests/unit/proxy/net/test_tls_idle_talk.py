@@ -1,0 +1,173 @@
+"""A peer that keeps TLS busy with itself costs no more than one that does not, and is shown out."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from proxy.core.errors import DisconnectCause
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.shared import RECORD_BYTES
+from proxy.net.tls.transport import BARREN_BYTES, OWN_ANSWERS_BYTES, TlsTransport
+from proxy.net.transport import SMALL_READ_BYTES
+from tests.support.auth.key_updates import HandSealer, logging_context
+from tests.support.auth.tls import TlsPeer, tls_link
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
+from tests.support.sockets.endpoints import Peer, RecordingEndpoint
+
+UPDATE_BYTES = 27
+PIECE = 100
+
+
+class Ending(RecordingEndpoint):
+    """Keep why the connection ended, in words, and how often writing was paused."""
+
+    failure: BaseException | None = None
+    pauses = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.failure = exc
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self.pauses += 1
+        super().pause_writing()
+
+    @property
+    def detail(self) -> str:
+        assert isinstance(self.failure, TlsFailed)
+        return self.failure.detail
+
+
+@asynccontextmanager
+async def updating_link(
+    directory: Path, kernel_buffer_bytes: int = 0
+) -> AsyncIterator[tuple[Ending, TlsPeer, HandSealer]]:
+    """Give an endpoint with TLS below it, its peer, and what seals the peer's records."""
+    context = logging_context(directory)
+    async with tls_link(Ending, kernel_buffer_bytes, context=context) as (endpoint, peer):
+        assert isinstance(endpoint, Ending)
+        yield endpoint, peer, HandSealer.of(directory, peer.sealer.tls)
+
+
+def below(endpoint: RecordingEndpoint) -> TlsTransport:
+    assert isinstance(endpoint.transport, TlsTransport)
+    return endpoint.transport
+
+
+@both_loops
+class TestUpdatesOfKeys:
+    def test_data_behind_updates_arrives_and_each_is_answered(self, loop_factory: LoopFactory, tmp_path: Path) -> None:
+        async def main() -> None:
+            async with updating_link(tmp_path) as (endpoint, peer, hand):
+                sent = bytearray()
+                for _ in range(10):
+                    data = os.urandom(PIECE)
+                    sent += data
+                    await Peer.send(peer, hand.updates(20) + hand.data(data))
+                await eventually(lambda: endpoint.arrived == sent)
+                endpoint.write(b"answer")
+                assert await peer.read(6) == b"answer"
+                # OpenSSL answers one when it meets the next record of its own, or with the next write.
+                assert 0 < below(endpoint)._answered <= 200 * UPDATE_BYTES
+
+        run_on(loop_factory, main())
+
+    def test_what_is_answered_to_a_peer_that_does_not_read_is_bounded(
+        self, loop_factory: LoopFactory, tmp_path: Path
+    ) -> None:
+        async def main() -> None:
+            async with updating_link(tmp_path, kernel_buffer_bytes=4096) as (endpoint, peer, hand):
+                transport = below(endpoint)
+                full = bytes(64 * 1024)
+                endpoint.write(full)
+                assert endpoint.write_pending
+                unsent = transport.get_write_buffer_size()
+                data = hand.updates(150) + hand.data(b"1")
+                # The kernel takes all of it at once.
+                await Peer.send(peer, data + hand.updates(500) + hand.data(b"2"))
+                await eventually(lambda: transport._answering)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert endpoint.write_pending
+                assert transport.get_write_buffer_size() <= unsent + SMALL_READ_BYTES
+                assert len(transport._held) <= SMALL_READ_BYTES
+                assert await peer.read(len(full)) == full
+                # It reads again: all that was left unread is read and answered.
+                async with asyncio.TaskGroup() as group:
+                    reading = group.create_task(peer.read(1))
+                    await eventually(lambda: endpoint.arrived == b"12")
+                    endpoint.write(b"!")
+                assert reading.result() == b"!"
+                assert endpoint.ends == []
+
+        run_on(loop_factory, main())
+
+    def test_an_endpoint_that_stops_reading_meanwhile_stays_stopped(
+        self, loop_factory: LoopFactory, tmp_path: Path
+    ) -> None:
+        async def main() -> None:
+            async with updating_link(tmp_path) as (endpoint, peer, hand):
+                transport = below(endpoint)
+                await Peer.send(peer, hand.updates(10))
+                await eventually(lambda: transport._answered)
+                endpoint.pause_reading()
+                await Peer.send(peer, hand.data(b"late"))
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                assert endpoint.arrived == b""
+                assert not transport._answering
+                endpoint.resume_reading()
+                await eventually(lambda: endpoint.arrived == b"late")
+
+        run_on(loop_factory, main())
+
+    def test_a_peer_that_leaves_with_answers_unsent_is_noticed(self, loop_factory: LoopFactory, tmp_path: Path) -> None:
+        async def main() -> None:
+            async with updating_link(tmp_path, kernel_buffer_bytes=4096) as (endpoint, peer, hand):
+                endpoint.write(bytes(64 * 1024))
+                await Peer.send(peer, hand.updates(10))
+                await eventually(lambda: below(endpoint)._answering)
+                peer.reset()
+                await eventually(lambda: endpoint.ends)
+
+        run_on(loop_factory, main())
+
+    def test_a_row_without_data_ends_the_connection_and_is_named(
+        self, loop_factory: LoopFactory, tmp_path: Path
+    ) -> None:
+        async def main() -> None:
+            async with updating_link(tmp_path) as (endpoint, peer, hand):
+                flood = hand.updates(BARREN_BYTES // UPDATE_BYTES + 200, requested=False)
+                await Peer.send(peer, flood)
+                await eventually(lambda: endpoint.ends)
+                assert endpoint.ends == [DisconnectCause.TLS_ERROR]
+                assert "in a row without data" in endpoint.detail
+
+        run_on(loop_factory, main())
+
+    def test_data_between_does_not_hide_a_flood(self, loop_factory: LoopFactory, tmp_path: Path) -> None:
+        async def main() -> None:
+            async with updating_link(tmp_path) as (endpoint, peer, hand):
+                rounds = OWN_ANSWERS_BYTES // (100 * UPDATE_BYTES) + 2
+                flood = b"".join(hand.updates(100) + hand.data(b".") for _ in range(rounds))
+                # The kernel takes all of it, and all that is answered.
+                await Peer.send(peer, flood)
+                await eventually(lambda: endpoint.ends)
+                assert endpoint.ends == [DisconnectCause.TLS_ERROR]
+                assert "bytes of answers" in endpoint.detail
+
+        run_on(loop_factory, main())
+
+
+@both_loops
+def test_records_of_the_largest_size_in_small_reads_are_no_idle_talk(loop_factory: LoopFactory) -> None:
+    async def main() -> None:
+        async with tls_link(Ending) as (endpoint, peer):
+            data = os.urandom(64 * RECORD_BYTES)
+            await peer.send(data)
+            await eventually(lambda: endpoint.arrived == data)
+            assert endpoint.ends == []
+
+    run_on(loop_factory, main())

@@ -1,0 +1,384 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+import uvloop
+
+from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.net.transport import LARGE_READ_BYTES, LINGER_SECONDS, SharedReadBuffer, peer_name
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, recording_link
+from tests.support.sockets.memory_transport import MemoryTransport
+
+BUFFER_BYTES = 8192
+# More than the kernel keeps for a peer that does not read.
+MUCH = 4 * 1024 * 1024
+
+
+class MemoryPeer:
+    """The peer of a memory transport, with the words of the real one."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self._transport = transport
+        self._read = 0
+
+    async def read(self, count: int) -> bytes:
+        self._transport.take(count)
+        start, self._read = self._read, self._read + count
+        return bytes(self._transport.peer_bytes[start : self._read])
+
+
+Link = Callable[[], AbstractAsyncContextManager[tuple[RecordingEndpoint, Peer | MemoryPeer]]]
+
+
+@asynccontextmanager
+async def memory_link() -> AsyncIterator[tuple[RecordingEndpoint, Peer | MemoryPeer]]:
+    loop = asyncio.get_running_loop()
+    async with hangup_watcher() as watcher:
+        transport = MemoryTransport(loop, room=BUFFER_BYTES)
+        endpoint = RecordingEndpoint(loop, SharedReadBuffer(), watcher)
+        transport.connect(endpoint)
+        yield endpoint, MemoryPeer(transport)
+        endpoint.abort(DisconnectCause.SHUTDOWN)
+        await eventually(lambda: endpoint.transport is None)
+
+
+@asynccontextmanager
+async def tcp_link() -> AsyncIterator[tuple[RecordingEndpoint, Peer | MemoryPeer]]:
+    async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+        yield endpoint, peer
+
+
+def buffered(endpoint: RecordingEndpoint) -> int:
+    assert endpoint.transport is not None
+    return endpoint.transport.get_write_buffer_size()
+
+
+@pytest.mark.parametrize(
+    ("loop_factory", "link"),
+    [(asyncio.new_event_loop, memory_link), (asyncio.new_event_loop, tcp_link), (uvloop.new_event_loop, tcp_link)],
+    ids=["memory", "asyncio", "uvloop"],
+)
+class TestWritingContract:
+    """What `Output` and the permits rely on; the memory transport of the unit tests obeys it too."""
+
+    def test_a_write_that_did_not_pause_has_left_user_space(self, loop_factory: LoopFactory, link: Link) -> None:
+        async def main() -> None:
+            async with link() as (endpoint, peer):
+                endpoint.write(b"one")
+                assert (endpoint.write_pending, buffered(endpoint)) == (False, 0)
+                await endpoint.drained()
+                assert await peer.read(3) == b"one"
+
+        run_on(loop_factory, main())
+
+    def test_several_pieces_in_one_call_keep_the_promise_too(self, loop_factory: LoopFactory, link: Link) -> None:
+        async def main() -> None:
+            async with link() as (endpoint, peer):
+                endpoint.writelines([b"one", memoryview(b"two"), b"three"])
+                assert (endpoint.write_pending, buffered(endpoint)) == (False, 0)
+                assert await peer.read(11) == b"onetwothree"
+
+        run_on(loop_factory, main())
+
+    def test_drained_waits_for_the_last_byte(self, loop_factory: LoopFactory, link: Link) -> None:
+        async def main() -> None:
+            async with link() as (endpoint, peer):
+                endpoint.write(bytes(MUCH))
+                assert endpoint.write_pending
+                assert buffered(endpoint) > 0
+                waiter = asyncio.get_running_loop().create_task(endpoint.drained())
+                await asyncio.sleep(0)
+                assert not waiter.done()
+                assert len(await peer.read(MUCH)) == MUCH
+                await waiter
+                assert (endpoint.write_pending, buffered(endpoint)) == (False, 0)
+
+        run_on(loop_factory, main())
+
+    def test_a_write_behind_a_pending_one_keeps_its_place(self, loop_factory: LoopFactory, link: Link) -> None:
+        async def main() -> None:
+            async with link() as (endpoint, peer):
+                endpoint.write(b"a" * MUCH)
+                endpoint.writelines([b"b" * 10, b"c"])
+                assert await peer.read(MUCH + 11) == b"a" * MUCH + b"b" * 10 + b"c"
+                await endpoint.drained()
+
+        run_on(loop_factory, main())
+
+    def test_a_waiter_that_gives_up_leaves_the_others_waiting(self, loop_factory: LoopFactory, link: Link) -> None:
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            async with link() as (endpoint, peer):
+                endpoint.write(bytes(MUCH))
+                first, second = (loop.create_task(endpoint.drained()) for _ in range(2))
+                await asyncio.sleep(0)
+                first.cancel()
+                await asyncio.sleep(0)
+                assert not second.done()
+                await peer.read(MUCH)
+                await second
+
+        run_on(loop_factory, main())
+
+    def test_who_waits_hears_that_the_connection_ended(self, loop_factory: LoopFactory, link: Link) -> None:
+        async def main() -> None:
+            async with link() as (endpoint, _):
+                endpoint.write(bytes(MUCH))
+                waiter = asyncio.get_running_loop().create_task(endpoint.drained())
+                await asyncio.sleep(0)
+                endpoint.abort(DisconnectCause.IDLE)
+                with pytest.raises(ConnectionClosed) as caught:
+                    await waiter
+                assert caught.value.cause is DisconnectCause.IDLE
+                with pytest.raises(ConnectionClosed):
+                    await endpoint.drained()
+
+        run_on(loop_factory, main())
+
+    def test_a_loss_is_told_once_and_writing_after_it_does_nothing(self, loop_factory: LoopFactory, link: Link) -> None:
+        async def main() -> None:
+            async with link() as (endpoint, _):
+                endpoint.abort(DisconnectCause.IDLE)
+                endpoint.close(DisconnectCause.SHUTDOWN)
+                endpoint.write(b"late")
+                endpoint.writelines([b"late"])
+                await eventually(lambda: endpoint.transport is None)
+                assert endpoint.ends == [DisconnectCause.IDLE]
+                assert not endpoint.open
+
+        run_on(loop_factory, main())
+
+
+class PausesAtOnce(RecordingEndpoint):
+    def adopt(self, transport: asyncio.Transport) -> None:
+        super().adopt(transport)
+        self.pause_reading()
+
+
+class PausesAfterEach(RecordingEndpoint):
+    def data_arrived(self, count: int) -> None:
+        super().data_arrived(count)
+        self.pause_reading()
+
+
+@both_loops
+class TestTheKernelsQueue:
+    def test_it_is_what_the_peer_has_not_acknowledged(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+                endpoint.write(b"taken at once")
+                await peer.read(13)
+                await eventually(lambda: endpoint.kernel_queue_bytes() == 0)
+                endpoint.write(bytes(1 << 20))
+                assert endpoint.transport is not None
+                await eventually(lambda: endpoint.kernel_queue_bytes() > 0)
+                await peer.read(1 << 20)
+                await eventually(lambda: endpoint.kernel_queue_bytes() == 0)
+                endpoint.abort(DisconnectCause.SHUTDOWN)
+                assert endpoint.kernel_queue_bytes() == 0
+
+        run_on(loop_factory, main())
+
+    def test_a_reset_forgets_it_and_the_peer_learns_at_once(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+                endpoint.write(bytes(1 << 20))
+                endpoint.reset(DisconnectCause.WRITE_STALLED)
+                endpoint.reset(DisconnectCause.SHUTDOWN)
+                assert endpoint.ends == [DisconnectCause.WRITE_STALLED]
+                with pytest.raises(ConnectionResetError):
+                    await peer.read(1 << 20)
+
+        run_on(loop_factory, main())
+
+
+@both_loops
+class TestReading:
+    def test_what_arrives_is_passed_on(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link() as (endpoint, peer):
+                await peer.send(b"x" * 100_000)
+                await eventually(lambda: len(endpoint.arrived) == 100_000)
+
+        run_on(loop_factory, main())
+
+    @pytest.mark.parametrize("kind", [PausesAtOnce, PausesAfterEach])
+    def test_bytes_around_a_pause_are_not_lost(self, loop_factory: LoopFactory, kind: type[RecordingEndpoint]) -> None:
+        async def main() -> None:
+            async with recording_link(kind) as (endpoint, peer):
+                data = bytes(range(256)) * 200
+                await peer.send(data)
+                resumed = 0
+                while len(endpoint.arrived) < len(data):
+                    assert endpoint.open
+                    endpoint.resume_reading()
+                    resumed += 1
+                    await asyncio.sleep(0)
+                    assert resumed < 100_000
+                assert endpoint.arrived == data
+
+        run_on(loop_factory, main())
+
+    def test_a_paused_connection_is_not_read(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+                endpoint.pause_reading()
+                assert not endpoint.reading
+                await asyncio.sleep(0)
+                sent = peer.send_until_full()
+                assert len(endpoint.arrived) <= LARGE_READ_BYTES  # what was under way when the pause came
+                endpoint.resume_reading()
+                await eventually(lambda: len(endpoint.arrived) == sent)
+
+        run_on(loop_factory, main())
+
+    @pytest.mark.parametrize("unread", [b"", b"x" * 1000])
+    @pytest.mark.parametrize("paused", [False, True])
+    def test_a_peer_that_closes_ends_the_connection(
+        self, loop_factory: LoopFactory, paused: bool, unread: bytes
+    ) -> None:
+        async def main() -> None:
+            async with recording_link() as (endpoint, peer):
+                if paused:
+                    endpoint.pause_reading()
+                await peer.send(unread)
+                peer.close()
+                await eventually(lambda: endpoint.ends)
+                assert endpoint.ends == [DisconnectCause.CLIENT_CLOSED]
+
+        run_on(loop_factory, main())
+
+    @pytest.mark.parametrize("paused", [False, True])
+    def test_a_reset_ends_the_connection_and_is_named(self, loop_factory: LoopFactory, paused: bool) -> None:
+        async def main() -> None:
+            async with recording_link() as (endpoint, peer):
+                if paused:
+                    endpoint.pause_reading()
+                peer.reset()
+                await eventually(lambda: endpoint.ends)
+                assert endpoint.ends == [DisconnectCause.CONNECTION_RESET]
+
+        run_on(loop_factory, main())
+
+    def test_a_crash_ends_its_own_connection_only(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link() as (broken, its_peer), recording_link() as (whole, peer):
+                await its_peer.send(b"crash")
+                await eventually(lambda: broken.ends)
+                assert broken.ends == [DisconnectCause.INTERNAL_ERROR]
+                await peer.send(b"fine")
+                await eventually(lambda: whole.arrived == b"fine")
+                assert whole.open
+
+        run_on(loop_factory, main())
+
+    def test_nothing_that_arrives_after_the_end_is_passed_on(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link() as (endpoint, peer):
+                await peer.send(b"late")
+                endpoint.close(DisconnectCause.SHUTDOWN)
+                await eventually(lambda: endpoint.transport is None)
+                assert endpoint.arrived == b""
+
+        run_on(loop_factory, main())
+
+
+@both_loops
+class TestClosing:
+    def test_what_was_written_goes_out_first(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+                endpoint.write(b"x" * MUCH)
+                endpoint.close(DisconnectCause.SHUTDOWN)
+                assert endpoint.ends == [DisconnectCause.SHUTDOWN]  # permits need not wait for a slow peer
+                assert len(await peer.read(MUCH + 1)) == MUCH
+
+        run_on(loop_factory, main())
+
+    def test_an_unread_peer_is_cut_after_the_linger(
+        self, loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("proxy.net.transport.LINGER_SECONDS", 0.02)
+
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, _):
+                endpoint.write(bytes(MUCH))
+                endpoint.close(DisconnectCause.SHUTDOWN)
+                await eventually(lambda: endpoint.transport is None, "cut after the linger")
+                assert endpoint.ends == [DisconnectCause.SHUTDOWN]
+
+        run_on(loop_factory, main())
+
+    def test_abort_forgets_what_is_unsent(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, peer):
+                endpoint.write(bytes(MUCH))
+                endpoint.abort(DisconnectCause.WRITE_FAILED)
+                await eventually(lambda: endpoint.transport is None)
+                assert len(await peer.read(MUCH)) < MUCH
+
+        run_on(loop_factory, main())
+
+    def test_a_transport_may_go_to_another_protocol(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            async with recording_link() as (endpoint, peer), hangup_watcher() as watcher:
+                await peer.send(b"first")
+                await eventually(lambda: endpoint.arrived == b"first")
+                transport = endpoint.detach()
+                await peer.send(b"second")
+                heir = RecordingEndpoint(loop, SharedReadBuffer(), watcher)
+                heir.adopt(transport)
+                transport.set_protocol(heir)
+                transport.resume_reading()
+                await eventually(lambda: heir.arrived == b"second")
+                assert endpoint.arrived == b"first"
+                with pytest.raises(ConnectionClosed):
+                    endpoint.detach()
+                heir.abort(DisconnectCause.SHUTDOWN)
+                await eventually(lambda: heir.transport is None)
+                assert (endpoint.ends, heir.ends) == ([], [DisconnectCause.SHUTDOWN])
+
+        run_on(loop_factory, main())
+
+    def test_a_peer_is_named_for_logs(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with recording_link() as (endpoint, peer):
+                assert endpoint.transport is not None
+                host, port = peer.sock.getsockname()
+                assert peer_name(endpoint.transport) == f"{host}:{port}"
+
+        run_on(loop_factory, main())
+
+
+def test_the_linger_is_five_seconds() -> None:
+    async def main() -> None:
+        async with recording_link(kernel_buffer_bytes=BUFFER_BYTES) as (endpoint, _):
+            endpoint.write(bytes(MUCH))
+            endpoint.close(DisconnectCause.SHUTDOWN)
+            await asyncio.sleep(LINGER_SECONDS - 0.1)
+            assert endpoint.transport is not None
+            await asyncio.sleep(0.2)
+            assert endpoint.transport is None
+
+    run_virtual(main())
+
+
+def test_ipv6_peers_are_named_in_brackets() -> None:
+    class Six(asyncio.Transport):
+        pass
+
+    assert peer_name(Six({"peername": ("::1", 5000, 0, 0)})) == "[::1]:5000"
+    assert peer_name(Six()) == "?"
+
+
+def test_a_surrendered_buffer_is_never_written_again() -> None:
+    shared = SharedReadBuffer()
+    kept = shared.large
+    shared.large[:3] = b"abc"
+    shared.surrender(shared.large)
+    shared.large[:3] = b"xyz"
+    assert bytes(kept[:3]) == b"abc"
+    assert bytes(shared.small[:3]) == b"xyz"

@@ -1,0 +1,521 @@
+import asyncio
+import io
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.net.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
+from proxy.telemetry.counters import Counters, LimiterMetrics
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
+
+KIB = 1024
+LEAST = 32 * KIB
+STALL_SECONDS = 20.0
+LISTS = 1_000_000
+
+
+class Reader:
+    """A client that takes `rate` bytes each second, which its kernel reports in steps of `step` bytes.
+
+    As a kernel does it takes 16 steps at first, into the client's buffer.
+    """
+
+    progress: WriteProgress | None = None
+    client = "192.0.2.1:5000"
+
+    def __init__(self, books: "Books", rate: float = 0, step: int = 1, permit: Permit | None = None) -> None:
+        self.books = books
+        self.rate = rate
+        self.step = step
+        self.permit = permit
+        self.owed = 50_000_000
+        self.read = 0.0
+        self.end: str | None = None
+        self.breaks = False
+        self.holds_up_a_list = False
+        books.readers.append(self)
+        books.watch.add(self)
+        assert self.progress is not None
+        self.progress.handed_bytes = self.owed
+
+    def live(self, seconds: float) -> None:
+        self.read += self.rate * seconds
+
+    @property
+    def waiting(self) -> bool:
+        return self.end is None and self.owed > 0
+
+    @property
+    def holds_memory(self) -> bool:
+        return self.permit is not None
+
+    def sample(self, progress: WriteProgress, now: float) -> None:
+        if self.breaks:
+            raise RuntimeError("a sample that fails")
+        acknowledged = min(self.owed, (int(self.read) // self.step + 16) * self.step)
+        left = self.owed - acknowledged
+        progress.note(now, left - left // 3, left // 3)
+
+    def evict(self, cause: DisconnectCause) -> int:
+        self._leave(cause)
+        return 1000
+
+    def crashed(self, error: BaseException) -> None:
+        self._leave(f"crashed: {error}")
+
+    def _leave(self, end: str) -> None:
+        assert self.end is None
+        self.end = end
+        if self.permit is not None:
+            # As a connection's task does: not at once, but as soon as it runs.
+            asyncio.get_running_loop().call_soon(self.permit.release)
+
+
+class Books:
+    """A watch over readers, the direct limiter they hold memory of, and a clock that a test moves."""
+
+    def __init__(self, stall_seconds: float = STALL_SECONDS, min_bytes_per_second: int = LEAST) -> None:
+        self.clock = ManualClock()
+        self.counters = Counters(DisconnectCause)
+        waits = LimiterMetrics(self.clock.time)
+        self.direct = AsyncSemaphore(
+            "direct", 3 * LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits
+        )
+        limits = WriteLimits(stall_seconds, min_bytes_per_second)
+        self.heap = AsyncSemaphore("heap", LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits)
+        self._file = io.BytesIO()
+        log = open_log("info", "json", self._file)
+        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters, limits, log)
+        self.readers: list[Reader] = []
+
+    def reader(self, rate: float = 0, step: int = 1, memory: int = LISTS) -> Reader:
+        permit = self.direct.try_acquire(memory) if memory else None
+        assert permit is not None or not memory
+        return Reader(self, rate, step, permit)
+
+    def wait_for_memory(self, size: int) -> "asyncio.Task[Permit]":
+        return asyncio.get_running_loop().create_task(self.direct.acquire(size))
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._file.getvalue().splitlines()]
+
+    async def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            await asyncio.sleep(0)
+            await self.watch.sweep(self.clock.time())
+            self.clock.advance(1)
+            for reader in self.readers:
+                reader.live(1)
+
+    async def ends_after(self, reader: Reader, most_seconds: int = 100) -> int:
+        for second in range(most_seconds):
+            await self.run(1)
+            if reader.end is not None:
+                return second
+        raise AssertionError(f"expected an end within {most_seconds} s")
+
+
+def ends(readers: Iterable[Reader]) -> list[str | None]:
+    return [reader.end for reader in readers]
+
+
+class TestLines:
+    def test_a_sweep_writes_one_line_for_all_that_it_closed_for_one_cause(self) -> None:
+        async def main() -> None:
+            books = Books()
+            readers = [books.reader(memory=0) for _ in range(50)]
+            await books.ends_after(readers[0])
+            await books.run(3)
+            (line,) = books.lines
+            told = {name: line[name] for name in ("level", "cause", "change", "client", "bytes", "evictions")}
+            assert told == {
+                "level": "warning",
+                "cause": "write_stalled",
+                "change": "topicListWriteStallTimeoutMillis",
+                "client": "192.0.2.1:5000",
+                "bytes": 50_000,
+                "evictions": 50,
+            }
+
+        run_virtual(main())
+
+    def test_who_reads_too_slowly_is_told_with_the_rate_to_change(self) -> None:
+        async def main() -> None:
+            books = Books()
+            readers = [books.reader(rate=LEAST / 2) for _ in range(3)]
+            waiting = books.wait_for_memory(LISTS)
+            while not waiting.done():
+                await books.run(1)
+            assert [line["change"] for line in books.lines] == ["topicListWriteMinBytesPerSecond"]
+            assert sum(reader.end is not None for reader in readers) == 1
+
+        run_virtual(main())
+
+
+class TestStalls:
+    def test_who_takes_nothing_is_closed_after_the_stall_timeout(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader()
+            assert await books.ends_after(reader) == STALL_SECONDS
+            assert reader.end == DisconnectCause.WRITE_STALLED
+            assert len(books.watch) == 0
+            assert books.counters.evicted_bytes == 1000
+
+        run_virtual(main())
+
+    def test_who_holds_only_small_answers_is_closed_too(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(memory=0)
+            assert await books.ends_after(reader) == STALL_SECONDS
+
+        run_virtual(main())
+
+    def test_the_timeout_starts_anew_with_each_byte(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=1 / (STALL_SECONDS - 2))
+            await books.run(1000)
+            assert reader.end is None
+            reader.rate = 0
+            assert await books.ends_after(reader) <= STALL_SECONDS
+            assert reader.end == DisconnectCause.WRITE_STALLED
+
+        run_virtual(main())
+
+    def test_0_is_never(self) -> None:
+        async def main() -> None:
+            books = Books(stall_seconds=0)
+            reader = books.reader()
+            await books.run(10_000)
+            assert reader.end is None
+
+        run_virtual(main())
+
+    def test_a_limit_is_changed_while_a_client_stands_still(self) -> None:
+        async def main() -> None:
+            books = Books(stall_seconds=0)
+            reader = books.reader()
+            await books.run(100)
+            books.watch.limits = WriteLimits(5.0, LEAST)
+            assert await books.ends_after(reader) == 0
+
+        run_virtual(main())
+
+    def test_time_in_which_the_proxy_stood_still_does_not_count(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader()
+            await books.run(5)
+            books.clock.advance(3600)
+            await books.run(10)
+            assert reader.end is None
+            assert await books.ends_after(reader) < STALL_SECONDS
+
+        run_virtual(main())
+
+    def test_who_has_taken_all_it_was_given_owes_nothing(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=1e9)
+            await books.run(1)
+            # Nothing is left in the buffers, but its body goes on: what is late is the proxy's own.
+            reader.owed = int(reader.read) or 1
+            await books.run(100)
+            assert reader.end is None
+
+        run_virtual(main())
+
+
+class TestSlowReaders:
+    def test_a_slow_reader_lives_while_nobody_waits(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=100)
+            await books.run(1000)
+            assert reader.end is None
+
+        run_virtual(main())
+
+    def test_a_slow_reader_goes_when_another_waits_and_its_memory_serves_it(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=LEAST * 0.8)
+            await books.run(20)
+            waiter = books.wait_for_memory(3 * LISTS)
+            await books.run(1)
+            assert reader.end == DisconnectCause.READS_TOO_SLOWLY
+            assert waiter.done()
+            (await waiter).release()
+            assert books.direct.held == 0
+
+        run_virtual(main())
+
+    def test_a_grower_that_waits_counts_as_another(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=100)
+            overshooting, small = books.direct.try_acquire(LISTS), books.direct.try_acquire(1)
+            assert overshooting is not None
+            assert small is not None
+            assert overshooting.try_update(3 * LISTS)
+            await books.run(20)
+            growth = asyncio.get_running_loop().create_task(small.update(2))
+            await books.run(1)
+            assert books.direct.queue_size == 0
+            assert reader.end == DisconnectCause.READS_TOO_SLOWLY
+            overshooting.release()
+            await growth
+            small.release()
+
+        run_virtual(main())
+
+    def test_who_keeps_heap_memory_from_others_goes_when_these_wait(self) -> None:
+        async def main() -> None:
+            books = Books()
+            harmless, reader = books.reader(rate=100), books.reader(rate=100)
+            reader.holds_up_a_list = True
+            held = books.heap.try_acquire(LISTS)
+            assert held is not None
+            await books.run(20)
+            waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
+            await books.run(2)
+            assert [harmless.end, reader.end] == [None, "reads_too_slowly"]
+            held.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_nobody_is_judged_before_ten_seconds(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=100)
+            waiter = books.wait_for_memory(3 * LISTS)
+            assert await books.ends_after(reader) == 10
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_a_fast_reader_lives_whoever_waits(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=LEAST + KIB)
+            waiter = books.wait_for_memory(3 * LISTS)
+            await books.run(100)
+            assert reader.end is None
+            assert not waiter.done()
+            waiter.cancel()
+
+        run_virtual(main())
+
+    def test_a_slow_reader_without_direct_memory_is_in_nobodys_way(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader, taken = books.reader(rate=100, memory=0), books.direct.try_acquire(LISTS)
+            waiter = books.wait_for_memory(3 * LISTS)
+            await books.run(100)
+            assert reader.end is None
+            assert taken is not None
+            taken.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_0_is_never(self) -> None:
+        async def main() -> None:
+            books = Books(min_bytes_per_second=0)
+            reader = books.reader(rate=1)
+            waiter = books.wait_for_memory(3 * LISTS)
+            await books.run(100)
+            assert reader.end is None
+            waiter.cancel()
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("step", [1, 128 * KIB, 384 * KIB])
+    def test_a_steady_reader_is_not_slow_between_the_steps_of_its_window(self, step: int) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=LEAST + KIB, step=step)
+            waiter = books.wait_for_memory(3 * LISTS)
+            await books.run(500)
+            assert reader.end is None
+            waiter.cancel()
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize(("step", "seconds"), [(1, 10), (16 * KIB, 15), (64 * KIB, 45), (256 * KIB, 80)])
+    def test_steps_only_put_off_the_end_of_a_slow_reader(self, step: int, seconds: int) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=LEAST / 2, step=step)
+            waiter = books.wait_for_memory(3 * LISTS)
+            assert await books.ends_after(reader) <= seconds
+            assert reader.end == DisconnectCause.READS_TOO_SLOWLY
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_a_late_reader_that_reads_now_is_not_slow(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=0)
+            waiter = books.wait_for_memory(3 * LISTS)
+            await books.run(7)
+            reader.rate = 2 * LEAST
+            await books.run(100)
+            assert reader.end is None
+            waiter.cancel()
+
+        run_virtual(main())
+
+    def test_a_fast_reader_that_becomes_slow_is_found(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader(rate=10 * LEAST)
+            waiter = books.wait_for_memory(3 * LISTS)
+            await books.run(100)
+            assert reader.end is None
+            reader.rate = 1000
+            assert await books.ends_after(reader) <= 13
+            (await waiter).release()
+
+        run_virtual(main())
+
+
+class TestEnough:
+    def test_the_slowest_goes_and_the_others_stay_once_one_was_served(self) -> None:
+        async def main() -> None:
+            books = Books()
+            share = 3 * LISTS // 12
+            readers = [books.reader(rate=1000 + 700 * number % 1200, memory=share) for number in range(12)]
+            waiter = books.wait_for_memory(share)
+            await books.run(12)
+            assert [reader.rate for reader in readers if reader.end] == [1000]
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_as_many_go_as_the_one_who_waits_needs(self) -> None:
+        async def main() -> None:
+            books = Books()
+            readers = [books.reader(rate=rate) for rate in (3000, 1000, 2000)]
+            waiter = books.wait_for_memory(2 * LISTS)
+            await books.run(12)
+            slow = DisconnectCause.READS_TOO_SLOWLY
+            assert ends(readers) == [None, slow, slow]
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_each_sweep_serves_one_of_those_who_still_wait(self) -> None:
+        async def main() -> None:
+            books = Books()
+            readers = [books.reader(rate=rate) for rate in (3000, 1000, 2000)]
+            waiters = [books.wait_for_memory(LISTS) for _ in range(2)]
+            await books.run(11)
+            assert sum(end is not None for end in ends(readers)) == 1
+            await books.run(1)
+            assert sum(end is not None for end in ends(readers)) == 2
+            assert all(waiter.done() for waiter in waiters)
+            for waiter in waiters:
+                (await waiter).release()
+
+        run_virtual(main())
+
+    def test_who_ended_meanwhile_is_passed_over(self) -> None:
+        async def main() -> None:
+            books = Books()
+            first, second = books.reader(rate=1000), books.reader(rate=2000)
+            taken, waiter = books.direct.try_acquire(1), books.wait_for_memory(3 * LISTS)
+            await books.run(10)
+
+            def second_leaves() -> None:
+                second.end = "left"
+                assert second.permit is not None
+                second.permit.release()
+
+            loop = asyncio.get_running_loop()
+            # Two turns from now: between the first eviction and the look at the second.
+            loop.call_soon(loop.call_soon, second_leaves)
+            await books.run(1)
+            assert ends([first, second]) == [DisconnectCause.READS_TOO_SLOWLY, "left"]
+            assert taken is not None
+            taken.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+
+class TestTheWatch:
+    def test_who_has_nothing_waiting_is_forgotten(self) -> None:
+        async def main() -> None:
+            books = Books()
+            reader = books.reader()
+            await books.run(1)
+            assert reader.progress is not None
+            reader.owed = 0
+            await books.run(1)
+            assert (len(books.watch), books.counters.writers) == (0, 0)
+            assert not reader.progress
+
+        run_virtual(main())
+
+    def test_a_writer_whose_sample_fails_harms_nobody_else(self) -> None:
+        async def main() -> None:
+            books = Books()
+            broken, healthy = books.reader(rate=1), books.reader(rate=1)
+            broken.breaks = True
+            await books.run(2)
+            assert broken.end == "crashed: a sample that fails"
+            assert healthy.end is None
+            assert books.counters.writers == 1
+
+        run_virtual(main())
+
+    def test_the_gauges_say_who_is_written_to_and_who_stands_still(self) -> None:
+        async def main() -> None:
+            books = Books(stall_seconds=0)
+            books.reader(rate=1000)
+            stalled = books.reader()
+            await books.run(5)
+            counters = books.counters
+            assert (counters.writers, counters.stalled_readers) == (2, 1)
+            assert counters.writers_kernel_bytes > stalled.owed // 3
+            stalled.rate = 1000
+            await books.run(2)
+            assert books.counters.stalled_readers == 0
+
+        run_virtual(main())
+
+    def test_thousands_are_looked_at_in_turns(self) -> None:
+        async def main() -> None:
+            books = Books()
+            for _ in range(1200):
+                books.reader(memory=0)
+            turns = 0
+
+            async def neighbour() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            work = asyncio.get_running_loop().create_task(neighbour())
+            await asyncio.sleep(0)
+            before = turns
+            await books.watch.sweep(books.clock.time())
+            assert turns - before == 1200 // WRITERS_A_TURN
+            assert books.counters.writers == 1200
+            work.cancel()
+
+        run_virtual(main())

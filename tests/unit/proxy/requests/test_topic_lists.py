@@ -1,0 +1,314 @@
+"""The topic-list path in virtual time: whose clock ends what, who is charged, and how soon a place is free."""
+
+import asyncio
+from collections.abc import Hashable, Iterator
+from contextlib import closing
+from itertools import pairwise
+
+import pytest
+
+from limiter.semaphore import AsyncSemaphore
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.requests.topic_lists.service import A_BURST
+from tests.support.clients.list_clients import ListClient
+from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
+
+WAITING = 10_000
+
+
+@pytest.fixture
+def stage() -> Iterator[ListStage]:
+    with closing(ListStage()) as on:
+        yield on
+
+
+def answer(stage: ListStage, asked: Asked, size: int = 10) -> None:
+    stage.call(asked.broker.begin, asked, size)
+    stage.call(asked.broker.go_on, asked, 1 << 20)
+    stage.step()
+
+
+def warm(stage: ListStage) -> None:
+    """Have a connection to the broker."""
+    stage.ask(stage.client(), "t/warm")
+    stage.step()
+    answer(stage, stage.asked()[0])
+
+
+def group_behind_a_question(stage: ListStage, members: int) -> tuple[Asked, list[ListClient]]:
+    """Have a question at the broker, and a group that waits for its answer."""
+    warm(stage)
+    stage.ask(stage.client())
+    stage.step()
+    clients = [stage.client() for _ in range(members)]
+    for client in clients:
+        stage.ask(client)
+    stage.step()
+    (asked,) = stage.asked()
+    return asked, clients
+
+
+def errors(client: ListClient) -> list[tuple[int, str]]:
+    return [(command.error.error, command.error.message) for command in client.commands()]
+
+
+def test_a_storm_in_which_topics_are_created_costs_two_questions(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 50)
+    stage.versions["t/n"] = 1
+    late = [stage.client() for _ in range(50)]
+    for client in late:
+        stage.ask(client)
+    stage.step()
+    answer(stage, first)
+    (second,) = stage.asked()
+    assert second.version == 1
+    answer(stage, second)
+    assert stage.counters.list_questions == 3, "one of them to have a connection"
+    lists = [client.commands()[0].getTopicsOfNamespaceResponse for client in (*clients, *late)]
+    assert {answered.topics[0] for answered in lists} == {"t/n None 1"}
+
+
+def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> None:
+    warm(stage)
+    stage.ask(stage.client())
+    stage.step()
+    stage.advance(5)
+    early, late = stage.client(), stage.client()
+    stage.ask(early)
+    stage.advance(10)
+    stage.ask(late)
+    stage.step()
+    (group,) = stage.groups.live()[1:]
+    assert len(group.members) == 2
+    # The question before it has been given up at 20 s; its successor's is on the wire.
+    stage.advance(5)
+    assert (early.commands(), len(stage.asked())) == ([], 2)
+    stage.advance(5)
+    assert errors(early) == [(ServerError.TooManyRequests, "Failed because the broker did not answer in time")]
+    assert late.commands() == []
+    answer(stage, stage.asked()[1])
+    assert late.commands()[0].type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+
+
+def test_a_group_is_charged_to_its_first_member(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 3)
+    answer(stage, first)
+    assert charged(stage.limiter.heap) == [clients[0].name]
+
+
+def charged(semaphore: AsyncSemaphore) -> list[Hashable]:
+    return [key for key, _ in semaphore.top_holders(9)]
+
+
+def test_when_the_payer_leaves_the_next_member_is_charged_for_heap_memory_held(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 3)
+    answer(stage, first)
+    held = stage.limiter.heap.held
+    stage.call(clients[0].leave)
+    stage.step()
+    assert stage.limiter.heap.top_holders(9) == [(clients[1].name, held)]
+    stage.call(clients[2].leave)
+    stage.step()
+    assert stage.limiter.heap.top_holders(9) == [(clients[1].name, held)]
+
+
+@pytest.mark.parametrize("share_by_key", [False, True])
+def test_when_the_payer_leaves_the_next_member_is_charged_for_what_the_group_waits_for(share_by_key: bool) -> None:
+    with closing(ListStage(Sizes(heap=32 * KIB, share_by_key=share_by_key))) as stage:
+        held = stage.limiter.heap.try_acquire(32 * KIB, key="another")
+        assert held is not None
+        clients = [stage.client() for _ in range(2)]
+        for client in clients:
+            stage.ask(client)
+        stage.step()
+        assert stage.limiter.heap.queue_size == 1
+        stage.call(clients[0].leave)
+        stage.step()
+        assert (charged(stage.limiter.heap), stage.limiter.heap.queue_size) == (["another"], 1)
+        held.release()
+        stage.step()
+        assert charged(stage.limiter.heap) == [clients[1].name]
+
+
+def test_when_the_payer_leaves_the_next_member_is_charged_for_the_body_on_its_way(stage: ListStage) -> None:
+    first, _ = group_behind_a_question(stage, 0)
+    clients = [stage.client(room=100) for _ in range(3)]
+    for client in clients:
+        stage.ask(client)
+    stage.step()
+    answer(stage, first)
+    answer(stage, stage.asked()[0], 20 * KIB)
+    held = stage.limiter.direct.held
+    assert stage.limiter.direct.top_holders(9) == [(clients[0].name, held)]
+    for leaving, next_charged in pairwise(clients):
+        stage.call(leaving.leave)
+        stage.step()
+        assert stage.limiter.direct.top_holders(9) == [(next_charged.name, held)]
+    stage.call(clients[2].leave)
+    stage.step()
+    assert stage.limiter.direct.top_holders(9) == []
+
+
+def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, 3)
+    answer(stage, first)
+    for _ in range(2):
+        (asked,) = stage.asked()
+        stage.call(asked.broker.lose)
+        stage.step(30)
+    assert [errors(client)[0][0] for client in clients] == [ServerError.ServiceNotReady] * 3
+    assert [len(client.commands()) for client in clients] == [1, 1, 1]
+    assert stage.counters.lists_asked_again == 1
+    assert not any(stage.books().values())
+
+
+def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
+    with closing(ListStage()) as stage:
+        warm(stage)
+        slow = [stage.client(room=100) for _ in range(2)]
+        for client in slow:
+            stage.ask(client, "t/first")
+            stage.step()
+            answer(stage, stage.asked()[0], 5 * KIB)
+        # Now both are asked one list more, in one group that waits until one of them reads.
+        stage.ask(stage.client())
+        stage.step()
+        stage.ask(slow[0])
+        stage.advance(10)
+        stage.ask(slow[1])
+        stage.step()
+        answer(stage, stage.asked()[0])
+        answer(stage, stage.asked()[0], 5 * KIB)
+        stage.advance(11)
+        assert stage.counters.list_outcomes["timed_out"] == 1
+        stage.call(slow[0].read)
+        stage.advance(1)
+        assert slow[0].output.list_lane.free
+        stage.ask(slow[0], "t/next")
+        stage.step()
+        answer(stage, stage.asked()[0])
+        assert [command.type for command in slow[0].commands()].count(pb.BaseCommand.ERROR) == 1
+        assert len(slow[0].commands()) == 3
+
+
+def test_a_list_refused_direct_memory_is_one_error_for_each_member() -> None:
+    with closing(ListStage(Sizes(direct=30 * KIB))) as stage:
+        held = stage.limiter.direct.try_acquire(25 * KIB)
+        assert held is not None
+        clients = [stage.client() for _ in range(3)]
+        for client in clients:
+            stage.ask(client)
+        stage.step()
+        while asked := stage.asked():
+            answer(stage, asked[0], 20 * KIB)
+        stage.advance(11)
+        assert [errors(client) for client in clients] == [[(ServerError.TooManyRequests, DIRECT_REFUSAL)]] * 3
+        held.release()
+
+
+def test_ten_thousand_requests_whose_clients_vanish_free_their_places_within_one_turn_each() -> None:
+    with closing(ListStage(Sizes(heap=32 * KIB))) as stage:
+        held = stage.limiter.heap.try_acquire(32 * KIB)
+        assert held is not None
+        clients = [stage.client() for _ in range(100)]
+        for number in range(WAITING):
+            stage.ask(clients[number % len(clients)], f"t/{number}")
+        stage.step()
+
+        def places() -> int:
+            return stage.limiter.heap.queue_size + stage.questions.lanes(BROKER).estimates.queue_size
+
+        async def all_leave() -> list[int]:
+            after = []
+            for client in clients:
+                client.leave()
+                await asyncio.sleep(0)
+                after.append(places())
+            return after
+
+        assert places() == WAITING
+        # Each hundred is gone one turn after its client; one more may be on its way from the first queue to the second.
+        expected = range(WAITING - 100, -1, -100)
+        assert all(now <= most for now, most in zip(stage.run(all_leave()), expected, strict=True))
+        assert places() == 0
+        assert (stage.limiter.heap.growers_waiting, len(stage.service._groups)) == (0, 0)
+        held.release()
+
+
+@pytest.mark.parametrize("short_by", [0, 1])
+def test_a_list_as_large_as_the_clients_frame_limit_fits(stage: ListStage, short_by: int) -> None:
+    warm(stage)
+    measuring = stage.client()
+    stage.ask(measuring)
+    stage.step()
+    answer(stage, stage.asked()[0], 5 * KIB)
+    frame_bytes = len(measuring.socket.peer_bytes) - 4
+    client = stage.client(max_frame_bytes=frame_bytes + 4 - short_by)
+    stage.ask(client)
+    stage.step()
+    answer(stage, stage.asked()[0], 5 * KIB)
+    (command,) = client.commands()
+    assert (command.type == pb.BaseCommand.ERROR) == bool(short_by)
+    assert not any(stage.books().values())
+
+
+def test_an_answer_that_begins_when_its_asker_was_just_cancelled_harms_no_connection(stage: ListStage) -> None:
+    warm(stage)
+    client = stage.client()
+    stage.ask(client)
+    stage.step()
+    (asked,) = stage.asked()
+    stage.limiter.heap.set_limit(1)
+
+    def leave_and_begin() -> None:
+        # The asker's future is cancelled here and now, its task hears of it in the next turn.
+        client.leave()
+        for task in asyncio.all_tasks(stage.loop):
+            if "_work" in repr(task.get_coro()):
+                task.cancel()
+        asked.broker.begin(asked, 20 * KIB)
+
+    stage.call(leave_and_begin)
+    stage.call(asked.broker.go_on, asked, 1 << 20)
+    stage.step()
+    assert asked.broker.open
+    assert stage.reports == []
+    assert not any(stage.books().values())
+
+
+def test_who_waits_for_an_estimate_waits_for_heap_memory(stage: ListStage) -> None:
+    """Half the heap is for estimates on one broker: who waits for it is in the heap's books and hears its words."""
+    clients = [stage.client() for _ in range(200)]
+    for number, client in enumerate(clients):
+        stage.ask(client, f"t/{number}")
+    stage.step()
+    waiting = stage.questions.heap_statistics().queue_size
+    assert 0 < waiting <= 200
+    assert stage.limiter.heap.queue_size == 0
+    assert stage.questions.short
+    stage.advance(11)
+    stage.step(500)
+    refused = [error for client in clients for error in errors(client)]
+    assert refused == [(ServerError.TooManyRequests, HEAP_REFUSAL)] * waiting
+    assert stage.questions.heap_statistics().timed_out == waiting
+
+
+def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> None:
+    first, clients = group_behind_a_question(stage, A_BURST)
+    late = [stage.client() for _ in range(50)]
+
+    def put_off() -> None:
+        # As a connection does with what arrives in a turn that has worked enough.
+        for client in late:
+            request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
+            work = stage.service.serve(client, BROKER, request, stage.loop.time())
+            stage.turns.later(lambda client=client, work=work: client.start(work))  # type: ignore[misc]
+
+    stage.call(put_off)
+    answer(stage, first)
+    (second,) = stage.asked()
+    answer(stage, second)
+    assert [len(client.commands()) for client in (*clients, *late)] == [1] * (A_BURST + 50)
+    assert stage.counters.list_questions == 3, "one of them to have a connection"

@@ -1,0 +1,408 @@
+"""Events of topic lists in virtual time: each second stands in the part in which it passed, and nowhere else."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SLAB_BYTES
+from protocol.topic_list import heap_size
+from proxy.app.budget import LARGEST_REQUEST_BYTES
+from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.telemetry.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
+from proxy.telemetry.events.timeline import PARTS, Part
+from tests.support.clients.list_clients import ListClient
+from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
+
+LIST_BYTES = 10 * KIB
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def stage() -> Iterator[ListStage]:
+    with closing(ListStage()) as on:
+        yield on
+    assert not on.events.unlike(on.counters)
+
+
+def taken(semaphore: AsyncSemaphore, size: int | None = None) -> Permit:
+    held = semaphore.try_acquire(semaphore.limit if size is None else size)
+    assert held is not None
+    return held
+
+
+def asked(stage: ListStage, members: int = 1, room: int = 1 << 40) -> list[ListClient]:
+    clients = [stage.client("alice", room=room) for _ in range(members)]
+    for client in clients:
+        stage.ask(client)
+    stage.step()
+    return clients
+
+
+def begin(stage: ListStage, size: int = LIST_BYTES) -> None:
+    (question,) = stage.asked()
+    stage.call(question.broker.begin, question, size)
+    stage.step()
+
+
+def go_on(stage: ListStage) -> None:
+    (question,) = stage.asked()
+    stage.call(question.broker.go_on, question, 1 << 30)
+    stage.step()
+
+
+def seconds(event: dict[str, Any]) -> dict[str, float]:
+    return {part: event[part] / SECOND for part in PARTS if event[part]}
+
+
+# --- where the time goes --------------------------------------------------------------------------
+
+
+def test_each_wait_of_a_list_stands_in_its_own_part(stage: ListStage) -> None:
+    heap, direct = stage.limiter.heap, stage.limiter.direct
+    with taken(heap):
+        (first,) = asked(stage, room=100)
+        stage.advance(0.5)
+        asked(stage)
+        stage.advance(1.0)
+    stage.step()
+    stage.advance(1.5)
+    waiting = taken(heap, heap.available)
+    assert waiting.try_update(waiting.size + 1), "one permit may be over the limit"
+    begin(stage)
+    stage.advance(2.0)
+    waiting.release()
+    stage.step()
+    stage.advance(2.5)
+    with taken(direct):
+        go_on(stage)
+        stage.advance(3.0)
+    stage.step()
+    stage.advance(3.5)
+    stage.call(first.read)
+    stage.step()
+    assert [event["outcome"] for event in stage.events.kept] == ["ok", "ok"]
+    early, late = sorted(stage.events.kept, key=lambda event: -event["total_us"])
+    common = {"upstream_us": 1.5, "heap_update_wait_us": 2, "read_us": 2.5, "direct_wait_us": 3}
+    assert seconds(early) == {"heap_wait_us": 1.5, **common, "write_us": 3.5}
+    assert seconds(late) == {"heap_wait_us": 1, **common}
+    assert (early["coalesced"], late["coalesced"], late["group_size"]) == (False, True, 2)
+    assert (early["carries_cost"], late["carries_cost"]) == (True, False)
+
+
+def test_sizes_are_those_of_the_permits_and_of_the_frame(stage: ListStage) -> None:
+    (client,) = asked(stage)
+    begin(stage)
+    grown = stage.limiter.heap.held
+    go_on(stage)
+    (event,) = stage.events.kept
+    frame = bytes(client.socket.peer_bytes)
+    assert event["response_bytes"] == len(frame)
+    assert event["heap_actual_bytes"] == grown > event["heap_estimate_bytes"] > 0
+    assert event["direct_bytes"] == len(frame)
+    assert (event["topic_count"], event["name_bytes"]) == (2, LIST_BYTES + len("t/n alice 0"))
+
+
+def test_a_list_that_leaves_slab_by_slab_costs_less_and_less() -> None:
+    with closing(ListStage(Sizes(heap=8192 * KIB, direct=8192 * KIB))) as stage:
+        stage.call(stage.questions.apply, replace(stage.questions.limits, max_answer_bytes=4096 * KIB))
+        (client,) = asked(stage, room=100)
+        begin(stage, 4 * SLAB_BYTES)
+        go_on(stage)
+        whole = stage.limiter.direct.held
+        for _ in range(4):
+            stage.advance(1)
+            stage.call(client.read, SLAB_BYTES)
+            stage.step()
+        stage.call(client.read)
+        stage.step()
+        (event,) = stage.events.kept
+    assert event["direct_held_us"] == 4 * SECOND
+    assert event["direct_byte_us"] == stage.held_byte_us["direct_byte_us"] < 3 * SECOND * whole
+
+
+def test_memory_that_grows_costs_what_it_was_at_each_time(stage: ListStage) -> None:
+    asked(stage)
+    stage.advance(2)
+    waiting = taken(stage.limiter.heap, stage.limiter.heap.available)
+    assert waiting.try_update(waiting.size + 1)
+    begin(stage)
+    stage.advance(3)
+    waiting.release()
+    stage.step()
+    stage.advance(4)
+    go_on(stage)
+    (event,) = stage.events.kept
+    estimate, actual = event["heap_estimate_bytes"], event["heap_actual_bytes"]
+    assert event["heap_byte_us"] == (5 * estimate + 4 * actual) * SECOND
+    assert event["heap_held_us"] == 9 * SECOND
+
+
+def test_a_question_asked_again_counts_both_times_and_gives_its_memory_back_in_between(stage: ListStage) -> None:
+    asked(stage)
+    stage.advance(1)
+    begin(stage)
+    (question,) = stage.asked()
+    stage.call(question.broker.lose)
+    stage.step(30)
+    stage.advance(2)
+    begin(stage)
+    go_on(stage)
+    (event,) = stage.events.kept
+    assert seconds(event) == {"upstream_us": 3}
+    estimate = event["heap_estimate_bytes"]
+    assert event["heap_byte_us"] == stage.held_byte_us["heap_byte_us"] == 3 * SECOND * estimate
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+def refused_at_heap(stage: ListStage) -> None:
+    with taken(stage.limiter.heap):
+        asked(stage)
+        stage.advance(11)
+
+
+def heap_queue_full(stage: ListStage) -> None:
+    stage.limiter.heap.max_queue = 1
+    with taken(stage.limiter.heap):
+        stage.ask(stage.client("alice"), "t/other")
+        stage.step()
+        asked(stage)
+        stage.call(stage.clients[0].leave)
+        stage.step()
+
+
+def refused_at_growth(stage: ListStage) -> None:
+    asked(stage)
+    waiting = taken(stage.limiter.heap, stage.limiter.heap.available)
+    assert waiting.try_update(waiting.size + 1)
+    begin(stage)
+    stage.advance(11)
+    waiting.release()
+    stage.step()
+
+
+def refused_at_direct(stage: ListStage) -> None:
+    with taken(stage.limiter.direct):
+        asked(stage)
+        begin(stage)
+        go_on(stage)
+        stage.advance(11)
+
+
+def silent_broker(stage: ListStage) -> None:
+    asked(stage)
+    stage.advance(21)
+    (question,) = stage.asked()
+    stage.call(question.broker.lose)
+    stage.step()
+
+
+def slow_answer(stage: ListStage) -> None:
+    asked(stage)
+    begin(stage)
+    stage.advance(21)
+    go_on(stage)
+
+
+def broker_says_no(stage: ListStage) -> None:
+    asked(stage)
+    (question,) = stage.asked()
+    stage.call(question.broker.fail, question, ServerError.AuthorizationError)
+    stage.step()
+
+
+def too_large_for_the_proxy(stage: ListStage) -> None:
+    asked(stage)
+    begin(stage, 40 * KIB)
+    go_on(stage)
+
+
+def too_large_for_the_client(stage: ListStage) -> None:
+    client = stage.client("alice", max_frame_bytes=100)
+    stage.ask(client)
+    stage.step()
+    begin(stage)
+    go_on(stage)
+
+
+def not_a_namespace(stage: ListStage) -> None:
+    stage.ask(stage.client("alice"), "")
+    stage.step()
+
+
+@pytest.mark.parametrize(
+    ("flow", "outcome", "part"),
+    [
+        (refused_at_heap, "timeout", "heap"),
+        (heap_queue_full, "queue_full", "heap"),
+        (refused_at_growth, "timeout", "heap_update"),
+        (refused_at_direct, "timeout", "direct"),
+        (silent_broker, "timeout", "upstream"),
+        (slow_answer, "timeout", "read"),
+        (broker_says_no, "upstream_error", "upstream"),
+        (too_large_for_the_proxy, "oversize", "upstream"),
+        (too_large_for_the_client, "oversize", "reader"),
+        (not_a_namespace, "failed", "client"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_request_that_fails_says_how_and_where(stage: ListStage, flow: Any, outcome: str, part: str) -> None:
+    flow(stage)
+    event = next(event for event in stage.events.kept if event["outcome"] != "cancelled")
+    assert (event["outcome"], event["outcome_stage"]) == (outcome, part)
+    assert event["response_bytes"] is None
+    if outcome == "oversize":
+        assert event["heap_actual_bytes"] >= heap_size(LIST_BYTES)
+
+
+def test_the_last_member_to_leave_a_group_at_work_pays_for_all_of_it(stage: ListStage) -> None:
+    clients = asked(stage, 3)
+    stage.advance(2)
+    for client in clients:
+        stage.call(client.leave)
+    stage.step()
+    assert [event["outcome"] for event in stage.events.kept] == ["cancelled"] * 3
+    assert [event["carries_cost"] for event in stage.events.kept] == [False, False, True]
+    last = stage.events.kept[-1]
+    assert last["heap_byte_us"] == 2 * SECOND * last["heap_estimate_bytes"]
+    assert (last["cancelled_after_us"], last["close_cause"]) == (2 * SECOND, "client_closed")
+
+
+def test_a_recorder_that_fails_costs_an_event_and_no_answer(stage: ListStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage.recorder, "begun", lambda *given: 1 / 0)
+    (client,) = asked(stage)
+    begin(stage)
+    go_on(stage)
+    assert len(client.commands()) == 1
+    assert stage.counters.list_outcomes["answered"] == 1
+    assert [type(report) for report in stage.reports] == [ZeroDivisionError]
+    stage.counters.list_outcomes.clear()
+    stage.counters.get_topics_of_namespace_requests = 0
+
+
+def serve_one(stage: ListStage) -> None:
+    asked(stage)
+    begin(stage)
+    go_on(stage)
+
+
+def test_events_of_answered_requests_are_made_together_and_soon(
+    stage: ListStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: asked_for.append((seconds, call)))
+    serve_one(stage)
+    serve_one(stage)
+    assert not stage.events.kept
+    ((seconds, make),) = asked_for
+    assert seconds == LONGEST_WAIT_SECONDS
+    make()
+    assert [event["outcome"] for event in stage.events.kept] == ["ok", "ok"]
+    for _ in range(TOGETHER):
+        serve_one(stage)
+    assert len(stage.events.kept) == 2 + TOGETHER, "as many as are made at once do not wait"
+    serve_one(stage)
+    assert len(asked_for) == 2, "a full batch begins no new wait, and ends none"
+    asked_for[1][1]()
+
+
+def test_events_are_all_made_when_the_proxy_ends(stage: ListStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: None)
+    serve_one(stage)
+    with pytest.raises(StopIteration):
+        stage.recorder.all_told().send(None)
+    assert len(stage.events.kept) == 1
+
+
+def test_event_of_a_client_that_left_says_what_was_known_then(
+    stage: ListStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: None)
+    (client,) = asked(stage)
+    stage.call(client.leave)
+    stage.step()
+    stage.recorder.make_events()
+    (event,) = stage.events.kept
+    assert (event["outcome"], event["topic_count"]) == ("cancelled", None)
+
+
+def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: ListStage) -> None:
+    requests, noted = 500, []
+    client = stage.client("alice")
+    request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
+    groups = [ListGroup(GroupKey(), BROKER, "alice", request, lambda *_: None, lambda _: None) for _ in range(requests)]
+    tracemalloc.start()
+    try:
+        for group in groups:
+            record = stage.recorder.request(client)
+            record.asks(request)
+            record.joined(group)
+            assert group.story is not None
+            for part in range(Part.HEAP, Part.WRITE + 1):
+                group.story.enter(part)
+                stage.loop.now += 0.001
+            noted.append(record)
+        size = tracemalloc.get_traced_memory()[0] / requests
+    finally:
+        tracemalloc.stop()
+    # The largest request takes 22.3 KB without.
+    assert size < LARGEST_REQUEST_BYTES - 22_300
+    stage.call(client.leave)
+    for record in noted:
+        record.cancelled()
+    stage.counters.get_topics_of_namespace_requests = requests
+    stage.counters.list_outcomes["cancelled"] = requests
+    for group in groups:
+        assert group.story is not None
+        group.story.work_over()
+
+
+def test_the_size_of_a_frame_is_known_for_every_request_id(stage: ListStage) -> None:
+    clients = [stage.client("alice") for _ in range(4)]
+    with taken(stage.limiter.heap):
+        for client, request_id in zip(clients, (1, 127, 128, 1 << 40), strict=True):
+            stage.numbers = count(request_id)
+            stage.ask(client)
+    stage.step()
+    begin(stage)
+    go_on(stage)
+    sizes = sorted(len(client.socket.peer_bytes) for client in clients)
+    assert sorted(event["response_bytes"] for event in stage.events.kept) == sizes
+    assert len(set(sizes)) == 3
+
+
+def test_limits_are_those_at_the_arrival(stage: ListStage) -> None:
+    (client,) = asked(stage)
+    stage.limiter.heap.set_limit(12_345_678)
+    stage.limiter.heap.timeout_seconds = 1.5
+    stage.recorder.limits_changed()
+    stage.ask(client, "t/other")
+    stage.step()
+    stage.call(client.leave)
+    stage.step()
+    limits = {event["namespace"]: (event["heap_limit_bytes"], event["heap_timeout_ms"]) for event in stage.events.kept}
+    assert limits == {"t/n": (64 * KIB, 10_000), "t/other": (12_345_678, 1500)}
+
+
+def test_what_the_limiters_looked_like_is_of_the_arrival(stage: ListStage) -> None:
+    with taken(stage.limiter.heap), taken(stage.limiter.direct, 5 * KIB):
+        asked(stage)
+        stage.ask(stage.client("bob"), "t/other")
+        stage.step()
+    stage.step()
+    for client in stage.clients:
+        stage.call(client.leave)
+    stage.step()
+    first, second = stage.events.kept
+    assert (first["heap_queue_len"], first["heap_used_bytes"], first["direct_used_bytes"]) == (0, 64 * KIB, 5 * KIB)
+    assert second["heap_queue_len"] == 1

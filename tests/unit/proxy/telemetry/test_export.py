@@ -1,0 +1,236 @@
+"""When metrics are exported, and what a collector that fails or hangs costs; the sender is a fake."""
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from proxy.core.log import open_log
+from proxy.core.threads import in_thread
+from proxy.telemetry.metrics import export
+from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.telemetry.metrics.instrument import Reading, take
+from proxy.telemetry.metrics.otel_settings import OtelSettings
+from tests.support.loops.loops import both_loops, eventually, run_on
+from tests.support.proxies.metric_sources import full_sources
+
+OFTEN = OtelSettings(interval_seconds=0.002, timeout_seconds=20.0)
+NEVER = OtelSettings(interval_seconds=3600.0, timeout_seconds=20.0)
+
+
+@dataclass
+class FakeSender:
+    """Take what is sent; `problem` is what it says of it, and it waits for `goes_on`."""
+
+    problem: str | None = None
+    sent: list[dict[str, Reading]] = field(default_factory=list)
+    threads: set[int] = field(default_factory=set)
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
+        self.sent.append({reading.instrument.name: reading for reading in readings})
+        self.threads.add(threading.get_ident())
+        self.goes_on.wait(20)
+        return self.problem
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Stage:
+    def __init__(self, settings: OtelSettings, sender: FakeSender) -> None:
+        self.sources, self.sender, self._lines = full_sources(), sender, io.BytesIO()
+        self.results = self.sources.counters.otlp_exports
+        self.results.update(dict.fromkeys(self.results, 0))
+        self.made: list[int] = []
+        self.export = OtlpExport(settings, self.sources, open_log("info", "json", self._lines), self._make)
+
+    def _make(self) -> FakeSender:
+        self.made.append(threading.get_ident())
+        return self.sender
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._lines.getvalue().splitlines()]
+
+
+def connections(sent: dict[str, Reading]) -> float:
+    return sent["pulsar_proxy_new_connections"].numbers[()]
+
+
+@both_loops
+def test_metrics_are_sent_again_and_again_by_another_thread(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        stage = Stage(OFTEN, FakeSender())
+        stage.export.start()
+        await eventually(lambda: stage.results["sent"] >= 3)
+        await stage.export.close()
+        assert len(stage.made) == 1
+        assert threading.get_ident() not in stage.sender.threads | set(stage.made)
+        assert stage.sender.closed
+        assert stage.results["sent"] == len(stage.sender.sent)
+
+    run_on(loop_factory, main())
+
+
+def test_the_books_are_read_by_the_thread_that_owns_them() -> None:
+    async def main() -> None:
+        stage, readers = Stage(OFTEN, FakeSender()), set()
+
+        def names() -> dict[str, int]:
+            readers.add(threading.get_ident())
+            return {}
+
+        stage.sources.counters.broker_names = names
+        stage.export.start()
+        await eventually(lambda: stage.results["sent"] >= 2)
+        await stage.export.close()
+        assert readers == {threading.get_ident()}
+
+    asyncio.run(main())
+
+
+def test_the_end_sends_what_nobody_has_seen_yet() -> None:
+    async def main() -> None:
+        stage = Stage(NEVER, FakeSender())
+        stage.export.start()
+        await asyncio.sleep(0)
+        stage.sources.counters.new_connections = 4711
+        await stage.export.close()
+        assert [connections(sent) for sent in stage.sender.sent] == [4711]
+
+    asyncio.run(main())
+
+
+def test_what_happens_during_an_export_is_in_one_more_at_the_end() -> None:
+    async def main() -> None:
+        stage = Stage(OFTEN, FakeSender())
+        stage.sender.goes_on.clear()
+        stage.export.start()
+        await eventually(lambda: stage.sender.sent)
+        stage.sources.counters.new_connections = 4711
+        closing = asyncio.get_running_loop().create_task(stage.export.close(20.0))
+        await asyncio.sleep(0)
+        stage.sender.goes_on.set()
+        await closing
+        assert connections(stage.sender.sent[-1]) == 4711
+
+    asyncio.run(main())
+
+
+def test_a_collector_that_hangs_has_one_thread_and_holds_nobody_up() -> None:
+    async def main() -> None:
+        stage = Stage(OtelSettings(0.002, 0.01), FakeSender())
+        stage.sender.goes_on.clear()
+        stage.export.start()
+        await eventually(lambda: stage.results["skipped"] >= 3 and stage.sender.sent)
+        assert stage.results["failed"] == len(stage.sender.sent) == 1
+        await stage.export.close(0.01)
+        assert stage.sender.closed
+        assert len(stage.sender.sent) == 1
+        stage.sender.goes_on.set()
+
+    asyncio.run(main())
+
+
+def test_an_export_that_ends_late_makes_way_for_the_next() -> None:
+    async def main() -> None:
+        stage = Stage(OtelSettings(0.002, 0.01), FakeSender())
+        stage.sender.goes_on.clear()
+        stage.export.start()
+        await eventually(lambda: stage.results["skipped"])
+        stage.sender.goes_on.set()
+        await eventually(lambda: stage.results["sent"])
+        await stage.export.close()
+
+    asyncio.run(main())
+
+
+def test_a_collector_that_is_away_is_told_once_until_it_is_back() -> None:
+    async def main() -> None:
+        stage = Stage(OFTEN, FakeSender(problem="refused by http://me:secret@collector"))
+        stage.export.start()
+        await eventually(lambda: stage.results["failed"] >= 5)
+        (line,) = stage.lines()
+        assert (line["level"], line["event"], line["exports"]) == ("warning", "metrics not exported", 1)
+        assert "refused by" in line["detail"]
+        assert "secret" not in line["detail"]
+        stage.sender.problem = None
+        await eventually(lambda: len(stage.lines()) == 2)
+        await stage.export.close()
+        assert [line["event"] for line in stage.lines()] == ["metrics not exported", "metrics are exported again"]
+
+    asyncio.run(main())
+
+
+def test_a_sender_that_cannot_be_made_is_a_failed_export() -> None:
+    async def main() -> None:
+        stage = Stage(OFTEN, FakeSender())
+
+        def fail() -> FakeSender:
+            raise ImportError("no such library")
+
+        stage.export._make = fail
+        stage.export.start()
+        await eventually(lambda: stage.results["failed"] >= 2)
+        await stage.export.close()
+        assert "no such library" in stage.lines()[0]["detail"]
+        assert stage.sources.counters.internal_errors.get("otlp") is None
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_cannot_begin_or_a_book_that_cannot_be_read_is_one_failed_export(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        stage, faults = Stage(OFTEN, FakeSender()), [RuntimeError("can't start new thread"), KeyError("no book")]
+
+        def take_or_fail(*asked: Any) -> list[Reading]:
+            if len(faults) == 1:
+                raise faults.pop()
+            return take(*asked)
+
+        async def thread_or_fault(*asked: Any) -> str | None:
+            if faults:
+                raise faults.pop(0)
+            return await in_thread(*asked)
+
+        monkeypatch.setattr(export, "take", take_or_fail)
+        monkeypatch.setattr(export, "in_thread", thread_or_fault)
+        stage.export.start()
+        await eventually(lambda: stage.results["sent"])
+        await stage.export.close()
+        assert (stage.results["failed"], stage.results["skipped"]) == (2, 0)
+        assert "can't start new thread" in stage.lines()[0]["detail"]
+        assert stage.sources.counters.internal_errors.get("otlp") is None
+
+    asyncio.run(main())
+
+
+def test_notes_about_the_environment_are_in_the_log_without_secrets() -> None:
+    async def main() -> None:
+        lines = io.BytesIO()
+        log = open_log("info", "json", lines)
+        environ = {"OTEL_SDK_DISABLED": "false", "OTEL_METRIC_EXPORT_INTERVAL": "http://me:secret@c"}
+        settings = export_wanted(environ, log)
+        assert settings is not None
+        make_export(settings, "blue", full_sources(), log)
+        note, started = [json.loads(line) for line in lines.getvalue().splitlines()]
+        assert note["detail"].startswith("OTEL_METRIC_EXPORT_INTERVAL: got ")
+        assert "secret" not in note["detail"]
+        assert (started["event"], started["seconds"]) == ("metrics are exported", 60.0)
+        assert export_wanted({}, log) is None
+        assert len(lines.getvalue().splitlines()) == 2
+
+    asyncio.run(main())

@@ -1,0 +1,327 @@
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from limiter.observer import LimiterObserver
+from limiter.statistics import LimiterStatistics
+from proxy.app.budget import worst_case_parts
+from proxy.config.config import Config
+from proxy.core.process_memory import MemoryPaths
+from proxy.core.version import VERSION
+from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
+from proxy.telemetry.metrics.instrument import MetricSources
+from proxy.telemetry.metrics.prometheus import ProxyMetrics
+from proxy.telemetry.metrics.table import INSTRUMENTS
+from tests.support.proxies.metric_sources import known_process
+
+ROOT = Path(__file__).resolve().parents[4]
+TOPIC_LIST = "pulsar_proxy_topic_list_"
+CREATED = 1_700_000_000.25
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Books:
+    def __init__(self, **numbers: int) -> None:
+        names = [name for name in LimiterStatistics.__dataclass_fields__ if name != "name"]
+        self._numbers = dict.fromkeys(names, 0) | numbers
+
+    def statistics(self) -> LimiterStatistics:
+        return LimiterStatistics(name="fake", **self._numbers)
+
+
+class Setting:
+    def __init__(self, heap: Books | None = None, direct: Books | None = None) -> None:
+        self.now = 100.0
+        self.counters = Counters(causes=["shutdown"], outcomes=["answered"])
+        self.heap_waits = LimiterMetrics(lambda: self.now)
+        self.direct_waits = LimiterMetrics(lambda: self.now)
+        sources = self.sources = MetricSources(
+            self.counters,
+            heap or Books(),
+            direct or Books(),
+            self.heap_waits,
+            self.direct_waits,
+            created=CREATED,
+        )
+        self.metrics = ProxyMetrics("blue", sources)
+
+    def text(self) -> str:
+        return self.metrics.render().decode()
+
+    def samples(self) -> Samples:
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(self.text())
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.samples()[name, frozenset({"cluster": "blue", **labels}.items())]
+
+
+def test_the_topic_list_family_has_the_26_samples_of_pip_442() -> None:
+    expected = {
+        *(f"{m}_memory_{what}_bytes" for m in ("heap", "direct") for what in ("used", "limit")),
+        *(f"{m}_queue_{what}" for m in ("heap", "direct") for what in ("size", "max_size")),
+        *(f"{m}_timeout_{what}" for m in ("heap", "direct") for what in ("total", "created")),
+        *(f"{m}_wait_time_ms{what}" for m in ("heap", "direct") for what in ("", "_count", "_sum", "_created")),
+    }
+    lines = [line for line in Setting().text().splitlines() if line.startswith(TOPIC_LIST)]
+    assert len(lines) == 26
+    assert {line.removeprefix(TOPIC_LIST).partition("{")[0] for line in lines} == expected
+    assert all('cluster="blue"' in line for line in lines)
+
+
+@pytest.mark.parametrize("memory", ["heap", "direct"])
+def test_wait_times_have_the_quantile_labels_of_pip_442(memory: str) -> None:
+    lines = [line for line in Setting().text().splitlines() if line.startswith(f"{TOPIC_LIST}{memory}_wait_time_ms{{")]
+    assert lines == [
+        f'{TOPIC_LIST}{memory}_wait_time_ms{{cluster="blue",quantile="{quantile}"}} NaN'
+        for quantile in ("0.5", "0.95", "0.99", "1.0")
+    ]
+
+
+def test_the_exposed_kinds_are_those_of_pip_442() -> None:
+    kinds = {
+        line.split()[2].removeprefix(TOPIC_LIST): line.split()[3]
+        for line in Setting().text().splitlines()
+        if line.startswith(f"# TYPE {TOPIC_LIST}")
+    }
+    assert kinds.pop("heap_timeout_total") == kinds.pop("direct_timeout_total") == "counter"
+    assert kinds.pop("heap_wait_time_ms") == kinds.pop("direct_wait_time_ms") == "summary"
+    assert set(kinds.values()) == {"gauge"}
+    assert len(kinds) == 8 + 4
+
+
+def test_limiters_are_read_each_from_its_own_books() -> None:
+    heap = Books(held=1, limit=2, queue_size=3, max_queue=4, timed_out=5, rejected=6, cancelled=7, overshoots=8)
+    direct = Books(held=11, limit=12, queue_size=13, max_queue=14, timed_out=15, rejected=16, cancelled=17)
+    setting = Setting(heap, direct)
+    for memory, first in (("heap", 1), ("direct", 11)):
+        names = ("memory_used_bytes", "memory_limit_bytes", "queue_size", "queue_max_size", "timeout_total")
+        found = [setting.value(f"{TOPIC_LIST}{memory}_{name}") for name in names]
+        assert found == [first, first + 1, first + 2, first + 3, first + 4]
+        assert setting.value(f"{TOPIC_LIST}{memory}_timeout_created") == CREATED
+        assert setting.value("pulsar_proxy_lists_queue_full_total", limiter=memory) == first + 5
+        assert setting.value("pulsar_proxy_lists_cancelled_total", limiter=memory) == first + 6
+    assert setting.value("pulsar_proxy_lists_overshoots_total", limiter="heap") == 8
+
+
+def test_the_books_of_a_limiter_are_read_once_for_all_that_is_shown_of_it() -> None:
+    class Counted(Books):
+        looks = 0
+
+        def statistics(self) -> LimiterStatistics:
+            self.looks += 1
+            return super().statistics()
+
+    heap, direct = Counted(), Counted(held=7)
+    setting = Setting(heap, direct)
+    for scrapes in (1, 2):
+        assert setting.value(f"{TOPIC_LIST}direct_memory_used_bytes") == 7
+        assert (heap.looks, direct.looks) == (scrapes, scrapes)
+
+
+def test_waits_are_milliseconds_and_timeouts_are_waits_too() -> None:
+    setting = Setting()
+    observer: LimiterObserver = setting.heap_waits
+    for _ in range(99):
+        observer.granted(0.0)
+    observer.timed_out(25.5)
+    assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms", quantile="0.5") == 0.0
+    assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms", quantile="1.0") == 25_500.0
+    assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms_count") == 100
+    assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms_sum") == 25_500.0
+    assert math.isnan(setting.value(f"{TOPIC_LIST}direct_wait_time_ms", quantile="1.0"))
+
+
+def test_old_waits_leave_the_quantiles_but_not_the_sums() -> None:
+    setting = Setting()
+    setting.heap_waits.granted(3.0)
+    setting.now += 601
+    assert math.isnan(setting.value(f"{TOPIC_LIST}heap_wait_time_ms", quantile="1.0"))
+    assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms_sum") == 3000.0
+
+
+def test_what_only_statistics_count_leaves_no_sample_behind() -> None:
+    setting = Setting()
+    calls: list[Callable[[], None]] = [
+        getattr(setting.heap_waits, name) for name in ("queued", "rejected", "cancelled", "updated", "released")
+    ]
+    for call in calls:
+        call()
+    assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms_count") == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "new_connections",
+        "rejected_connections",
+        "binary_ops",
+        "binary_bytes",
+        "lookup_requests",
+        "partitions_metadata_requests",
+        "get_topics_of_namespace_requests",
+        "get_schema_requests",
+        "rejected_lookup_requests",
+        "rejected_partitions_metadata_requests",
+        "rejected_get_topics_of_namespace_requests",
+    ],
+)
+def test_a_classic_counter_is_exposed_as_the_java_proxy_does(name: str) -> None:
+    setting = Setting()
+    setattr(setting.counters, name, 7)
+    assert setting.value(f"pulsar_proxy_{name}_total") == 7
+
+
+def test_open_connections_go_up_and_down() -> None:
+    setting = Setting()
+    setting.counters.active_connections += 2
+    setting.counters.active_connections -= 1
+    assert setting.value("pulsar_proxy_active_connections") == 1
+
+
+def test_labelled_counts_start_at_zero_and_count_by_label() -> None:
+    setting = Setting()
+    assert setting.value("pulsar_proxy_disconnects_total", cause="shutdown") == 0
+    assert setting.value("pulsar_proxy_lists_answers_total", outcome="answered") == 0
+    setting.counters.disconnected("shutdown")
+    setting.counters.disconnected("new_cause")
+    setting.counters.list_ended("answered")
+    setting.counters.relay_bytes_to_broker += 5
+    setting.counters.broker_connection_states = lambda: {"idle": 3}
+    assert setting.value("pulsar_proxy_disconnects_total", cause="shutdown") == 1
+    assert setting.value("pulsar_proxy_disconnects_total", cause="new_cause") == 1
+    assert setting.value("pulsar_proxy_lists_answers_total", outcome="answered") == 1
+    assert setting.value("pulsar_proxy_relay_bytes_total", direction="to_broker") == 5
+    assert setting.value("pulsar_proxy_relay_bytes_total", direction="to_client") == 0
+    assert setting.value("pulsar_proxy_broker_connections", state="idle") == 3
+
+
+def test_an_internal_error_is_counted_and_reported() -> None:
+    reported: list[tuple[str, str]] = []
+    counters = Counters(report=lambda error, where: reported.append((repr(error), where)))
+    counters.internal_error(KeyError("x"), "relay")
+    assert counters.internal_errors == {"relay": 1}
+    assert reported == [("KeyError('x')", "relay")]
+
+
+def test_every_counter_reaches_a_metric() -> None:
+    setting = Setting()
+    zero = setting.samples()
+    for name in Counters.__slots__:
+        if isinstance(getattr(setting.counters, name), int):
+            setattr(setting.counters, name, 12_345)
+            changed = setting.samples()
+            assert [key for key in zero if changed[key] == 12_345], name
+            setattr(setting.counters, name, 0)
+
+
+def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
+    names = [instrument.exposed_name for instrument in INSTRUMENTS]
+    assert len(names) == len(set(names))
+    for instrument in INSTRUMENTS:
+        prefix = {"pulsar": "pulsar_", "convention": "process_"}.get(instrument.origin, "pulsar_proxy_")
+        assert instrument.exposed_name.startswith(prefix)
+        assert not instrument.name.endswith("_total")
+        assert instrument.help.endswith(".")
+
+
+def test_logins_are_shown_under_names_of_upstream() -> None:
+    setting = Setting()
+    books = setting.counters.authentication
+    books.succeeded("AuthenticationProviderTls", "tls")
+    books.failed("AuthenticationProviderToken", "token", "INVALID_TOKEN")
+    books.expired()
+    books.reloaded("refused")
+    who = {"provider_name": "AuthenticationProviderToken", "auth_method": "token"}
+    assert setting.value("pulsar_authentication_failures_total", **who, reason="INVALID_TOKEN") == 1
+    who = {"provider_name": "AuthenticationProviderTls", "auth_method": "tls"}
+    assert setting.value("pulsar_authentication_success_total", **who) == 1
+    assert setting.value("pulsar_expired_token_total") == 1
+    assert setting.value("pulsar_proxy_authentication_file_reloads_total", result="refused") == 1
+
+
+@pytest.mark.parametrize(("budget_bytes", "fits"), [(1024 * 1024, 1), (1024 * 1024 + 1, 0)])
+def test_a_budget_beyond_the_container_is_a_zero(tmp_path: Path, budget_bytes: int, fits: int) -> None:
+    setting = Setting()
+    setting.counters.budget_bytes = budget_bytes
+    contained = ProxyMetrics("blue", replace(setting.sources, memory=known_process(tmp_path)))
+    assert f'pulsar_proxy_memory_budget_fits{{cluster="blue"}} {fits}.0' in contained.render().decode()
+    free = ProxyMetrics("blue", replace(setting.sources, memory=MemoryPaths(tmp_path, tmp_path)))
+    assert 'pulsar_proxy_memory_budget_fits{cluster="blue"} 1.0' in free.render().decode()
+
+
+def test_the_parts_of_the_budget_are_shown_with_what_is_in_use() -> None:
+    setting = Setting(heap=Books(held=7))
+    setting.counters.budget_parts = {"decoded topic lists": 100, "queues": 5}
+    sink = SinkNumbers(0, 0, 0, 0, 42)
+    setting.counters.event_log.sinks = lambda: {"files": sink}
+    assert setting.value("pulsar_proxy_memory_budget_part_bytes", part="queues") == 5
+    assert setting.value("pulsar_proxy_memory_budget_used_bytes", part="decoded topic lists") == 7
+    assert setting.value("pulsar_proxy_memory_budget_used_bytes", part="event log, files") == 42
+
+
+def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -> None:
+    keys = {
+        "brokerServiceURL": "pulsar://b:6650",
+        "eventLogDirectory": str(tmp_path),
+        "eventLogTopic": "persistent://public/default/t",
+    }
+    setting = Setting()
+    sink = SinkNumbers(0, 0, 0, 0, 0)
+    setting.counters.event_log.sinks = lambda: {"files": sink, "topic": sink}
+    used = {dict(labels)["part"] for name, labels in setting.samples() if name.endswith("memory_budget_used_bytes")}
+    assert used <= set(worst_case_parts(Config.load(None, {}, keys)))
+
+
+def test_members_of_a_group_are_counted_on_average() -> None:
+    setting = Setting()
+    assert setting.value("pulsar_proxy_lists_coalescing_ratio") == 1
+    setting.counters.list_groups, setting.counters.lists_joined = 4, 12
+    assert setting.value("pulsar_proxy_lists_coalescing_ratio") == 4
+
+
+def test_what_runs_is_named() -> None:
+    python = sys.version.partition(" ")[0]
+    assert Setting().value("pulsar_proxy_build_info", version=VERSION, python=python) == 1
+
+
+def test_a_tenant_with_a_name_that_cannot_be_written_is_shown_all_the_same() -> None:
+    setting = Setting()
+    setting.sources.tenants.asked("\udc80/ns")
+    setting.sources.tenants.asked('a"} 1\nforged/ns')
+    assert setting.value("pulsar_proxy_tenant_lists_total", tenant="?") == 1
+    assert "\nforged" not in setting.text()
+
+
+def test_lag_is_in_seconds() -> None:
+    setting = Setting()
+    setting.sources.lag.add(250.0)
+    assert setting.value("pulsar_proxy_event_loop_lag_seconds", quantile="1.0") == 0.25
+    assert setting.value("pulsar_proxy_event_loop_lag_seconds_sum") == 0.25
+
+
+def test_a_cluster_name_with_quotes_stays_one_label() -> None:
+    setting = Setting()
+    hostile = ProxyMetrics('a"} 1\nforged 2', setting.metrics._sources)
+    assert "\nforged 2" not in hostile.render().decode()
+
+
+def test_the_reference_page_is_that_of_the_table() -> None:
+    command = [sys.executable, "-m", "scripts.generate", "--check", "--only", "metrics_doc"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_importing_the_table_does_not_load_prometheus() -> None:
+    program = "import sys, proxy.telemetry.metrics.prometheus; print('prometheus_client' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert finished.stdout == "False\n"

@@ -1,0 +1,137 @@
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.core.errors import DisconnectCause
+from proxy.web import server as web_server
+from proxy.web.pages import Readiness
+from proxy.web.port import start_web
+from tests.support.web.web_parts import config, running, web_parts
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+async def test_metrics_come_in_the_text_format() -> None:
+    async with running() as server:
+        status, head, body = await server.get("/metrics")
+        assert (status, body) == (200, "a_metric 1.0\n")
+        assert "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in head
+
+
+async def test_the_server_does_not_tell_its_versions() -> None:
+    async with running() as server:
+        for path in ("/healthz", "/nowhere"):
+            _, head, _ = await server.get(path)
+            assert "Server: pulsar-proxy" in head
+            assert "aiohttp" not in head
+
+
+async def test_readiness_follows_the_proxy_and_health_does_not() -> None:
+    async with running() as server:
+        assert (await server.get("/readyz"))[0] == 200
+        server.readiness.draining = True
+        assert (await server.get("/readyz"))[::2] == (503, "draining\n")
+        assert (await server.get("/status.html"))[0] == 503
+        server.readiness.draining = server.readiness.listening = False
+        assert (await server.get("/readyz"))[::2] == (503, "not listening yet\n")
+        assert (await server.get("/healthz"))[::2] == (200, "OK\n")
+
+
+async def test_the_status_page_needs_its_file_only_if_one_is_named(tmp_path: Path) -> None:
+    async with running() as server:
+        assert (await server.get("/status.html"))[::2] == (200, "OK\n")
+    file = tmp_path / "status"
+    async with running(statusFilePath=str(file)) as server:
+        assert (await server.get("/status.html"))[0] == 404
+        file.write_text("OK")
+        assert (await server.get("/status.html"))[::2] == (200, "OK\n")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/admin/v2/clusters", 404),
+        ("POST", "/metrics", 405),
+        ("HEAD", "/healthz", 200),
+    ],
+)
+async def test_nothing_else_is_served(method: str, path: str, status: int) -> None:
+    async with running() as server:
+        assert (await server.get(path, method))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: %s\r\n" % (n, b"y" * 200) for n in range(100)), 431),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X%d: %s\r\n" % (n, b"y" * 200) for n in range(60)) + b"\r\n",
+            431,
+        ),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % n for n in range(200)) + b"\r\n", 400),
+        (b"\x00\x00\x00\x10\x00\x00\x00\x0c\x08\x12\x92\x01\x00\r\n\r\n", 400),
+    ],
+)
+async def test_a_request_too_large_or_not_http_is_refused_and_the_connection_ends(
+    request_head: bytes, status: int
+) -> None:
+    async with running() as server:
+        assert (await server.raw(request_head)).split()[1] == str(status).encode()
+        assert (await server.get("/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize("first_bytes", [b"", b"GET /metr"])
+async def test_a_peer_that_does_not_finish_its_request_is_closed(
+    first_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_server, "IDLE_SECONDS", 0.01)
+    async with running() as server:
+        assert await server.raw(first_bytes) == b""
+
+
+async def test_a_new_connection_takes_the_place_of_the_one_that_has_been_idle_the_longest() -> None:
+    async with running(maxHttpServerConnections="2") as server:
+        silent = await asyncio.open_connection("127.0.0.1", server.port.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readuntil(b"OK\n")).startswith(b"HTTP/1.1 200")
+        assert (await server.get("/readyz"))[0] == 200
+        assert await silent[0].read() == b""
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readuntil(b"OK\n")).startswith(b"HTTP/1.1 200")
+        for each in (silent[1], writer):
+            each.close()
+            await each.wait_closed()
+        assert server.parts.counters.disconnects[DisconnectCause.CONNECTION_LIMIT] == 1
+
+
+async def test_closing_ends_idle_connections_too() -> None:
+    async with running() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"OK\n")
+        await server.port.close()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port.port)
+
+
+async def test_a_port_in_use_is_reported_and_leaves_nothing_behind() -> None:
+    async with running() as server:
+        parts = web_parts(config(webServicePort=str(server.port.port)), Readiness(), server.parts.hangup)
+        with pytest.raises(OSError, match="in use"):
+            await start_web(parts)
+
+
+def test_importing_the_module_does_not_load_aiohttp() -> None:
+    program = "import sys, proxy.web.port; print([m for m in ('aiohttp', 'prometheus_client') if m in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert finished.stdout == "[]\n"

@@ -1,0 +1,314 @@
+"""What the web ports decide without I/O: headers, paths, limits, turns of servers, answers to lookups."""
+
+import asyncio
+import json
+import random
+from contextlib import suppress
+
+import pytest
+from yarl import URL
+
+from proxy.brokers.target import TargetValidator
+from proxy.web.access_log import LINES_A_SECOND, _Pace
+from proxy.web.forward.broker_ports import is_loopback
+from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
+from proxy.web.forward.lookup_answers import host_of, rewritten
+from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.redirects import RedirectRules, follows
+from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
+from proxy.web.forward.upstreams import Upstreams
+from proxy.web.http.errors import HttpRefused
+from proxy.web.http.gate import Gate, GateLimits
+from tests.support.loops.clock import ManualClock
+
+# --- headers --------------------------------------------------------------------------------------
+
+
+def sent(*headers: tuple[str, str]) -> dict[str, str]:
+    return dict(to_broker(headers, client_address="10.0.0.1", scheme="https", host="p:8443"))
+
+
+async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -> None:
+    assert await introduction(None, "alice", has_authorization=False) == [("X-Original-Principal", "alice")]
+    found = sent(("X-Original-Principal", "admin"), ("x-forwarded-proto", "ftp"))
+    assert (found["X-Forwarded-For"], found["X-Forwarded-Proto"]) == ("10.0.0.1", "https")
+    assert "x-forwarded-proto" not in found
+    assert "X-Original-Principal" not in found
+
+
+@pytest.mark.parametrize("name", ["X.Original.Principal", "x_original-PRINCIPAL", "X~Forwarded^For"])
+def test_a_name_that_some_server_takes_for_ours_ends_here(name: str) -> None:
+    assert name not in sent((name, "admin"))
+
+
+def test_what_connection_names_ends_here_but_not_credentials() -> None:
+    found = sent(("Connection", "X-Private, Authorization"), ("X-Private", "1"), ("Authorization", "Bearer t"))
+    assert "X-Private" not in found
+    assert found["Authorization"] == "Bearer t"
+    assert ("X-Private", "1") not in to_client([("Connection", "x-private"), ("X-Private", "1")])
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "a\x7f", "a\udcff"])
+async def test_a_value_that_is_more_than_one_line_is_refused_and_not_shown(value: str) -> None:
+    for passing in (lambda: sent(("X", value)), lambda: to_client([("X", value)])):
+        with pytest.raises(UnsafeHeader) as caught:
+            passing()
+        assert value not in str(caught.value)
+    with pytest.raises(UnsafeHeader) as caught:
+        await introduction(None, value, has_authorization=False)
+    assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"X": "a\\nb"}', '{"Connection": "close"}', '{"a b": "c"}'])
+def test_extra_headers_that_no_answer_may_have_are_faults(text: str) -> None:
+    with pytest.raises(ValueError, match=r"proxyHttpResponseHeadersJson|header"):
+        extra_headers(text)
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+ROUTES = RouteTable((ExtraRoute("a", "/extra", "http://x"), ExtraRoute("b", "/extra/deep", "http://y")))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/admin/v2/clusters", Destination(Group.BROKERS)),
+        ("/admin/v2/persistent/t/n", Destination(Group.BROKERS, Care.TOPIC_LIST, "t/n")),
+        ("/admin/v2/persistent/t/n/partitioned", Destination(Group.BROKERS, Care.TOPIC_LIST, "t/n")),
+        ("/admin/v2/namespaces/t/n/topics", Destination(Group.BROKERS, Care.TOPIC_LIST, "t/n")),
+        ("/admin/namespaces/t/c/n/destinations", Destination(Group.BROKERS, Care.TOPIC_LIST, "t/c/n")),
+        ("/admin/v2/persistent/t/n/topic/stats", Destination(Group.BROKERS)),
+        ("/admin/v2/persistent/t/n/topic/subscriptions", Destination(Group.BROKERS)),
+        ("/admin/v2/namespaces/t/n", Destination(Group.BROKERS)),
+        ("/lookup/v2/topic/persistent/t/n/x", Destination(Group.BROKERS, Care.LOOKUP)),
+        ("/lookup/v2/topic/persistent/t/n/x/bundle", Destination(Group.BROKERS)),
+        ("/admin/v3/functions/t/n/f", Destination(Group.FUNCTION_WORKERS)),
+        ("/admin/v3/sources/t/n", Destination(Group.FUNCTION_WORKERS)),
+        ("/admin/worker/cluster", Destination(Group.FUNCTION_WORKERS)),
+        ("/admin/v2/worker-stats/metrics", Destination(Group.FUNCTION_WORKERS)),
+        ("/ws/v2/producer/persistent/t/n/x", Destination(Group.BROKERS)),
+        ("/extra/x", Destination(ROUTES.extra[1])),
+        ("/extra/deep/x", Destination(ROUTES.extra[0])),
+        ("/extraordinary", None),
+        ("/", None),
+        ("/admins/x", None),
+    ],
+)
+def test_paths_lead_to_their_servers(path: str, expected: Destination | None) -> None:
+    assert ROUTES.find("GET", path) == expected
+
+
+def test_only_reading_a_list_is_taken_for_one() -> None:
+    assert ROUTES.find("DELETE", "/admin/v2/persistent/t/n") == Destination(Group.BROKERS)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "admin",
+        "/a/../b",
+        "/a/%2e%2E/b",
+        "/a/%252e%252e/b",
+        "/a/..%2fb",
+        "/a/..;x/b",
+        "/a/%00",
+        "/a/\\..\\b",
+        "/é",
+        "/a b",
+    ],
+)
+def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
+    with pytest.raises(BadPath):
+        checked_segments(path)
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+async def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
+    clock = ManualClock()
+    gate = Gate(clock, GateLimits(100, 2.0, rate_limited=True))
+    let_in = 0
+    for _ in range(40):
+        clock.advance(0.1)
+        with suppress(HttpRefused), await gate.enter():
+            let_in += 1
+    # Two at once at the beginning, and two a second then.
+    assert 8 <= let_in <= 10
+
+
+async def test_requests_beyond_the_limit_get_the_places_in_the_order_they_came() -> None:
+    gate = Gate(ManualClock(), GateLimits(1, wait_seconds=5))
+    first = await gate.enter()
+    async with asyncio.TaskGroup() as group:
+        gone, second, third = [group.create_task(gate.enter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert (gate.in_work, gate.waiting) == (1, 3)
+        gone.cancel()
+        first.release()
+        with await second:
+            assert not third.done()
+        (await third).release()
+    assert (gate.in_work, gate.waiting) == (0, 0)
+
+
+async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_key_to_change() -> None:
+    clock = ManualClock()
+    gate = Gate(clock, GateLimits(1, max_waiting=1, wait_seconds=5))
+
+    async def refusal() -> HttpRefused:
+        with pytest.raises(HttpRefused, match="maxConcurrentHttpRequests") as caught:
+            await gate.enter()
+        return caught.value
+
+    with await gate.enter():
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(refusal())
+            await asyncio.sleep(0)
+            full = await refusal()
+            clock.advance(5)
+    assert (full.status, "1 wait already" in full.reason) == (503, True)
+    assert (waiting.result().status, "none has ended in time" in waiting.result().reason) == (503, True)
+    assert (gate.in_work, gate.waiting) == (0, 0)
+
+
+async def test_a_raised_limit_lets_those_in_who_wait() -> None:
+    gate = Gate(ManualClock(), GateLimits(1, wait_seconds=5))
+    with await gate.enter():
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(gate.enter())
+            await asyncio.sleep(0)
+            gate.apply(GateLimits(2, wait_seconds=5))
+        with waiting.result():
+            assert gate.in_work == 2
+
+
+def test_a_second_has_so_many_lines_and_the_rest_is_counted() -> None:
+    pace = _Pace()
+    assert sum(pace.due(7.0 + number / 1000) for number in range(LINES_A_SECOND + 30)) == LINES_A_SECOND
+    assert pace.due(8.0)
+    assert (pace.take_left_out(), pace.take_left_out()) == (30, 0)
+
+
+# --- redirects ------------------------------------------------------------------------------------
+
+
+async def test_a_redirect_never_leaves_tls() -> None:
+    rules = RedirectRules(("https://broker:8443", "http://broker:8080"), TargetValidator((), (), ()))
+    with pytest.raises(HttpRefused, match="from https to http") as caught:
+        await rules.target(URL("https://broker:8443/admin"), "http://broker:8080/admin")
+    assert caught.value.status == 502
+    assert str(await rules.target(URL("http://broker:8080/admin"), "https://broker:8443/admin")).startswith("https:")
+
+
+def test_servers_of_extra_routes_are_third_parties_unless_they_are_brokers_too() -> None:
+    brokers, others = ("http://broker:8080",), ("http://other:80/x", "http://Broker:8080/y")
+    rules = RedirectRules(brokers, TargetValidator((), (), ()), others)
+    assert rules.is_third_party(URL("http://OTHER/z"))
+    assert not rules.is_third_party(URL("http://broker:8080/admin"))
+    assert not rules.is_third_party(URL("http://led-to:8080/admin"))
+
+
+# --- servers --------------------------------------------------------------------------------------
+
+
+def test_servers_take_turns_and_one_that_failed_is_left_alone_for_a_second_at_most() -> None:
+    clock = ManualClock()
+    servers = Upstreams(("http://a/", "http://b"), clock)
+    assert [servers.in_turn()[0] for _ in range(4)] == ["http://a", "http://b", "http://a", "http://b"]
+    asked = 0
+    for _ in range(1000):
+        clock.advance(0.01)
+        if "http://a" in servers.in_turn():
+            asked += 1
+            servers.failed("http://a")
+    # Ten seconds: 0.1, 0.2, 0.4, 0.8 and then once a second.
+    assert 12 <= asked <= 15
+    clock.advance(1.0)
+    assert "http://a" in servers.in_turn()
+    servers.worked("http://a")
+    servers.failed("http://a")
+    assert 0 < servers.seconds_to_wait <= 0.1 or servers.in_turn() == ["http://b"]
+
+
+def test_requests_that_fail_together_are_one_failure() -> None:
+    clock = ManualClock()
+    servers = Upstreams(("http://a",), clock)
+    for _ in range(50):
+        servers.failed("http://a")
+    assert servers.in_turn() == []
+    clock.advance(0.11)
+    assert servers.in_turn() == ["http://a"]
+
+
+# --- lookups --------------------------------------------------------------------------------------
+
+ANSWER = {"brokerUrl": "pulsar://b:6650", "brokerUrlTls": "pulsar+ssl://b:6651", "httpUrl": "http://b:8080"}
+
+
+def written(port_of: dict[tuple[str, bool], int], host: str = "proxy", **keys: bool) -> dict[str, str]:
+    answer = json.dumps(ANSWER).encode()
+    found: dict[str, str] = json.loads(
+        rewritten(answer, host, lambda url, tls: port_of.get((url, tls)), (80, None), **keys)
+    )
+    return found
+
+
+def test_each_address_of_an_answer_is_one_of_this_proxy() -> None:
+    assert written({("pulsar://b:6650", False): 1, ("pulsar://b:6650", True): 2}, "::1") == {
+        "brokerUrl": "pulsar://[::1]:1",
+        "nativeUrl": "pulsar://[::1]:1",
+        "brokerUrlTls": "pulsar+ssl://[::1]:2",
+        "brokerUrlSsl": "pulsar+ssl://[::1]:2",
+        "httpUrl": "http://[::1]:80",
+    }
+
+
+def test_with_tls_to_brokers_the_port_leads_to_the_tls_address() -> None:
+    found = written({("pulsar+ssl://b:6651", False): 1}, tls_to_brokers=True)
+    assert found["brokerUrl"] == "pulsar://proxy:1"
+
+
+def test_without_a_port_the_answer_stays() -> None:
+    assert written({}) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [("p:8080", "p"), ("p", "p"), ("[::1]:8080", "::1"), ("a.b-c:1", "a.b-c"), ("", ""), ("a/b", ""), ("a\r\nb", "")],
+)
+def test_the_host_that_a_client_asked_is_taken_only_if_it_is_one(header: str, host: str) -> None:
+    assert host_of(header) == host
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("p", False)]
+)
+def test_loopback_is_told_from_the_rest(address: str, loopback: bool) -> None:
+    assert is_loopback(address) is loopback
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "expected"),
+    [(307, "PUT", True), (308, "POST", True), (302, "GET", True), (303, "HEAD", True), (302, "POST", False),
+     (304, "GET", False), (200, "GET", False)],
+)  # fmt: skip
+def test_redirects_that_keep_the_request_are_followed(status: int, method: str, expected: bool) -> None:
+    assert follows(status, method) is expected
+
+
+def test_no_path_reaches_a_list_around_the_door() -> None:
+    """Whatever a path of a list is disguised as: what a server tidies up to it is taken for it."""
+    source = random.Random(5)
+    for _ in range(500):
+        segments = ["admin", "v2", "namespaces", "t", "n", "topics"]
+        written_path = "/" + "/".join(_disguised(source, segment) for segment in segments)
+        found = ROUTES.find("GET", written_path)
+        assert found is not None
+        assert found.care is Care.TOPIC_LIST, written_path
+
+
+def _disguised(source: random.Random, segment: str) -> str:
+    text = "".join(f"%{ord(sign):02x}" if source.random() < 0.3 else sign for sign in segment)
+    return source.choice(["", "/", "//"]) + text + source.choice(["", ";", ";a=b"])
