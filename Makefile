@@ -35,8 +35,6 @@ types: $(VENV)/.dev ## mypy --strict
 
 generated: $(VENV)/.dev ## Generated files are what their generators write
 	$(BIN)/python -m scripts.generate --check
-	$(BIN)/python -m benchmarks.ladder.report --check
-	$(BIN)/python -m benchmarks.pipeline.report --check
 
 unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/helm tests/test_layering.py -m "not spark"

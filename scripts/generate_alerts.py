@@ -57,5 +57,6 @@ def head(name: str) -> Iterator[str]:
 def files() -> Mapping[Path, str]:
     pages = {ROOT / "docs/runbooks" / f"{name}.md": head(name) for name in names()}
     pages[MONITORING] = table()
-    placed_pages = {page: placed(page, BEGIN, END, "\n".join(("", *lines, ""))) for page, lines in pages.items()}
-    return {RULES: rules(), **placed_pages}
+    return {RULES: rules()} | {
+        page: placed(page, {(BEGIN, END): "\n".join(("", *lines, ""))}) for page, lines in pages.items()
+    }

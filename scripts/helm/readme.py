@@ -21,7 +21,7 @@ _KEY: Final = re.compile(r"( *)([A-Za-z0-9_.-]+):(.*)")
 
 def with_values(readme: Path, values: Path) -> str:
     """Return the text of a README with its table written anew."""
-    return placed(readme, BEGIN, END, f"\n\n{_table(values.read_text(encoding='utf-8'))}\n\n")
+    return placed(readme, {(BEGIN, END): f"\n\n{_table(values.read_text(encoding='utf-8'))}\n\n"})
 
 
 def _table(text: str) -> str:
