@@ -37,6 +37,7 @@ ROWS: dict[str, Row] = {
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
     "02r": Row("relay, no frame looked at", "ours", relayed=True, settings=(("watchTopicListLimitEnabled", "false"),)),
+    "02b": Row("relay: the version before", "ours", relayed=True, before=True),
     "03": Row("+ decode", "ours", settings=_limits(0, 0)),
     "04": Row("+ limiter, idle", "ours", settings=_limits(100, 100)),
     "04b": Row("+ limiter, idle: the version before", "ours", settings=_limits(100, 100), before=True),

@@ -176,9 +176,10 @@ def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], plac
     lines = [*_proxy_conf(place), "shutdownPreDrainMillis=0"]
     known = {"broker": f"127.0.0.1:{place.broker.port}", "events": str(_empty(RUN / f"{name}-events"))}
     lines += [f"{key}={value.format_map(known)}" for key, value in dict(row.settings + settings).items()]
-    # The code of this checkout, whichever one the console script was installed from.
+    # The code of one checkout, whichever the environment was made for (-P: not that of the working directory).
     checkout = _before() if row.before else CHECKOUT
-    command = [str(_console_script()), "serve", "--config", _write(f"{name}.conf", lines)]
+    python = str(_console_script().with_name("python"))
+    command = [python, "-P", "-m", "proxy", "serve", "--config", _write(f"{name}.conf", lines)]
     return Child(name, command, os.environ | {"PYTHONPATH": str(checkout)})
 
 

@@ -39,13 +39,15 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
         "tls-connects": _connects(plain["ping-storm"]),
         "tls-idle": replace(
             plain["idle"], title=f"{plain['idle'].title}, {SIDES['in']}", tls="in",
+            rows=("04", "06", "07"), optional=(),
             bounds=(replace(plain["idle"].bounds[0], required=CONNECTION_BYTES + TLS_CONNECTION_BYTES),),
         ),
     }  # fmt: skip
 
 
 def _relay(plain: Scenario, sides: str = SIDES["in"]) -> Scenario:
-    return replace(plain, title=f"{plain.title}, {sides}", tls="in", ratios=RELAY_RATIOS)
+    rows = tuple(row for row in plain.rows if row not in plain.optional)
+    return replace(plain, title=f"{plain.title}, {sides}", tls="in", rows=rows, ratios=RELAY_RATIOS, optional=())
 
 
 def _late_readers(plain: Scenario) -> Scenario:
@@ -54,7 +56,8 @@ def _late_readers(plain: Scenario) -> Scenario:
     return replace(
         plain,
         title=f"1,000 lists of 1 MB, a namespace each, 8 KiB receive buffers, reading begins 8 s late, {SIDES['in']}",
-        tls="in", rows=("04",), options=("--connections", "1000", "--depth", "1", "--receive-buffer", "8192"),
+        tls="in", rows=("04",), optional=(),
+        options=("--connections", "1000", "--depth", "1", "--receive-buffer", "8192"),
         budget=replace(plain.budget, connections=1000),
         bounds=(Bound("answers", "answered", 1000, at_most=False),),
     )  # fmt: skip
