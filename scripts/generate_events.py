@@ -1,12 +1,11 @@
 """Write docs/reference/events.md and docs/reference/event-v1.schema.json from the table of fields of an event."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
-from scripts.generated import ROOT
+from scripts.generated import ROOT, json_records
 
 REFERENCE = ROOT / "docs/reference"
 SCHEMA_NAME = f"event-v{SCHEMA_VERSION}.schema.json"
@@ -82,7 +81,7 @@ def schema() -> str:
         "required": [field.name for field in FIELDS if field.since == 1],
         "additionalProperties": True,
     }
-    return json.dumps(document, indent=2) + "\n"
+    return json_records(document) + "\n"
 
 
 def files() -> Mapping[Path, str]:

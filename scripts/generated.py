@@ -1,10 +1,11 @@
-"""What generators of files share: the root of the checkout, and pages of which a part is generated."""
+"""What generators of files share: the root of the checkout, pages with a generated part, JSON by the record."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["ROOT", "placed"]
+__all__ = ["ROOT", "json_records", "placed"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -19,3 +20,23 @@ def placed(page: Path, parts: Mapping[tuple[str, str], str]) -> str:
             raise ValueError(f"{page.relative_to(ROOT)}: got no generated part, expected {begin!r} and {end!r}")
         text = f"{before}{begin}{part}{end}{after}"
     return text
+
+
+def json_records(value: Any, depth: int = 0) -> str:
+    """Return JSON with one line for each object without objects in it, so that a diff shows whole records."""
+    if not any(_has_objects(each) for each in _inner(value)):
+        return json.dumps(value, ensure_ascii=False)
+    texts = [json_records(each, depth + 1) for each in _inner(value)]
+    if isinstance(value, dict):
+        texts = [f"{json.dumps(name)}: {text}" for name, text in zip(value, texts, strict=True)]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    indent = "\n" + " " * depth
+    return f"{begin}{indent} {f',{indent} '.join(texts)}{indent}{end}"
+
+
+def _inner(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+def _has_objects(value: Any) -> bool:
+    return (isinstance(value, dict) and bool(value)) or any(map(_has_objects, _inner(value)))

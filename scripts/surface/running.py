@@ -130,7 +130,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
 
     def ask(self, kind: str, **command: Mapping[str, Any]) -> None:
         """Send one command and wait for the next that comes, or for the end."""
-        sent = pb.BaseCommand(type=pb.BaseCommand.Type.Value(kind), **command).SerializeToString()  # type: ignore[arg-type]
+        sent = pb.BaseCommand(type=pb.BaseCommand.Type.Value(kind), **command).SerializeToString()
         self._file.write((len(sent) + 4).to_bytes(4, "big") + len(sent).to_bytes(4, "big") + sent)
         self._file.flush()
         self._file.read(int.from_bytes(self._file.read(4), "big"))

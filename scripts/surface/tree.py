@@ -132,7 +132,7 @@ def monitoring() -> dict[str, Any]:
     boards = (ROOT / "helm").rglob("dashboards/*.json")
     alerts = {path.name: yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for path in rules}
     shown = {path.name: list(queries(json.loads(path.read_text(encoding="utf-8")))) for path in boards}
-    return without(alerts, frozenset({"annotations"})) | shown
+    return {**without(alerts, frozenset({"annotations"})), **shown}
 
 
 def queries(value: Any) -> Iterator[str]:
