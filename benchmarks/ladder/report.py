@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from statistics import median
 from typing import Any
 
-from benchmarks.ladder.processes import LADDER
 from benchmarks.ladder.rows import MIB, Column
 from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.verdict import FAULTS
-
-RESULTS = LADDER.parent / "results"
 
 UNITS = {"per_second": "per second", "cpu_us": "CPU time", "mb_per_second": "MB/s", "seconds": "seconds"}
 QUANTITIES = UNITS | {"peak_rss_bytes": "peak RSS", "p50_ms": "p50", "p99_ms": "p99"}
@@ -110,8 +106,3 @@ def _machine(result: Json) -> list[str]:
 
 def _mib(count: float) -> str:
     return f"{count / MIB:,.0f} MiB"
-
-
-def load_results() -> list[Json]:
-    paths = [RESULTS / f"{name}.json" for name in SCENARIOS]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from benchmarks.ladder.report import RESULTS
 from benchmarks.ladder.rows import MIB
-from benchmarks.pipeline.parts import PARTS
 
 Json = dict[str, Any]
 
@@ -68,9 +65,3 @@ COLUMNS: Final[dict[str, Callable[[Json], str]]] = {
     "start": lambda row: _number(row, "start_seconds", ",.1f"),
     "peak RSS": lambda row: f"{row['peak_rss_bytes'] / MIB:,.0f} MiB" if "peak_rss_bytes" in row else "",
 }
-
-
-def load_results() -> list[Json]:
-    """Read the results there are."""
-    paths = [RESULTS / f"pipeline-{name}.json" for name in PARTS]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
