@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from proxy.app.metrics.instrument import Instrument
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.telemetry.durations import BOUNDS_SECONDS
-from proxy.telemetry.metrics.instrument import Instrument
-from proxy.telemetry.metrics.table import INSTRUMENTS
-from proxy.telemetry.metrics.tenants import MOST_TENANTS
+from proxy.telemetry.tenants import MOST_TENANTS
 from scripts.generated import ROOT
 
 PAGE = ROOT / "docs/reference/metrics.md"
