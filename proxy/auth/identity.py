@@ -4,9 +4,20 @@ Nothing here shows credentials: neither a log line nor a traceback may carry the
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from proxy.core.errors import ProxyError
+
+LONGEST_ROLE: Final = 1024
+
+
+def is_role(value: object) -> bool:
+    """Return whether a value can be a role: printable text of 1 to 1,024 characters.
+
+    Roles go into log lines, headers and the CONNECT of each broker connection: text that could break any of these is no
+    role, whoever vouches for it.
+    """
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_ROLE and value.isprintable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,6 @@ class BrokerHandshake(BrokerEndpoint):
 
     __slots__ = ("_connect_frame", "_decoder", "_state", "heard")
 
-    @property
-    def peer_closed_cause(self) -> DisconnectCause:
-        """Name the end of this connection when the broker closes it."""
-        return DisconnectCause.BROKER_CLOSED
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

@@ -37,7 +37,7 @@ class TaskScope:
             coroutine.close()
             if on_end is not None:
                 on_end()
-            return _nothing
+            return do_nothing
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended if on_end is None else partial(self._ended, on_end=on_end))
@@ -62,5 +62,5 @@ class TaskScope:
             self._on_crash(error)
 
 
-def _nothing() -> None:
-    return None
+def do_nothing() -> None:
+    """Stand for a callback that nobody waits for."""

@@ -19,9 +19,8 @@ from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
-from proxy.auth.identity import Authenticated
+from proxy.auth.identity import LONGEST_ROLE, Authenticated
 from proxy.auth.providers.htpasswd import LONGEST_PASSWORD_BYTES, PasswordHash, read_htpasswd
-from proxy.auth.roles import LONGEST_ROLE
 from proxy.auth.sources import Watched
 
 CHECKS_AT_ONCE: Final = 2

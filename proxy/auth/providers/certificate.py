@@ -5,8 +5,7 @@ session, as upstream's does not.
 """
 
 from proxy.auth.failures import CredentialsRefused, Reason
-from proxy.auth.identity import Authenticated
-from proxy.auth.roles import is_role
+from proxy.auth.identity import Authenticated, is_role
 from proxy.auth.sources import Watched
 
 

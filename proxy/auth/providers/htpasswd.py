@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from proxy.auth.roles import is_role
+from proxy.auth.identity import is_role
 
 LONGEST_PASSWORD_BYTES: Final = 1024
 DEAREST_BCRYPT: Final = 16

@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol
 
 from limiter.clock import Clock
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
-from proxy.auth.identity import Authenticated, Provider
-from proxy.auth.roles import is_role
+from proxy.auth.identity import Authenticated, Provider, is_role
 from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.sources import Watched
 from proxy.core.log import Logger

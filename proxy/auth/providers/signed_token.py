@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.auth.roles import is_role
+from proxy.auth.identity import is_role
 
 LONGEST_TOKEN_BYTES: Final = 32 * 1024
 LONGEST_KEY_ID: Final = 512
