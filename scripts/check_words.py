@@ -24,10 +24,14 @@ UNFINISHED: tuple[str, ...] = (
     "proxy/brokers/",
     "proxy/cli/",
     "proxy/clients/",
-    "proxy/net/",
-    "proxy/relay/",
+    "proxy/net/output.py",
+    "proxy/net/pump.py",
+    "proxy/net/write_watch.py",
     "proxy/requests/",
-    "proxy/telemetry/",
+    "proxy/telemetry/events/direct_records.py",
+    "proxy/telemetry/events/recorder.py",
+    "proxy/telemetry/events/requirements.py",
+    "proxy/telemetry/events/timeline.py",
     "proxy/web/",
 )
 

@@ -150,7 +150,7 @@ class BrokerConnection(BrokerEndpoint):
         """Tell whether a new question may be asked: connected, not paused for memory, and taking what is written."""
         if self.cause is not None or self.transport is None or self._paused_for is not None:
             return False
-        return self._writable is True and self.ready.done() and self.ready.exception() is None
+        return self.writable is True and self.ready.done() and self.ready.exception() is None
 
     @property
     def paused(self) -> bool:

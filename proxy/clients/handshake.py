@@ -84,7 +84,7 @@ class ClientHandshake:
 
     def close(self) -> None:
         """Release the send buffer and the credentials of a client that is gone."""
-        self._services.send_buffers.take_back(self._send_buffer_bytes)
+        self._services.send_buffers.release(self._send_buffer_bytes)
         if self._refresh is not None:
             self._refresh.close()
 
@@ -148,7 +148,7 @@ class ClientHandshake:
         self._decoder.max_frame_bytes = limits.max_frame_bytes
         assert client.transport is not None
         own_socket = client.transport.get_extra_info("socket")
-        self._send_buffer_bytes = self._services.send_buffers.give(own_socket, limits.send_buffer_bytes)
+        self._send_buffer_bytes = self._services.send_buffers.assign(own_socket, limits.send_buffer_bytes)
         self._services.sessions.handshake_done(client)
         client.output.send(commands.connected_lookup(connect, self._services.server_version))
 
@@ -182,7 +182,7 @@ class ClientHandshake:
             self._services.sessions.relay_ended,
             key=client.charged,
             client=client.name,
-            asker=RequestOrigin(client.principal, client.name, client.client_version),
+            origin=RequestOrigin(client.principal, client.name, client.client_version),
         )
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:

@@ -145,12 +145,12 @@ class WebPort:
         hosts = hosts_of(targets.urls)
         uploads = Uploads(lambda: parts.writes.limits)
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
-        door = TopicListPermits(
+        list_permits = TopicListPermits(
             parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters.web, self._loop,
             parts.recorder,
         )  # fmt: skip
         self._services = ProxyServices(
-            self._loop, self._limits, parts.direct, parts.fairness_keys, parts.counters, parts.writes, door,
+            self._loop, self._limits, parts.direct, parts.fairness_keys, parts.counters, parts.writes, list_permits,
             parts.lookups, parts.own, parts.tls_client, extra, parts.log, uploads,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
