@@ -1,19 +1,13 @@
-"""Write proxy.conf and docs/reference/configuration.md from the table of keys.
+"""Write proxy.conf and docs/reference/configuration.md from the table of keys."""
 
-`--check` writes nothing and fails if a file differs, so that the table stays the only source.
-"""
-
-import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.config.keys.key import Key  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
-from scripts.packaging.key_facts import ORIGINS, facts, sections  # noqa: E402
+from proxy.config.keys.key import Key
+from scripts.generated import ROOT
+from scripts.packaging.key_facts import ORIGINS, facts, sections
 
 # Pages that say how the keys of a section work together.
 MORE = {
@@ -92,12 +86,5 @@ def row(key: Key[Any]) -> str:
     return f"| `{key.name}` | {default} | {key.unit} | {'yes' if key.dynamic else ''} | {meaning} |"
 
 
-def main() -> int:
-    return write_or_check(
-        "scripts.generate_config",
-        lambda: {ROOT / "proxy.conf": proxy_conf(), ROOT / "docs/reference/configuration.md": reference()},
-    )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {ROOT / "proxy.conf": proxy_conf(), ROOT / "docs/reference/configuration.md": reference()}

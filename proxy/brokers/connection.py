@@ -106,11 +106,6 @@ class BrokerConnection(BrokerEndpoint):
         "ready",
     )
 
-    @property
-    def peer_closed_cause(self) -> DisconnectCause:
-        """Name the end of this connection when the broker closes it."""
-        return DisconnectCause.BROKER_CLOSED
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from eventlog.schema import FIELDS
+from eventlog.schema import FIELDS, STAGES
 from eventlog.sink import STAMPED, EventSink
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol.command_type import CommandType
@@ -30,7 +30,6 @@ from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.timeline import (
     NO_TIMELINE,
     PARTS,
-    STAGE_OF_PART,
     NoTimeline,
     Part,
     RequestTimeline,
@@ -402,7 +401,7 @@ class RequestRecord(NoRecord):
         else:
             part = self._add_group(event, timeline, until_ns)
         if outcome != "ok":
-            event["outcome_stage"] = STAGE_OF_PART[part] if stage is None else stage
+            event["outcome_stage"] = STAGES[part] if stage is None else stage
         if outcome == "cancelled":
             event["cancelled_after_us"] = total
             event["close_cause"] = close_cause_of(client.cause)
