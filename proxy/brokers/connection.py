@@ -74,7 +74,7 @@ class BrokerConnectionOwner(Protocol):
 
 
 class _Asked:
-    __slots__ = ("_loop_budget", "at", "question")
+    __slots__ = ("at", "question")
 
     def __init__(self, question: BrokerRequest, at: float) -> None:
         self.question = question
