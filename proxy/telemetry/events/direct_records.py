@@ -29,12 +29,12 @@ class DirectRecord:
         self._meter = Meter()
 
     def asks(self, size: int) -> None:
-        """Note that `size` bytes are asked for."""
+        """Record that `size` bytes are asked for."""
         self._asked_ns = self._recorder.now()
         self._size = size
 
     def granted(self, booked_bytes: int) -> None:
-        """Note that they are held."""
+        """Record that they are held."""
         self._granted_ns = self._recorder.now()
         self._meter.begin(self._granted_ns, booked_bytes)
 

@@ -253,17 +253,17 @@ class NoRecord:
     __slots__ = ()
 
     def asks(self, request: pb.CommandGetTopicsOfNamespace | None) -> None:
-        """Note the question; None while the request waits for its turn, for which it is kept as it came."""
+        """Record the question; None while the request waits for its turn, for which it is kept as it came."""
 
     def new_timeline(self, broker: object, question: bytes, request: pb.CommandGetTopicsOfNamespace) -> NoTimeline:
         """Return the timeline of a group that this request begins; `question` is empty if the group has no key."""
         return NO_TIMELINE
 
     def joined(self, timeline: NoTimeline) -> None:
-        """Note the timeline of the request's group."""
+        """Record the timeline of the request's group."""
 
     def sent(self, request_id: int, list_bytes: int) -> None:
-        """Note that the kernel has all of the list."""
+        """Record that the kernel has all of the list."""
 
     def answered(self) -> None:
         """Record that the client has its list."""
@@ -318,7 +318,7 @@ class RequestRecord(NoRecord):
         self.is_over = False
 
     def asks(self, request: pb.CommandGetTopicsOfNamespace | None) -> None:
-        """Note the question; None while the request waits for its turn, for which it is kept as it came."""
+        """Record the question; None while the request waits for its turn, for which it is kept as it came."""
         self._request = request
 
     def new_timeline(self, broker: object, question: bytes, request: pb.CommandGetTopicsOfNamespace) -> RequestTimeline:
@@ -326,14 +326,14 @@ class RequestRecord(NoRecord):
         return self._recorder.new_timeline(broker, question or topic_list_question(request))
 
     def joined(self, timeline: NoTimeline) -> None:
-        """Note the timeline of the request's group: from now on the request stands where its group does."""
+        """Record the timeline of the request's group: from now on the request stands where its group does."""
         assert isinstance(timeline, RequestTimeline)
         self._timeline = timeline
         self.coalesced = timeline.joined()
         self._joined_ns = self._recorder.now()
 
     def sent(self, request_id: int, list_bytes: int) -> None:
-        """Note that the kernel has all of the list."""
+        """Record that the kernel has all of the list."""
         known = None if self._timeline is None else self._timeline.frame_bytes(request_id)
         self._response_bytes = (
             list_bytes + len(answer_prefix(_LIST, request_id, list_bytes)) if known is None else known
