@@ -1,7 +1,7 @@
-"""What both kinds of connections to brokers owe a broker that sends PINGs.
+"""PING/PONG handling shared by broker request connections and handshakes.
 
-Rule: one PONG at most waits for a broker to read it. One PONG answers all PINGs that came before it: each only asks
-whether this side lives.
+Rule: at most one PONG waits for a broker to read it. A single PONG answers all PINGs that came before it: each PING
+only asks whether this side lives.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ class BrokerEndpoint(Endpoint):
             self.write(commands.PONG_FRAME)
 
     def pay_pong(self) -> None:
-        """Write the PONG that is owed, if one is."""
+        """Write the PONG that is still to be sent, if there is one."""
         if self._owes_pong:
             self._owes_pong = False
             self.write(commands.PONG_FRAME)
 
     def resume_writing(self) -> None:
-        """Note that all bytes have left user space, and answer the PINGs that came meanwhile."""
+        """Resume writing, and answer the PINGs that came meanwhile: all bytes have left user space."""
         super().resume_writing()
         self.pay_pong()

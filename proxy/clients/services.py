@@ -1,4 +1,4 @@
-"""What all client connections share, and what each of them may do.
+"""The parts that all client connections share, and the limits of each connection.
 
 Rule: these are tables of references and numbers; nothing here decides anything.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Hold(IntFlag):
-    """Why a client is not being read."""
+    """A reason not to read a client."""
 
     OUTSTANDING = 1
     OUTPUT = 2
@@ -42,7 +42,7 @@ class Hold(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one client connection may do, in bytes, requests and seconds; a large frame must be whole in time."""
+    """The limits of one client connection, in bytes, requests and seconds; a large frame must be whole in time."""
 
     max_frame_bytes: int
     max_message_bytes: int
@@ -65,22 +65,22 @@ class ClientLimits:
 
 
 class SessionRegistry(Protocol):
-    """What a client connection tells the list of all client connections."""
+    """The registry of all client connections, as one connection sees it (`proxy.clients.sessions.Sessions`)."""
 
     def handshake_done(self, session: "ClientConnection") -> None:
-        """Hear that the client's CONNECT was accepted."""
+        """Called when the client's CONNECT was accepted."""
 
     def ended(self, session: "ClientConnection", cause: DisconnectCause) -> None:
-        """Hear that the connection is gone."""
+        """Called when the connection is gone."""
 
     def watch_credentials(self, session: "ClientConnection | Relay", look: Callable[[], None]) -> None:
         """Call `look` in turns for as long as the connection lasts: its credentials will expire."""
 
     def became_relay(self, session: "ClientConnection", relay: Relay) -> None:
-        """Hear that the client's socket now belongs to `relay`."""
+        """Called when the client's socket now belongs to `relay`."""
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
-        """Hear that a relayed client is gone."""
+        """Called when a relayed client is gone."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ __all__ = ["DirectRecord"]
 
 
 class DirectRecord:
-    """What is noted from the arrival until `ended`; `namespace` is empty on a relay, which does not know it."""
+    """Notes about one wait for direct memory, from the arrival until `ended`; `namespace` is empty on a relay."""
 
     __slots__ = ("_asked_ns", "_granted_ns", "_meter", "_moment", "_namespace", "_recorder", "_size", "_who")
 

@@ -151,7 +151,7 @@ class Recorder:
         # At most TOGETHER records whose requests are over.
         self._finished: list[RequestRecord] = []
         self._later = later
-        # One timer at a time: with a timer for each batch, the timer of a full batch would cut the next batch short.
+        # A single timer at a time: with a timer for each, the timer of a full batch would cut the next batch short.
         self._timed = False
         self.limits_changed()
 
@@ -189,7 +189,7 @@ class Recorder:
         return RequestTimeline(self.now, self._groups, broker, question)
 
     def finish(self, record: "RequestRecord") -> None:
-        """Have the event of a request that is over made, together with others."""
+        """Schedule the event of a request that is over, together with others."""
         finished = self._finished
         finished.append(record)
         if len(finished) >= TOGETHER or self._later is None:
@@ -380,7 +380,7 @@ class RequestRecord(NoRecord):
         self._recorder.finish(self)
 
     def event(self) -> dict[str, object]:
-        """Return the event."""
+        """Return the event, with the cost of the group if the request carries it."""
         event = self._event("ok", None) if self._made is None else self._made
         event["response_bytes"] = self._response_bytes
         if self._timeline is not None and self._carries_cost:
