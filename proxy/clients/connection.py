@@ -20,7 +20,8 @@ from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.clients.handshake import ClientHandshake
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.requests import REQUESTS, ClientRequests
-from proxy.clients.services import ClientServices, Hold
+from proxy.clients.services import ClientServices
+from proxy.clients.session import Hold
 from proxy.core.errors import DisconnectCause, protocol_cause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output

@@ -4,8 +4,6 @@ With `authenticationEnabled` the client is read no further until it is known who
 in anybody else's name. The clock of the handshake runs until then.
 """
 
-from typing import TYPE_CHECKING
-
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.framing import FrameDecoder
@@ -16,16 +14,14 @@ from proxy.auth.client_credentials import ClientCredentials
 from proxy.auth.identity import AuthenticationFailed
 from proxy.clients.credential_refresh import ClientRefresh
 from proxy.clients.large_frames import LargeFrames
-from proxy.clients.services import ClientServices, Hold
+from proxy.clients.services import ClientServices
+from proxy.clients.session import ClientSession, Hold
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.relay import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
 from proxy.telemetry.events.recorder import RequestOrigin
-
-if TYPE_CHECKING:
-    from proxy.clients.connection import ClientConnection
 
 
 class ClientHandshake:
@@ -35,7 +31,7 @@ class ClientHandshake:
 
     def __init__(
         self,
-        client: "ClientConnection",
+        client: ClientSession,
         services: ClientServices,
         decoder: FrameDecoder,
         state: ConnectionState,

@@ -16,7 +16,8 @@ from protocol.errors import ServerError
 from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, Verdict
-from proxy.clients.services import ClientServices, Hold
+from proxy.clients.services import ClientServices
+from proxy.clients.session import Hold
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output

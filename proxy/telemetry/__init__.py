@@ -1,5 +1,5 @@
 """What the proxy says of itself: counters, quantiles, heavy hitters, refusals.
 
-`metrics/` turns counters into Prometheus and OTLP by one table; `events/` writes the event log.
-May import: `core`, `config`, `auth`. Start with `counters.py`, then `metrics/instrument.py`.
+`events/` writes the event log; the metrics are made from counters in `proxy.app.metrics`.
+May import: `core`, `config`, `auth`. Start with `counters.py`.
 """

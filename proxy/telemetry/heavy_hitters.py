@@ -118,7 +118,7 @@ class _Kind:
 
 
 class TenantCounter(Protocol):
-    """Who counts the same by tenant, since the start (`proxy.telemetry.metrics.tenants`)."""
+    """Who counts the same by tenant, since the start (`proxy.telemetry.tenants`)."""
 
     def asked(self, namespace: str) -> None:
         """Count a request."""

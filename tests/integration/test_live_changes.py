@@ -169,12 +169,12 @@ EFFECTS: Final[dict[str, Effect]] = {
 
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_each_dynamic_key_has_an_entry_and_an_effect_here(name: str) -> None:
-    assert name in APPLIED_BY
+    assert name in {key.name for key in APPLIED_BY}
     assert name in EFFECTS
 
 
 def test_no_other_key_has_an_entry() -> None:
-    assert set(APPLIED_BY) <= set(DYNAMIC)
+    assert {key.name for key in APPLIED_BY} <= set(DYNAMIC)
     assert set(EFFECTS) <= set(DYNAMIC)
 
 

@@ -12,13 +12,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
+from proxy.app.metrics.instrument import MetricSources, Reading, take
+from proxy.app.metrics.otel_settings import OtelSettings, otel_settings
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.core.log import Logger
 from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.telemetry.metrics.instrument import MetricSources, Reading, take
-from proxy.telemetry.metrics.otel_settings import OtelSettings, otel_settings
-from proxy.telemetry.metrics.table import INSTRUMENTS
 
 # What the last export may take when the proxy leaves: a collector may be gone for good by then.
 FLUSH_SECONDS: Final = 2.0
@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES: Final = 60.0
 
 
 class Sender(Protocol):
-    """Who sends, in a thread (`proxy.telemetry.metrics.otlp.OtlpSender`)."""
+    """Who sends, in a thread (`proxy.app.metrics.otlp.OtlpSender`)."""
 
     def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
         """Send what was read at `at_ns` (Unix nanoseconds); gives the reason if it did not get there."""
@@ -132,7 +132,7 @@ def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, lo
     """Make the export, not started yet."""
 
     def make() -> Sender:
-        from proxy.telemetry.metrics.otlp import OtlpSender
+        from proxy.app.metrics.otlp import OtlpSender
 
         return OtlpSender(cluster, round(sources.created * 1e9), settings.temporality)
 
