@@ -268,6 +268,14 @@ def partition_metadata_request(
     return frame(command)
 
 
+def topic_list_question(request: pb.CommandGetTopicsOfNamespace) -> bytes:
+    """Return everything that a topic-list request asks for: the request without its id."""
+    question = pb.CommandGetTopicsOfNamespace()
+    question.CopyFrom(request)
+    question.request_id = 0
+    return question.SerializeToString(deterministic=True)
+
+
 def get_topics_request(client: pb.CommandGetTopicsOfNamespace, request_id: int) -> bytes:
     """Build GET_TOPICS_OF_NAMESPACE from a client's, forwarded unchanged."""
     command = _command(CommandType.GET_TOPICS_OF_NAMESPACE)

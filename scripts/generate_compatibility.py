@@ -11,12 +11,12 @@ from typing import Any, cast
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from proxy.app.metrics.instrument import Instrument  # noqa: E402
+from proxy.app.metrics.table import INSTRUMENTS  # noqa: E402
 from proxy.config.config import Config  # noqa: E402
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey  # noqa: E402
 from proxy.config.java_surface import JAVA_ENDPOINTS, JAVA_METRICS, Parity  # noqa: E402
 from proxy.config.keys.key import Key  # noqa: E402
-from proxy.telemetry.metrics.instrument import Instrument  # noqa: E402
-from proxy.telemetry.metrics.table import INSTRUMENTS  # noqa: E402
 from proxy.web.stats import StatsSources, stats_documents  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 

@@ -9,10 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from proxy.app.metrics.instrument import Instrument  # noqa: E402
+from proxy.app.metrics.table import INSTRUMENTS  # noqa: E402
 from proxy.telemetry.durations import BOUNDS_SECONDS  # noqa: E402
-from proxy.telemetry.metrics.instrument import Instrument  # noqa: E402
-from proxy.telemetry.metrics.table import INSTRUMENTS  # noqa: E402
-from proxy.telemetry.metrics.tenants import MOST_TENANTS  # noqa: E402
+from proxy.telemetry.tenants import MOST_TENANTS  # noqa: E402
 from scripts.generated import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs/reference/metrics.md"

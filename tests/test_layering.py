@@ -4,7 +4,8 @@
 `proxy` all of these and its libraries but none of the pipeline's, `pipeline` the event schema and its own.
 Nobody imports `proxy`.
 
-Inside `proxy`, a room imports the rooms before it in `ROOMS` only; imports for type checking count.
+Inside `proxy`, a room imports the rooms before it in `ROOMS` only, a folder of a room those before it in `SUB_ROOMS`,
+and no modules import each other in a circle; imports for type checking count.
 
 Tasks are started by a TaskGroup, or by the one module whose scopes stand in for it; anywhere else they could
 outlive their connection.
@@ -12,7 +13,7 @@ outlive their connection.
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,20 @@ ROOMS = (
     {"app"},
     {"cli"},
 )
+# The order of a room's sub-folders; "" is the flat part. Folders on one layer do not know each other.
+SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
+    "config": ({"keys"}, {""}),
+    "auth": ({""}, {"own", "providers"}),
+    "telemetry": ({""}, {"events"}),
+    "net": ({""}, {"tls"}),
+    "requests": ({""}, {"topic_lists"}),
+    "web": ({"http"}, {"forward"}, {""}, {"admin"}),
+    "app": ({"metrics"}, {""}),
+    "cli": ({"admin", "demo"}, {"top"}, {""}),
+}
 LAYER_OF = {room: layer for layer, rooms in enumerate(ROOMS) for room in rooms}
 # Arrows that point up today, as (file, module); this set must shrink until it is empty.
-ALLOWED = {
-    ("proxy/telemetry/events/recorder.py", "proxy.requests.client"),
-    ("proxy/telemetry/events/recorder.py", "proxy.requests.topic_lists.groups"),
-    ("proxy/telemetry/events/recorder.py", "proxy.requests.topic_lists.questions"),
-}
+ALLOWED: set[tuple[str, str]] = set()
 PACKAGES = sorted(name for name in OURS if (ROOT / name).is_dir())
 SOURCES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
@@ -105,6 +113,53 @@ def arrows_up(importer: str, tree: ast.Module) -> list[str]:
     ]
 
 
+def folder_of(module: str) -> str:
+    """Return the sub-folder of a room that a module of `proxy` is in; "" is the flat part."""
+    parts = module.split(".")
+    return parts[2] if (ROOT / "proxy" / parts[1] / parts[2]).is_dir() else ""
+
+
+def arrows_between_folders(importer: str, tree: ast.Module) -> list[str]:
+    """List the modules that `importer` imports from a later folder of its own room, or another on its own layer."""
+    room = room_of(importer)
+    if room is None or room not in SUB_ROOMS or importer.endswith("__init__"):
+        return []
+    layer_of = {folder: layer for layer, folders in enumerate(SUB_ROOMS[room]) for folder in folders}
+    own = folder_of(importer)
+    inside = [module for module in modules_imported(tree) if room_of(module) == room and module.count(".") > 1]
+    return [module for module in inside if (other := folder_of(module)) != own and layer_of[other] >= layer_of[own]]
+
+
+def imports_of_ours(name: str, tree: ast.Module, known: Set[str]) -> set[str]:
+    """Return the modules in `known` that `tree` imports, by itself or a name out of them, type checking included."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return (found & known) - {name}
+
+
+def circles(imports: Mapping[str, Set[str]]) -> list[list[str]]:
+    """List the groups of modules of which each is reached from each other one."""
+    reached: dict[str, set[str]] = {}
+    for name in imports:
+        seen: set[str] = set()
+        left = list(imports[name])
+        while left:
+            if (module := left.pop()) not in seen:
+                seen.add(module)
+                left += imports[module]
+        reached[name] = seen
+    groups = {
+        tuple(sorted(other for other in seen if name in reached[other])): None
+        for name, seen in reached.items()
+        if name in seen
+    }
+    return [list(group) for group in groups]
+
+
 def lone_tasks(tree: ast.Module, loops: frozenset[str] = LOOPS) -> list[int]:
     """List the lines that start a task which nobody owns."""
     return [
@@ -138,6 +193,32 @@ def test_room_imports_earlier_rooms_only(path: Path) -> None:
     name = path.relative_to(ROOT)
     found = arrows_up(".".join(name.with_suffix("").parts), parse(path))
     assert [module for module in found if (str(name), module) not in ALLOWED] == []
+
+
+@source
+def test_folder_imports_earlier_folders_of_its_room_only(path: Path) -> None:
+    name = path.relative_to(ROOT)
+    assert arrows_between_folders(".".join(name.with_suffix("").parts), parse(path)) == []
+
+
+def test_every_folder_of_a_room_has_its_place() -> None:
+    for room in LAYER_OF:
+        folders = {path.parent.name for path in (ROOT / "proxy" / room).glob("*/__init__.py")}
+        declared = set().union(*SUB_ROOMS.get(room, ()))
+        assert folders == declared - {""}, room
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in SOURCES}
+    ours = {name.removesuffix(".__init__"): path for name, path in files.items() if name.startswith("proxy.")}
+    assert circles({name: imports_of_ours(name, parse(path), ours.keys()) for name, path in ours.items()}) == []
+
+
+@source
+def test_whole_proxy_is_seen_by_the_app_room_and_serve_only(path: Path) -> None:
+    name = path.relative_to(ROOT).as_posix()
+    if not name.startswith("proxy/app/") and name != "proxy/cli/serve.py":
+        assert "proxy.app.proxy" not in set(modules_imported(parse(path)))
 
 
 def test_no_arrow_is_allowed_that_is_not_there() -> None:
@@ -226,3 +307,38 @@ def test_owner_of_tasks_may_ask_its_loop_only() -> None:
 )
 def test_law_finds_arrows_that_point_up(importer: str, code: str, up: list[str]) -> None:
     assert arrows_up(importer, ast.parse(code)) == up
+
+
+@pytest.mark.parametrize(
+    ("importer", "code", "up"),
+    [
+        ("proxy.web.http.gate", "import proxy.web.forward.headers", ["proxy.web.forward.headers"]),
+        ("proxy.web.forward.headers", "from proxy.web.port import WebPort", ["proxy.web.port"]),
+        ("proxy.auth.own.oauth2", "from proxy.auth.providers.basic import B", ["proxy.auth.providers.basic"]),
+        (
+            "proxy.web.admin.views",
+            "import proxy.web.port\nimport proxy.web.http.gate\nimport proxy.web.admin.paging",
+            [],
+        ),
+        ("proxy.clients.sessions", "import proxy.clients.connection", []),
+    ],
+)
+def test_law_finds_arrows_between_folders(importer: str, code: str, up: list[str]) -> None:
+    assert arrows_between_folders(importer, ast.parse(code)) == up
+
+
+@pytest.mark.parametrize(
+    ("imports", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [["a", "b"]]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}, [["b", "c"]]),
+    ],
+)
+def test_law_finds_circles(imports: dict[str, set[str]], found: list[list[str]]) -> None:
+    assert circles(imports) == found
+
+
+def test_imports_for_type_checking_close_a_circle() -> None:
+    code = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from proxy.app import proxy")
+    assert imports_of_ours("proxy.app.x", code, {"proxy.app.proxy"}) == {"proxy.app.proxy"}

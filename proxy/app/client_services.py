@@ -1,131 +1,169 @@
 """What clients are served with, put together out of the parts of the proxy."""
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import dataclass
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
+from proxy.app.broker_side import BrokerSide
+from proxy.app.identities import Identities
+from proxy.app.list_memory import ListMemory
+from proxy.app.sockets import Sockets
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
+from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.net.send_buffers import SendBuffers
+from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode, TargetRules
+from proxy.relay.relay_log import RelayLog
+from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
+from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
+from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.identities import EventIdentities, key_of
 from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.refusals import RefusalLog
 
-if TYPE_CHECKING:
-    from proxy.app.proxy import Proxy
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    """The parts of the proxy that clients are served with; `recorder` is None without an event log."""
+
+    config: Config
+    loop: asyncio.AbstractEventLoop
+    counters: Counters
+    identities: Identities
+    memory: ListMemory
+    sockets: Sockets
+    sessions: Sessions
+    broker_side: BrokerSide
+    broker_queues: BrokerQueues
+    usage: UsageTracker
+    refusals: RefusalLog
+    watch_limits: WatchLimits
+    relay_log: RelayLog
+    writes: WriteWatch
+    recorder: Recorder | None
 
 
-def client_services(proxy: "Proxy") -> ClientServices:
+def client_services(parts: ClientParts) -> ClientServices:
     """Put together what all client connections share."""
-    sockets, introductions = proxy.sockets, proxy.identities.introductions
+    sockets, introductions = parts.sockets, parts.identities.introductions
     return ClientServices(
-        loop=proxy.loop,
+        loop=parts.loop,
         shared=sockets.shared,
         hangup=sockets.hangup,
-        counters=proxy.counters,
-        limits=ClientLimits.of(proxy.config),
-        direct=proxy.memory.limiter.direct,
-        requests=_request_services(proxy),
-        direct_mode=_direct_mode(proxy),
-        sessions=proxy.sessions,
+        counters=parts.counters,
+        limits=ClientLimits.of(parts.config),
+        direct=parts.memory.limiter.direct,
+        requests=_request_services(parts),
+        direct_mode=_direct_mode(parts),
+        sessions=parts.sessions,
         server_version=introductions.versions.server_version,
-        writes=proxy.writes,
+        writes=parts.writes,
         turns=sockets.turns,
-        charging=proxy.memory.charging,
-        send_buffers=SendBuffers(proxy.counters),
-        authentication=proxy.identities.clients,
+        charging=parts.memory.charging,
+        send_buffers=SendBuffers(parts.counters),
+        authentication=parts.identities.clients,
     )
 
 
-def recorder(proxy: "Proxy", sink: EventSink | None) -> Recorder | None:
+def make_recorder(
+    config: Config,
+    loop: asyncio.AbstractEventLoop,
+    memory: ListMemory,
+    broker_queues: BrokerQueues,
+    counters: Counters,
+    sink: EventSink | None,
+) -> Recorder | None:
     """Make the recorder of topic lists; none without a `sink` for its events."""
     if sink is None:
         return None
-    config, memory = proxy.config, proxy.memory
     return Recorder(
         sink,
         EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
         memory.limiter,
-        proxy.questions,
+        broker_queues,
         memory.charging,
-        lambda error: proxy.counters.internal_error(error, "event log"),
-        later=proxy.loop.call_later,
+        lambda error: counters.internal_error(error, "event log"),
+        later=loop.call_later,
     )
 
 
-def _direct_mode(proxy: "Proxy") -> DirectMode:
-    config, sockets, side = proxy.config, proxy.sockets, proxy.broker_side
+def _direct_mode(parts: ClientParts) -> DirectMode:
+    config, sockets, side = parts.config, parts.sockets, parts.broker_side
     return DirectMode(
-        proxy.loop,
+        parts.loop,
         sockets.shared,
         sockets.hangup,
-        proxy.counters,
+        parts.counters,
         side.dialer,
         side.validator,
         side.brokers,
         TargetRules.of(config),
-        proxy.identities.introductions,
+        parts.identities.introductions,
         config.seconds(Config.broker_proxy_read_timeout_ms),
-        proxy.watch_limits,
-        proxy.relay_log,
+        parts.watch_limits,
+        parts.relay_log,
     )
 
 
-def _request_services(proxy: "Proxy") -> RequestServices:
-    side = proxy.broker_side
+def _request_services(parts: ClientParts) -> RequestServices:
     return RequestServices(
-        loop=proxy.loop,
-        counters=proxy.counters,
-        brokers=side.brokers,
-        lookups=_lookups(proxy),
-        topic_lists=_topic_lists(proxy),
-        turns=proxy.sockets.turns,
-        schemas=_schemas(proxy),
-        refusals=proxy.refusals,
-        recorder=proxy.recorder,
+        loop=parts.loop,
+        counters=parts.counters,
+        lookups=_lookups(parts),
+        topic_lists=_topic_lists(parts),
+        turns=parts.sockets.turns,
+        schemas=_schemas(parts),
+        refusals=parts.refusals,
+        recorder=parts.recorder,
     )
 
 
-def _lookups(proxy: "Proxy") -> LookupService:
-    config, side = proxy.config, proxy.broker_side
+def _lookups(parts: ClientParts) -> LookupService:
+    config, side = parts.config, parts.broker_side
     concurrency = AsyncSemaphore(
-        "lookups", config.max_concurrent_lookup_requests, max_queue=1, timeout_seconds=0, clock=proxy.loop
+        "lookups", config.max_concurrent_lookup_requests, max_queue=1, timeout_seconds=0, clock=parts.loop
     )
     seconds, tls = config.seconds(Config.topic_list_request_timeout_millis), config.tls_enabled_with_broker
-    return LookupService(proxy.loop, side.pool, side.brokers, concurrency, proxy.counters, seconds, tls=tls)
+    return LookupService(parts.loop, side.pool, side.brokers, concurrency, parts.counters, seconds, tls=tls)
 
 
-def _topic_lists(proxy: "Proxy") -> TopicListService:
-    memory, sockets = proxy.memory, proxy.sockets
+def _topic_lists(parts: ClientParts) -> TopicListService:
+    memory, sockets, side = parts.memory, parts.sockets, parts.broker_side
     return TopicListService(
-        proxy.loop,
+        parts.loop,
         memory.limiter,
-        proxy.questions,
+        parts.broker_queues,
+        side.pool,
+        side.brokers,
+        memory.slabs,
         sockets.pump,
         sockets.turns,
         memory.sizes,
         memory.charging,
-        proxy.counters,
-        proxy.refusals,
-        proxy.usage,
+        parts.counters,
+        parts.refusals,
+        parts.usage,
     )
 
 
-def _schemas(proxy: "Proxy") -> SchemaService:
-    memory, side = proxy.memory, proxy.broker_side
-    seconds = proxy.config.seconds(Config.topic_list_request_timeout_millis)
+def _schemas(parts: ClientParts) -> SchemaService:
+    memory, side = parts.memory, parts.broker_side
+    seconds = parts.config.seconds(Config.topic_list_request_timeout_millis)
     return SchemaService(
-        proxy.loop,
+        parts.loop,
         side.pool,
         side.brokers,
         memory.limiter,
         memory.slabs,
-        proxy.counters,
-        proxy.refusals,
+        parts.counters,
+        parts.refusals,
         seconds,
         memory.charging,
     )

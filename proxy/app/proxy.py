@@ -9,14 +9,19 @@ from typing import Final
 
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
-from proxy.app import client_services as services
 from proxy.app.broker_side import BrokerSide
 from proxy.app.budget import total_bytes, worst_case_parts
+from proxy.app.client_services import ClientParts, client_services, make_recorder
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
+from proxy.app.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.lag import LoopLag
+from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
 from proxy.app.sockets import Sockets
+from proxy.app.top_document import TopSources, top_document
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import SessionLimits, Sessions
@@ -32,23 +37,18 @@ from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
-from proxy.requests.topic_lists.questions import HeapStatistics, ListQuestions, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
 from proxy.telemetry.heavy_hitters import UsageTracker
-from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
-from proxy.telemetry.metrics.instrument import MetricSources
-from proxy.telemetry.metrics.lag import LoopLag
-from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from proxy.telemetry.metrics.tenants import TenantTracker
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.tenants import TenantTracker
 from proxy.web.admin.access import AdminAccess, read_token
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
 from proxy.web.admin.rates import Rates
 from proxy.web.admin.sources import AdminSources, ProcessControl
-from proxy.web.admin.top_document import TopSources, top_document
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, Readiness, document_page, own_pages
@@ -97,15 +97,15 @@ class Proxy:
             config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
         )
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
-        self.questions = self._list_questions()
-        self.recorder = self.watch_limits.recorder = services.recorder(
-            self, self.event_log.sink if event_sink is None else event_sink
-        )
+        self.broker_queues = self._broker_queues()
+        sink = self.event_log.sink if event_sink is None else event_sink
+        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
+        self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
         # The process that takes signals for this proxy, if it has one of its own.
         self.process: ProcessControl | None = None
-        self.services = services.client_services(self)
+        self.services = client_services(self._client_parts())
         self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
         self.admin_port = 0
         self.doors = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
@@ -213,7 +213,7 @@ class Proxy:
             # Lists over HTTP have events, too, so their port ends before the log of events.
             await self.web.close()
         if self.recorder is not None:
-            await self.recorder.all_told()
+            await self.recorder.flush()
         await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
@@ -282,7 +282,7 @@ class Proxy:
     def metric_sources(self) -> MetricSources:
         """Give what metrics are read from."""
         memory = self.memory
-        heap = HeapStatistics(self.questions.heap_statistics)
+        heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
             self.counters,
             heap,
@@ -332,24 +332,33 @@ class Proxy:
     def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
         return ClientConnection(self.services, address, header, target)
 
-    def _list_questions(self) -> ListQuestions:
-        memory, side = self.memory, self.broker_side
-        list_limits = TopicListLimits.of(self.config)
-        return ListQuestions(
-            self.loop,
-            side.pool,
-            side.brokers,
-            memory.limiter,
-            memory.heap_waits,
-            memory.slabs,
-            self.counters,
-            list_limits,
-        )
+    def _broker_queues(self) -> BrokerQueues:
+        memory = self.memory
+        return BrokerQueues(self.loop, memory.limiter, memory.heap_waits, TopicListLimits.of(self.config))
 
     def _write_watch(self) -> WriteWatch:
         memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
-            memory.limiter.direct, self.questions, memory.waiters_served, self.counters, write_limits, self.log
+            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters, write_limits, self.log
+        )
+
+    def _client_parts(self) -> ClientParts:
+        return ClientParts(
+            config=self.config,
+            loop=self.loop,
+            counters=self.counters,
+            identities=self.identities,
+            memory=self.memory,
+            sockets=self.sockets,
+            sessions=self.sessions,
+            broker_side=self.broker_side,
+            broker_queues=self.broker_queues,
+            usage=self.usage,
+            refusals=self.refusals,
+            watch_limits=self.watch_limits,
+            relay_log=self.relay_log,
+            writes=self.writes,
+            recorder=self.recorder,
         )
 
     def _admin_sources(self) -> AdminSources:
@@ -363,7 +372,7 @@ class Proxy:
             memory=memory.limiter,
             lookups=requests.lookups.concurrency,
             groups=requests.topic_lists.groups,
-            questions=self.questions,
+            queues=self.broker_queues,
             heap_waits=memory.heap_waits,
             direct_waits=memory.direct_waits,
             settings=self.live,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from proxy.app import reload_steps as live_changes
+from proxy.app import reload_steps as steps
 from proxy.app.lifecycle import Phase
 from proxy.app.proxy import Proxy
 from proxy.config.config import Config, ConfigError
@@ -26,78 +26,81 @@ Part = Callable[[Proxy, Config], None]
 
 READ_SECONDS: Final = 10.0
 REFUSED: Final = "configuration refused, the old one stays in force"
-_LIMITER: Final[tuple[Part, ...]] = (live_changes.apply_limiter,)
+_LIMITER: Final[tuple[Part, ...]] = (steps.apply_limiter,)
 # The largest answer follows the smaller limit, half the heap limit may wait on one broker.
 _MEMORY: Final[tuple[Part, ...]] = (
-    live_changes.apply_limiter,
-    live_changes.apply_topic_lists,
-    live_changes.apply_budget,
+    steps.apply_limiter,
+    steps.apply_topic_lists,
+    steps.apply_budget,
 )
-_BROKERS: Final[tuple[Part, ...]] = (live_changes.apply_broker_pool,)
-_TARGETS: Final[tuple[Part, ...]] = (live_changes.apply_targets,)
-_WEB: Final[tuple[Part, ...]] = (live_changes.apply_web,)
+_BROKERS: Final[tuple[Part, ...]] = (steps.apply_broker_pool,)
+_TARGETS: Final[tuple[Part, ...]] = (steps.apply_targets,)
+_WEB: Final[tuple[Part, ...]] = (steps.apply_web,)
 
 # Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
-APPLIED_BY: Final[dict[str, tuple[Part, ...]]] = {
-    "logLevel": (live_changes.apply_log_level,),
-    "proxyLogLevel": (live_changes.apply_relay_log, live_changes.apply_budget),
-    "maxTopicListInFlightHeapMemSizeMB": _MEMORY,
-    "maxTopicListInFlightDirectMemSizeMB": _MEMORY,
-    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": (
-        live_changes.apply_limiter,
-        live_changes.apply_topic_lists,
+APPLIED_BY: Final[dict[Key[Any], tuple[Part, ...]]] = {
+    Config.log_level: (steps.apply_log_level,),
+    Config.proxy_log_level: (steps.apply_relay_log, steps.apply_budget),
+    Config.max_topic_list_in_flight_heap_mem_size_mb: _MEMORY,
+    Config.max_topic_list_in_flight_direct_mem_size_mb: _MEMORY,
+    Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis: (
+        steps.apply_limiter,
+        steps.apply_topic_lists,
     ),
-    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": _LIMITER,
-    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": (
-        live_changes.apply_limiter,
-        live_changes.apply_topic_lists,
-        live_changes.apply_budget,
+    Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: _LIMITER,
+    Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: (
+        steps.apply_limiter,
+        steps.apply_topic_lists,
+        steps.apply_budget,
     ),
-    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": (live_changes.apply_limiter, live_changes.apply_budget),
-    "topicListRequestTimeoutMillis": (
-        live_changes.apply_topic_lists,
-        live_changes.apply_requests,
-        live_changes.apply_clients,
-        live_changes.apply_watches,
+    Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: (
+        steps.apply_limiter,
+        steps.apply_budget,
     ),
-    "topicListInitialHeapPermitBytes": (live_changes.apply_topic_lists,),
-    "topicListMaxAnswerBytes": (live_changes.apply_topic_lists, live_changes.apply_budget),
-    "topicListMaxOutstandingPerBroker": (live_changes.apply_topic_lists,),
-    "topicListCoalescingEnabled": (live_changes.apply_topic_lists,),
-    "topicListFairness": (
-        live_changes.apply_limiter,
-        live_changes.apply_topic_lists,
-        live_changes.apply_budget,
+    Config.topic_list_request_timeout_millis: (
+        steps.apply_topic_lists,
+        steps.apply_requests,
+        steps.apply_clients,
+        steps.apply_watches,
     ),
-    "topicListMaxMemoryPercentPerKey": (live_changes.apply_limiter, live_changes.apply_topic_lists),
-    "topicListWriteStallTimeoutMillis": (live_changes.apply_writes,),
-    "topicListWriteMinBytesPerSecond": (live_changes.apply_writes,),
-    "watchTopicListLimitEnabled": (live_changes.apply_watches,),
-    "watchTopicListMaxPauseMillis": (live_changes.apply_watches,),
-    "maxConcurrentLookupRequests": (live_changes.apply_requests, live_changes.apply_budget),
-    "maxConcurrentInboundConnections": (live_changes.apply_clients, live_changes.apply_budget),
-    "maxConcurrentInboundConnectionsPerIp": (live_changes.apply_clients,),
-    "maxOutstandingRequestsPerConnection": (live_changes.apply_clients,),
-    "handshakeTimeoutMillis": (live_changes.apply_clients,),
-    "clientSocketSendBufferBytes": (live_changes.apply_clients, live_changes.apply_budget),
-    "keepAliveIntervalSeconds": (live_changes.apply_clients, live_changes.apply_broker_pool),
-    "brokerProxyReadTimeoutMs": (live_changes.apply_clients,),
-    "brokerProxyConnectTimeoutMs": _BROKERS,
-    "topicListBrokerAnswerTimeoutMillis": _BROKERS,
-    "brokerConnectionsPerKey": _BROKERS,
-    "brokerConnectionsTotal": (live_changes.apply_broker_pool, live_changes.apply_budget),
-    "brokerConnectionIdleMillis": _BROKERS,
-    "brokerProxyAllowedHostNames": _TARGETS,
-    "brokerProxyAllowedIPAddresses": _TARGETS,
-    "brokerProxyAllowedTargetPorts": _TARGETS,
-    "brokerWebServiceAllowedTargetPorts": _TARGETS,
-    "httpProxyTimeout": _WEB,
-    "httpRequestsLimitEnabled": _WEB,
-    "httpRequestsMaxPerSecond": _WEB,
-    "maxConcurrentHttpRequests": (*_WEB, live_changes.apply_budget),
+    Config.topic_list_initial_heap_permit_bytes: (steps.apply_topic_lists,),
+    Config.topic_list_max_answer_bytes: (steps.apply_topic_lists, steps.apply_budget),
+    Config.topic_list_max_outstanding_per_broker: (steps.apply_topic_lists,),
+    Config.topic_list_coalescing_enabled: (steps.apply_topic_lists,),
+    Config.topic_list_fairness: (
+        steps.apply_limiter,
+        steps.apply_topic_lists,
+        steps.apply_budget,
+    ),
+    Config.topic_list_max_memory_percent_per_key: (steps.apply_limiter, steps.apply_topic_lists),
+    Config.topic_list_write_stall_timeout_millis: (steps.apply_writes,),
+    Config.topic_list_write_min_bytes_per_second: (steps.apply_writes,),
+    Config.watch_topic_list_limit_enabled: (steps.apply_watches,),
+    Config.watch_topic_list_max_pause_millis: (steps.apply_watches,),
+    Config.max_concurrent_lookup_requests: (steps.apply_requests, steps.apply_budget),
+    Config.max_concurrent_inbound_connections: (steps.apply_clients, steps.apply_budget),
+    Config.max_concurrent_inbound_connections_per_ip: (steps.apply_clients,),
+    Config.max_outstanding_requests_per_connection: (steps.apply_clients,),
+    Config.handshake_timeout_millis: (steps.apply_clients,),
+    Config.client_socket_send_buffer_bytes: (steps.apply_clients, steps.apply_budget),
+    Config.keep_alive_interval_seconds: (steps.apply_clients, steps.apply_broker_pool),
+    Config.broker_proxy_read_timeout_ms: (steps.apply_clients,),
+    Config.broker_proxy_connect_timeout_ms: _BROKERS,
+    Config.topic_list_broker_answer_timeout_millis: _BROKERS,
+    Config.broker_connections_per_key: _BROKERS,
+    Config.broker_connections_total: (steps.apply_broker_pool, steps.apply_budget),
+    Config.broker_connection_idle_millis: _BROKERS,
+    Config.broker_proxy_allowed_host_names: _TARGETS,
+    Config.broker_proxy_allowed_ip_addresses: _TARGETS,
+    Config.broker_proxy_allowed_target_ports: _TARGETS,
+    Config.broker_web_service_allowed_target_ports: _TARGETS,
+    Config.http_proxy_timeout: _WEB,
+    Config.http_requests_limit_enabled: _WEB,
+    Config.http_requests_max_per_second: _WEB,
+    Config.max_concurrent_http_requests: (*_WEB, steps.apply_budget),
     # Read when it is needed, from the configuration in force.
-    "shutdownPreDrainMillis": (),
-    "shutdownDrainMillis": (),
+    Config.shutdown_pre_drain_millis: (),
+    Config.shutdown_drain_millis: (),
 }
 
 
@@ -133,8 +136,8 @@ def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
 
 
 def _parts(changed: Iterable[Key[Any]]) -> list[Part]:
-    names = {key.name for key in changed}
-    return list(dict.fromkeys(part for name, parts in APPLIED_BY.items() if name in names for part in parts))
+    keys = set(changed)
+    return list(dict.fromkeys(part for key, parts in APPLIED_BY.items() if key in keys for part in parts))
 
 
 def _shown(key: Key[Any], config: Config) -> str:

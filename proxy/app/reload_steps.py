@@ -6,7 +6,7 @@ from proxy.clients.services import ClientLimits
 from proxy.clients.sessions import SessionLimits
 from proxy.config.config import Config
 from proxy.net.write_watch import WriteLimits
-from proxy.requests.topic_lists.questions import TopicListLimits
+from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.web.forward.settings import WebLimits
 
 

@@ -1,7 +1,7 @@
-"""Questions whose answer may be large: its memory is admitted when its size is known, before it is read.
+"""Requests to brokers whose answer may be large: memory is admitted when the size is known, before the body is read.
 
-An answer's bytes are kept as they came (`OpaqueAnswer`); the question owns the rule by which they are admitted, and the
-asker waits on `turn()`. A client that leaves abandons its question: what then arrives is passed over.
+An answer's bytes are kept as they came (`OpaqueAnswer`); the request owns the rule by which they are admitted, and the
+asking task waits in `answer`. A client that leaves abandons its request: the answer is passed over when it arrives.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.request import Decision, unexpected_answer
 from proxy.core.errors import OverLimit, RequestFailed
-from proxy.telemetry.events.timeline import RequestTimeline
+from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
 A = TypeVar("A", bound=OpaqueAnswer)
 
 
 class AdmittedRequest(Generic[A]):
-    """Follow a question whose answer of type `expected` becomes an `A` under a permit.
+    """A request whose answer of type `expected` becomes an `A` under a permit.
 
-    `on_announced` is called once, as soon as the broker's answer begins or can no longer come.
+    `on_answer_begun` is called once, as soon as the broker's answer begins or can no longer come.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class AdmittedRequest(Generic[A]):
         slabs: SlabPool,
         expected: CommandType,
         max_bytes: int,
-        on_announced: Callable[[], None],
+        on_answer_begun: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._slabs = slabs
         self._expected = expected
         self._max_bytes = max_bytes
-        self._on_announced = on_announced
+        self._on_answer_begun: Callable[[], None] | None = on_answer_begun
         self._turn: asyncio.Future[A | FrameHead] = loop.create_future()
         self._answer: A | None = None
         self._abandoned = False
@@ -53,7 +53,7 @@ class AdmittedRequest(Generic[A]):
     # --- what a subclass decides ------------------------------------------------------------------
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Book the answer's memory if that is possible now."""
+        """Take a permit for the answer if that is possible now."""
         raise NotImplementedError
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
@@ -61,24 +61,24 @@ class AdmittedRequest(Generic[A]):
         raise NotImplementedError
 
     def make(self, head: FrameHead) -> A:
-        """Make the place for the answer."""
+        """Return the sink for the answer."""
         raise NotImplementedError
 
     def too_large(self, head: FrameHead) -> RequestFailed:
-        """Say that the answer is above what may be held."""
+        """Return the failure of an answer that is larger than what may be held."""
         raise NotImplementedError
 
     @property
     def waits_for_memory(self) -> bool:
-        """Tell whether the answer has begun and waits for its permit."""
+        """Return whether the answer has begun and waits for its permit."""
         return self._admitting is not None and self._answer is None
 
-    # --- the asker's side -------------------------------------------------------------------------
+    # --- the asking task's side --------------------------------------------------------------------
 
     async def answer(self, connection: BrokerConnection, longest_pause_seconds: float, timeout_seconds: float) -> A:
         """Wait for the whole answer; raises RequestFailed, ConnectionClosed or PermitAcquireError.
 
-        `connection` is where the question was asked. It stays paused while memory is waited for, at most
+        `connection` carries the request. The connection stays paused while memory is waited for, at most
         `timeout_seconds`, and `longest_pause_seconds` with the pauses just before.
         """
         try:
@@ -114,11 +114,11 @@ class AdmittedRequest(Generic[A]):
 
     # --- the connection's side --------------------------------------------------------------------
 
-    def announced(self, head: FrameHead) -> BodySink | Decision:
-        """Admit the answer, refuse it, or have the connection wait."""
-        self._announce()
+    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+        """Admit the answer, refuse it, or make the connection wait."""
+        self._note_begun()
         if self._abandoned or self._turn.cancelled():
-            # Who asked is on his way out, or gone.
+            # The asking task is about to end, or gone.
             return Decision.SKIP
         if head.command_type != self._expected:
             self.failed(RequestFailed(ServerError.UnknownError, f"the broker answered with type {head.command_type}"))
@@ -133,18 +133,18 @@ class AdmittedRequest(Generic[A]):
         return Decision.WAIT
 
     def answered(self, command: pb.BaseCommand) -> None:
-        """Take an ERROR: every other answer to such a question is announced."""
+        """Fail with the broker's ERROR: every other answer to such a request begins with its head."""
         self.failed(unexpected_answer(command))
 
     def body_complete(self) -> None:
-        """Pass the complete answer to who waits."""
+        """Hand the complete answer to the asking task."""
         if self._answer is not None and not self._turn.done():
             self._turn.set_result(self._answer)
         self._answer = None
 
     def failed(self, error: Exception) -> None:
-        """Pass the failure to who waits."""
-        self._announce()
+        """Hand the failure to the asking task."""
+        self._note_begun()
         self._answer = None
         self._failure = error
         if not self._turn.done():
@@ -153,49 +153,47 @@ class AdmittedRequest(Generic[A]):
         elif self._admitting is not None and not self._abandoned:
             self._admitting.reschedule(self._loop.time())
 
-    def _announce(self) -> None:
-        call, self._on_announced = self._on_announced, _nothing
-        call()
+    def _note_begun(self) -> None:
+        call, self._on_answer_begun = self._on_answer_begun, None
+        if call is not None:
+            call()
 
 
 class TopicListRequest(AdmittedRequest[TopicListAnswer]):
-    """Ask for a topic list; its heap permit, taken for an estimate, grows to what the answer costs."""
+    """A request for a topic list; its heap permit, taken for an estimate, grows to what the answer costs."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         slabs: SlabPool,
         max_bytes: int,
-        on_announced: Callable[[], None],
+        on_answer_begun: Callable[[], None],
         permit: Permit,
-        story: RequestTimeline | None = None,
+        timeline: NoTimeline = NO_TIMELINE,
     ) -> None:
-        super().__init__(loop, slabs, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, max_bytes, on_announced)
+        super().__init__(loop, slabs, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, max_bytes, on_answer_begun)
         self._permit = permit
-        self._story = story
+        self._timeline = timeline
 
     def try_admit(self, head: FrameHead) -> bool:
         """Grow the heap permit to the answer's cost if that is possible now."""
         needed = heap_size(head.rest_bytes)
         admitted = self._permit.try_update(needed)
-        if self._story is not None:
-            self._story.announced(needed, self._permit.size, admitted=admitted)
+        self._timeline.response_begun(needed, self._permit.size, admitted=admitted)
         return admitted
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
         """Wait until the heap permit could grow to the answer's cost."""
         await self._permit.update(heap_size(head.rest_bytes), timeout_seconds=timeout_seconds)
-        if self._story is not None:
-            self._story.admitted(self._permit.size)
+        self._timeline.admitted(self._permit.size)
 
     def make(self, head: FrameHead) -> TopicListAnswer:
-        """Make the place for the list."""
+        """Return the sink for the list."""
         return TopicListAnswer(head, self._slabs)
 
     def too_large(self, head: FrameHead) -> RequestFailed:
-        """Say that the list is above `topicListMaxAnswerBytes`."""
-        if self._story is not None:
-            self._story.heap_actual_bytes = heap_size(head.rest_bytes)
+        """Return the failure of a list above `topicListMaxAnswerBytes`."""
+        self._timeline.too_large(heap_size(head.rest_bytes))
         return OverLimit(
             ServerError.NotAllowedError,
             f"topic list of {head.rest_bytes} bytes exceeds the proxy's topicListMaxAnswerBytes ({self._max_bytes}):"
@@ -208,18 +206,18 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
 
 
 class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
-    """Ask for a schema; the answer is held under a direct permit from before it is read until it is written."""
+    """A request for a schema; a direct permit covers the answer from before it is read until it is written."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         slabs: SlabPool,
         max_bytes: int,
-        on_announced: Callable[[], None],
+        on_answer_begun: Callable[[], None],
         direct: AsyncSemaphore,
         key: Hashable,
     ) -> None:
-        super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_announced)
+        super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_answer_begun)
         self._direct = direct
         self._key = key
         self.permit: Permit | None = None
@@ -235,21 +233,17 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
         self.permit = await self._direct.acquire(cost, key=self._key, timeout_seconds=timeout_seconds)
 
     def make(self, head: FrameHead) -> OpaqueAnswer:
-        """Make the place for the schema."""
+        """Return the sink for the schema."""
         return OpaqueAnswer(head, self._slabs)
 
     def too_large(self, head: FrameHead) -> RequestFailed:
-        """Say that the schema is above what a client accepts."""
+        """Return the failure of a schema that is larger than a client accepts."""
         return RequestFailed(
             ServerError.NotAllowedError,
             f"schema answer of {head.rest_bytes} bytes exceeds {self._max_bytes} (maxMessageSize)",
         )
 
     def release(self) -> None:
-        """Give the direct permit back."""
+        """Release the direct permit."""
         if self.permit is not None:
             self.permit.release()
-
-
-def _nothing() -> None:
-    return None

@@ -54,8 +54,8 @@ class BrokerClocks:
 class BrokerConnectionOwner(Protocol):
     """What a broker connection tells the pool it belongs to."""
 
-    def connection_changed(self, connection: "BrokerConnection") -> None:
-        """Hear that the connection became ready, idle, paused or resumed."""
+    def connection_changed(self, connection: "BrokerConnection", *, usable: bool, idle: bool) -> None:
+        """Called when the connection became ready, idle, paused or resumed; `idle` without a question under way."""
 
     def connection_lost(self, connection: "BrokerConnection", cause: DisconnectCause) -> None:
         """Hear that the connection is gone."""
@@ -148,9 +148,9 @@ class BrokerConnection(BrokerEndpoint):
     @property
     def usable(self) -> bool:
         """Tell whether a new question may be asked: connected, not paused for memory, and taking what is written."""
-        if not self.open or self._paused_for is not None or self.write_pending:
+        if self.cause is not None or self.transport is None or self._paused_for is not None:
             return False
-        return self.ready.done() and self.ready.exception() is None
+        return self.writable is True and self.ready.done() and self.ready.exception() is None
 
     @property
     def paused(self) -> bool:
@@ -214,27 +214,31 @@ class BrokerConnection(BrokerEndpoint):
         self.write(self._connect_frame)
         self._connect_frame = b""
 
-    def read_buffer(self) -> memoryview:
-        """Read a body straight into its sink, everything else into the shared buffer."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return space in the body's sink while a body is read, else the shared buffer."""
         return self._decoder.writable() if self._decoder.diverting else self._shared.small
 
     def resume_writing(self) -> None:
         """Take questions again: the broker has taken what was written."""
         super().resume_writing()
-        self._owner.connection_changed(self)
+        self._changed()
 
-    def data_arrived(self, count: int) -> None:
-        """Decode what has come."""
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decode what has arrived; an exception here ends this connection and nothing else."""
+        if self.cause is not None:
+            return
         self._awaits_pong = False
         decoder = self._decoder
         try:
             if decoder.diverting:
-                decoder.advance(count)
+                decoder.advance(nbytes)
             else:
-                decoder.receive_data(self._shared.small[:count])
+                decoder.receive_data(self._shared.small[:nbytes])
             self._process()
         except ProtocolError as error:
             self.abort(protocol_cause(error))
+        except Exception as error:
+            self.crashed(error)
         if decoder.diverting and self._turns.enough():
             self.rest()
 
@@ -291,7 +295,7 @@ class BrokerConnection(BrokerEndpoint):
             if isinstance(event, Frame):
                 self._on_frame(event)
             elif isinstance(event, FrameAnnounced):
-                self._on_announced(event.head)
+                self._on_response_head(event.head)
             elif isinstance(event, BodyEnd):
                 self._on_body_end(event)
 
@@ -317,7 +321,7 @@ class BrokerConnection(BrokerEndpoint):
         if command.type == CommandType.CONNECTED:
             self._state.enter(State.READY)
             self.ready.set_result(None)
-            self._owner.connection_changed(self)
+            self._changed()
             return
         if command.type == CommandType.ERROR:
             self.ready.set_exception(RequestFailed(command.error.error, command.error.message))
@@ -349,13 +353,13 @@ class BrokerConnection(BrokerEndpoint):
         asked.question.answered(command)
         self._answer_passed()
 
-    def _on_announced(self, head: FrameHead) -> None:
+    def _on_response_head(self, head: FrameHead) -> None:
         asked = self._asked.get(head.request_id) if head.request_id is not None else None
         if asked is None:
             self._owner.unknown_answer()
             self._decoder.skip()
             return
-        decision = asked.question.announced(head)
+        decision = asked.question.on_response_head(head)
         if decision is Decision.SKIP:
             self._decoder.skip()
         elif decision is Decision.WAIT:
@@ -375,7 +379,10 @@ class BrokerConnection(BrokerEndpoint):
 
     def _answer_passed(self) -> None:
         self.last_used = self.loop.time()
-        self._owner.connection_changed(self)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._owner.connection_changed(self, usable=self.usable, idle=not self._asked)
 
     def _stop_for(self, question: BrokerRequest) -> None:
         now = self.loop.time()
@@ -399,4 +406,4 @@ class BrokerConnection(BrokerEndpoint):
             self.abort(protocol_cause(error))
         if self._paused_for is None:
             self.resume_reading()
-        self._owner.connection_changed(self)
+        self._changed()

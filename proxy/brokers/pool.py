@@ -186,15 +186,15 @@ class BrokerPool:
 
     # --- what connections report ------------------------------------------------------------------
 
-    def connection_changed(self, connection: BrokerConnection) -> None:
+    def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
         """Let those who wait for a connection look again."""
         key = self._keys.get(connection)
         if key is None:
             # Still being opened: `_open` tells those who wait.
             return
-        if connection.usable:
+        if usable:
             self._wake(key)
-        if self._waiters and connection.outstanding == 0:
+        if self._waiters and idle:
             self._open_for_waiters()
 
     def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:

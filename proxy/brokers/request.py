@@ -1,9 +1,8 @@
-"""What can be asked of a broker over a request connection, and what the connection tells the question about its
-answer.
+"""Requests to brokers: what a request connection calls when the answer arrives, and requests with small answers.
 
-A question lives from the moment it is written until the broker's answer has passed or the connection is gone, even if
-the client that wanted it has left: the broker works on it all the same. Its methods are called by `BrokerConnection`,
-in order, and never wait.
+A request lives from the moment it is written until the broker's answer has passed or the connection is gone, even if
+the client that wanted the answer has left: the broker works on it all the same. The methods of a request are called by
+`BrokerConnection`, in order, and never wait.
 """
 
 import asyncio
@@ -20,32 +19,32 @@ from proxy.core.errors import RequestFailed
 
 
 class Decision(Enum):
-    """What to do with an announced answer when there is no sink for it (yet)."""
+    """The treatment of an answer whose head has arrived when there is no sink for its body (yet)."""
 
-    WAIT = "stop reading until the question decides"
+    WAIT = "stop reading until the request decides"
     SKIP = "pass over the answer without storing it"
 
 
 class BrokerRequest(Protocol):
-    """Follow one request on a broker connection."""
+    """One request on a broker connection."""
 
-    def announced(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
         """Decide about an answer whose size has become known."""
 
     def answered(self, command: pb.BaseCommand) -> None:
-        """Take a whole small answer."""
+        """Called with a whole small answer."""
 
     def body_complete(self) -> None:
-        """Note that the sink given has got its last byte."""
+        """Called when the sink has got its last byte."""
 
     def failed(self, error: Exception) -> None:
-        """Note that there will be no answer. Also called after `announced`, if the connection breaks."""
+        """Called when there will be no answer. Also after `on_response_head`, if the connection breaks."""
 
 
 class SmallRequest:
-    """Ask something whose answer is small; `answer` is the broker's command.
+    """A request whose answer is small; `answer` is the broker's command.
 
-    `on_over` is called once, when the broker has answered or can no longer, whoever still waits for it.
+    `on_over` is called once, when the broker has answered or can no longer, even if nobody waits for it any more.
 
     An ERROR from the broker, and an answer of another kind than `expected`, become RequestFailed.
     """
@@ -57,15 +56,15 @@ class SmallRequest:
         self._expected = expected
         self._on_over: Callable[[], None] | None = on_over
 
-    def announced(self, head: FrameHead) -> BodySink | Decision:
-        """Refuse an answer too large to be what was asked for."""
+    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+        """Refuse an answer that is too large for the request."""
         self.failed(
             RequestFailed(ServerError.UnknownError, f"the broker's answer of {head.frame_bytes} bytes is too large")
         )
         return Decision.SKIP
 
     def answered(self, command: pb.BaseCommand) -> None:
-        """Pass the answer to who waits."""
+        """Hand the answer to the asking task."""
         self._over()
         if command.type != self._expected:
             self.failed(unexpected_answer(command))
@@ -73,15 +72,15 @@ class SmallRequest:
             self.answer.set_result(command)
 
     def body_complete(self) -> None:
-        """Never happens: no sink is given."""
-        raise AssertionError("a small question gave no sink")
+        """Raise: there was no sink."""
+        raise AssertionError("a small request gave no sink")
 
     def failed(self, error: Exception) -> None:
-        """Pass the failure to who waits."""
+        """Hand the failure to the asking task."""
         self._over()
         if not self.answer.done():
             self.answer.set_exception(error)
-            # Who asked may be gone: an exception nobody fetches must not be reported as forgotten.
+            # The asking task may be gone: an exception that nobody fetches must not be reported as forgotten.
             self.answer.exception()
 
     def _over(self) -> None:
@@ -91,7 +90,7 @@ class SmallRequest:
 
 
 def unexpected_answer(command: pb.BaseCommand) -> RequestFailed:
-    """Translate an ERROR command, or an answer that fits no question, into the request's failure."""
+    """Return the failure for an ERROR command, or for an answer that fits no request."""
     if command.type == CommandType.ERROR:
         return RequestFailed(command.error.error, command.error.message)
     return RequestFailed(ServerError.UnknownError, f"the broker answered with a command of type {command.type}")

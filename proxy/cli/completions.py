@@ -18,19 +18,19 @@ SCRIPTS: Final[Mapping[str, str]] = {
 }
 
 
-def script_for(shell: str) -> str:
-    """Return the script for a shell; raises KeyError, and ModuleNotFoundError in a checkout without shtab."""
+def script_for(shell: str, parser: argparse.ArgumentParser) -> str:
+    """Return the script of `parser` for a shell.
+
+    Raises KeyError, and ModuleNotFoundError in a checkout without shtab.
+    """
     packaged = FOLDER / SCRIPTS[shell]
-    return packaged.read_text(encoding="utf-8") if packaged.exists() else generated(shell)
+    return packaged.read_text(encoding="utf-8") if packaged.exists() else generated(shell, parser)
 
 
-def generated(shell: str) -> str:
-    """Return the script for a shell as shtab makes it; raises ModuleNotFoundError without shtab."""
+def generated(shell: str, parser: argparse.ArgumentParser) -> str:
+    """Return the script of `parser` for a shell as shtab makes it; raises ModuleNotFoundError without shtab."""
     import shtab
 
-    from proxy.cli.main import whole_parser
-
-    parser = whole_parser()
     complete_files(parser, {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY})
     return shtab.complete(parser, shell=shell).rstrip() + "\n"
 

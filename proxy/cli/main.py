@@ -236,9 +236,9 @@ def _check_config(options: argparse.Namespace) -> int:
 
     if strangers := misplaced():
         return _refuse(strangers)
+    from proxy.app.metrics.otel_settings import otel_settings
     from proxy.app.start_checks import start_faults
     from proxy.net.tls.files import check
-    from proxy.telemetry.metrics.otel_settings import otel_settings
 
     faults, expired = list(map(str, start_faults(config))), list[str]()
     try:
@@ -301,7 +301,7 @@ def _completion(options: argparse.Namespace) -> int:
     from proxy.cli.completions import script_for
 
     try:
-        print(script_for(options.shell), end="")
+        print(script_for(options.shell, whole_parser()), end="")
     except ModuleNotFoundError as error:
         print(
             f"error: no {error.name} here, which a checkout needs for this: pip install {error.name}", file=sys.stderr

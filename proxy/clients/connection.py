@@ -20,7 +20,8 @@ from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.clients.handshake import ClientHandshake
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.requests import REQUESTS, ClientRequests
-from proxy.clients.services import ClientServices, Hold
+from proxy.clients.services import ClientServices
+from proxy.clients.session import Hold
 from proxy.core.errors import DisconnectCause, protocol_cause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
@@ -193,34 +194,41 @@ class ClientConnection(Endpoint):
         own, peer = (self.transport.get_extra_info(name) for name in ("sockname", "peername"))
         return ProxyHeader(HostPort.of(*peer[:2]), HostPort.of(*own[:2])) if own and peer else None
 
-    def read_buffer(self) -> memoryview:
-        """Read little at a time, but for a large frame that has its permit; never beyond that frame's end."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return little space at a time, but for a large frame that has its permit; never beyond that frame's end."""
         if self._decoder.storing:
             return self._shared.large[: self._decoder.missing_bytes]
         return self._shared.small
 
-    def data_arrived(self, count: int) -> None:
-        """Decode and route what has come."""
-        self._services.counters.binary_bytes += count
-        self.received_bytes += count
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decode and route what has arrived; an exception here ends this connection and nothing else."""
+        if self.cause is not None:
+            return
+        self._services.counters.binary_bytes += nbytes
+        self.received_bytes += nbytes
         self._awaits_pong = False
         self._heard = True
-        deferrable = count > _TYPE_AT and not self._decoder.stored_bytes and self._begins_with_a_list_request()
-        self._decoder.receive_data(self._shared.large[:count])
-        if self._deferred:
-            # One read is kept until its turn, not two.
-            self.hold(Hold.TURN)
-        elif deferrable and self._services.turns.enough():
-            self._deferred = True
-            self._services.turns.later(self._process_in_turn)
-        else:
-            self._process()
+        received, decoder = self._shared.large, self._decoder
+        is_list_request = (
+            nbytes > _TYPE_AT
+            and not decoder.stored_bytes
+            and received[_TYPE_AT] == CommandType.GET_TOPICS_OF_NAMESPACE
+            and received[_TYPE_AT - 1] == _TYPE_TAG
+        )
+        try:
+            decoder.receive_data(received[:nbytes])
+            if self._deferred:
+                # Already deferred once: stop reading, so that at most one read is buffered.
+                self.hold(Hold.TURN)
+            elif is_list_request and self._services.turns.enough():
+                self._deferred = True
+                self._services.turns.later(self._process_deferred)
+            else:
+                self._process()
+        except Exception as error:
+            self.crashed(error)
 
-    def _begins_with_a_list_request(self) -> bool:
-        place = self._shared.large
-        return place[_TYPE_AT] == CommandType.GET_TOPICS_OF_NAMESPACE and place[_TYPE_AT - 1] == _TYPE_TAG
-
-    def _process_in_turn(self) -> None:
+    def _process_deferred(self) -> None:
         self._deferred = False
         if self._holds & Hold.TURN:
             self.unhold(Hold.TURN)
@@ -309,14 +317,16 @@ class ClientConnection(Endpoint):
                 if isinstance(event, Frame):
                     self._on_frame(event)
                 elif isinstance(event, FrameAnnounced):
-                    self._large.announced(event.head)
+                    self._large.on_head(event.head)
         except Exception as error:
             self.crashed(error)
         finally:
             self._processing = False
 
     def _on_frame(self, frame: Frame) -> None:
-        self._large.arrived()
+        large = self._large.permit
+        if large is not None:
+            self._large.arrived()
         self._services.counters.binary_ops += 1
         kind = frame.head.command_type
         if kind is None:
@@ -325,10 +335,15 @@ class ClientConnection(Endpoint):
         if verdict is Verdict.SERVE:
             command = commands.decode_command(frame.command)
             if kind in REQUESTS:
-                self._on_request(command, frame.command)
+                if self._requests.serve(command, frame.command, large) and large is not None:
+                    self._large.detach_permit()
+                # While too many requests are outstanding the client is not read.
+                if self._requests.outstanding >= self._services.limits.max_outstanding:
+                    self.hold(Hold.OUTSTANDING)
             else:
                 self._serve(kind, command)
-            self._large.handled()
+            if large is not None:
+                self._large.handled()
         elif verdict is Verdict.REFUSE:
             self._refuse(kind, frame)
         elif verdict is Verdict.CLOSE:
@@ -361,13 +376,6 @@ class ClientConnection(Endpoint):
             self._handshake.auth_response(command.authResponse)
         elif kind == CommandType.PING:
             self.output.send(commands.PONG_FRAME)
-
-    def _on_request(self, command: pb.BaseCommand, raw: bytes) -> None:
-        """Serve a request; while too many are outstanding the client is not read."""
-        if self._requests.serve(command, raw, self._large.permit):
-            self._large.take_permit()
-        if self._requests.outstanding >= self._services.limits.max_outstanding:
-            self.hold(Hold.OUTSTANDING)
 
     def _fewer_requests(self) -> None:
         # A lowered limit may be below what is outstanding still.

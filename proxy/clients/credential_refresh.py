@@ -6,18 +6,15 @@ at most once at a time; its answer serves everybody who waits for it.
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from protocol import commands
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication, code_of
 from proxy.auth.client_credentials import ClientCredentials, Look
 from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
+from proxy.clients.session import ClientSession
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.tasks import TaskScope
-
-if TYPE_CHECKING:
-    from proxy.clients.connection import ClientConnection
 
 
 class ClientRefresh:
@@ -35,7 +32,7 @@ class ClientRefresh:
 
     def __init__(
         self,
-        client: "ClientConnection",
+        client: ClientSession,
         authentication: ClientAuthentication,
         credentials: ClientCredentials,
         scope: TaskScope,

@@ -4,8 +4,6 @@ With `authenticationEnabled` the client is read no further until it is known who
 in anybody else's name. The clock of the handshake runs until then.
 """
 
-from typing import TYPE_CHECKING
-
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.framing import FrameDecoder
@@ -16,16 +14,14 @@ from proxy.auth.client_credentials import ClientCredentials
 from proxy.auth.identity import AuthenticationFailed
 from proxy.clients.credential_refresh import ClientRefresh
 from proxy.clients.large_frames import LargeFrames
-from proxy.clients.services import ClientServices, Hold
+from proxy.clients.services import ClientServices
+from proxy.clients.session import ClientSession, Hold
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.relay import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
 from proxy.telemetry.events.recorder import RequestOrigin
-
-if TYPE_CHECKING:
-    from proxy.clients.connection import ClientConnection
 
 
 class ClientHandshake:
@@ -35,7 +31,7 @@ class ClientHandshake:
 
     def __init__(
         self,
-        client: "ClientConnection",
+        client: ClientSession,
         services: ClientServices,
         decoder: FrameDecoder,
         state: ConnectionState,
@@ -73,18 +69,18 @@ class ClientHandshake:
             # What follows CONNECT must wait: it is nobody's yet.
             self._client.hold(Hold.AUTHENTICATING)
             work = self._authenticate(connect, self._services.authentication)
-            self._scope.start(work, self._large.take_permit())
+            self._scope.start(work, self._large.detach_permit())
         elif connect.HasField("proxy_to_broker_url"):
             self._client.hold(Hold.CONNECTING)
             self._leave_for_a_broker()
-            self._scope.start(self._connect_to_broker(connect), self._large.take_permit())
+            self._scope.start(self._connect_to_broker(connect), self._large.detach_permit())
         else:
             self._enter_lookup_mode(connect)
 
     def auth_response(self, response: pb.CommandAuthResponse) -> None:
         """Take credentials; those that nobody asked for are passed over."""
         if self._refresh is not None:
-            self._refresh.answered(response, self._large.take_permit())
+            self._refresh.answered(response, self._large.detach_permit())
 
     def close(self) -> None:
         """Give back what the handshake took: the client is gone."""

@@ -1,7 +1,7 @@
-"""Frames of a client that are larger than what a connection at rest may hold: booked before they are read, or refused.
+"""Frames of a client that are larger than a connection at rest may hold: refused, or read under a direct permit.
 
-Owns the direct permit of the frame under way and the clock that ends a frame which comes drop by drop. A client has one
-such frame at a time: behind it nothing is read.
+Owns the direct permit of the frame under way, and the clock that ends a frame which comes drop by drop. A client has
+one such frame at a time: after it nothing is read.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from protocol.errors import ServerError
 from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, Verdict
-from proxy.clients.services import ClientServices, Hold
+from proxy.clients.services import ClientServices
+from proxy.clients.session import Hold
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
@@ -31,20 +32,20 @@ LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESP
 
 
 class FrameSender(Protocol):
-    """What a large frame needs of the client that sends it (`proxy.clients.connection.ClientConnection` is one)."""
+    """The client that sends a large frame (`proxy.clients.connection.ClientConnection`)."""
 
     output: Output
     name: str
 
     @property
     def charged(self) -> Hashable:
-        """Say who is charged for the frame's memory."""
+        """Return the key that is charged for the frame's memory."""
 
     def hold(self, reason: Hold) -> None:
         """Stop reading: there is no memory for the frame now."""
 
     def unhold(self, reason: Hold) -> None:
-        """Read on: the frame has its memory, or is passed over."""
+        """Resume reading: the frame has its memory, or is passed over."""
 
     def refuse(self, kind: int, request_id: int) -> None:
         """Answer a command that is not served."""
@@ -57,9 +58,9 @@ class FrameSender(Protocol):
 
 
 class LargeFrames:
-    """Decide about a client's large frames, one at a time."""
+    """Decides about a client's large frames, one at a time; `permit` is that of the frame being handled."""
 
-    __slots__ = ("_clock", "_decoder", "_permit", "_scope", "_sender", "_services", "_state")
+    __slots__ = ("_clock", "_decoder", "_scope", "_sender", "_services", "_state", "permit")
 
     def __init__(
         self,
@@ -74,33 +75,28 @@ class LargeFrames:
         self._decoder = decoder
         self._state = state
         self._scope = scope
-        self._permit: Permit | None = None
+        self.permit: Permit | None = None
         self._clock: asyncio.TimerHandle | None = None
 
-    @property
-    def permit(self) -> Permit | None:
-        """Give the permit of the frame that is being handled, None for a frame that is not large."""
-        return self._permit
-
-    def take_permit(self) -> Callable[[], None] | None:
-        """Leave the permit to whoever handles the frame; gives what releases it."""
-        permit, self._permit = self._permit, None
+    def detach_permit(self) -> Callable[[], None] | None:
+        """Give up the permit, if there is one; return the callable that releases it, for the frame's new owner."""
+        permit, self.permit = self.permit, None
         return permit.release if permit is not None else None
 
     def arrived(self) -> None:
-        """Hear that a frame is whole."""
+        """Stop the clock: the frame is whole."""
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
 
     def handled(self) -> None:
-        """Give back the memory of a frame that was handled, unless somebody took it over."""
-        if self._permit is not None:
-            self._permit.release()
-            self._permit = None
+        """Release the memory of a frame that was handled, unless its permit was detached."""
+        if self.permit is not None:
+            self.permit.release()
+            self.permit = None
 
     def close(self) -> None:
-        """Give back everything: the client is gone."""
+        """Release everything: the client is gone."""
         self.arrived()
         self.handled()
 
@@ -108,8 +104,8 @@ class LargeFrames:
     def _served(self) -> frozenset[CommandType]:
         return LARGE_COMMANDS if self._services.authentication is None else LARGE_COMMANDS_WITH_CREDENTIALS
 
-    def announced(self, head: FrameHead) -> None:
-        """Book memory for a frame before its body is read; without memory now, stop reading and wait in the queue."""
+    def on_head(self, head: FrameHead) -> None:
+        """Take memory for a frame before its body is read; without memory now, stop reading and wait in the queue."""
         kind = head.command_type
         verdict = Verdict.CLOSE if kind is None else self._state.judge(kind)
         if kind is None:
@@ -122,20 +118,20 @@ class LargeFrames:
         elif kind not in self._served:
             self._refuse_size(kind, head)
         else:
-            self._book(head)
+            self._reserve(head)
 
     def _refuse_size(self, kind: int, head: FrameHead) -> None:
-        """Refuse a request that held direct memory while it would wait for its own answer's."""
+        """Refuse a request that would hold direct memory while it waits for the memory of its own answer."""
         self._services.counters.request_refused("too_large")
         self._decoder.skip()
         name = CommandType(kind).name
         message = f"command {name} has {head.frame_bytes} bytes, at most {UNBOOKED_FRAME_BYTES} are served"
         self._sender.output.send(commands.error(_request_id(head), ServerError.NotAllowedError, message))
 
-    def _book(self, head: FrameHead) -> None:
+    def _reserve(self, head: FrameHead) -> None:
         cost = head.frame_bytes * LARGE_FRAME_COPIES
-        self._permit = self._services.direct.try_acquire(cost, key=self._sender.charged)
-        if self._permit is None:
+        self.permit = self._services.direct.try_acquire(cost, key=self._sender.charged)
+        if self.permit is None:
             self._sender.hold(Hold.LARGE_FRAME)
             self._scope.start(self._wait(head, cost))
         else:
@@ -143,14 +139,14 @@ class LargeFrames:
 
     def _store(self) -> None:
         self._decoder.store()
-        # A client that sends it drop by drop would keep the permit for as long as it likes.
+        # A client that sends the frame drop by drop would keep the permit for as long as it likes.
         seconds = self._services.limits.frame_seconds
         self._clock = self._services.loop.call_later(seconds, self._sender.abort, DisconnectCause.READ_TIMEOUT)
 
     async def _wait(self, head: FrameHead, cost: int) -> None:
         direct = self._services.direct
         try:
-            self._permit = await direct.acquire(cost, key=self._sender.charged)
+            self.permit = await direct.acquire(cost, key=self._sender.charged)
         except PermitAcquireError as error:
             command = CommandType(head.command_type).name if head.command_type is not None else "?"
             self._services.requests.refusals.note(error, Stage.DIRECT, direct, self._sender.name, command)
@@ -166,7 +162,7 @@ class LargeFrames:
 
 
 def _request_id(head: FrameHead) -> int:
-    """Find the request id in a large frame's head, if its command has one and it stands first."""
+    """Return the request id in a large frame's head, if its command has one and it stands first."""
     kind = head.command_type
     if kind is None or head.request_id is None or request_id_field(kind) is None:
         return commands.REQUEST_ID_NONE

@@ -1,4 +1,4 @@
-"""The requests of one client: who serves which, how many may be under way, and what each of them holds.
+"""The requests of one client: which service answers each, how many may be under way, and what each of them holds.
 
 A request is outstanding from its arrival until its answer is handed to the output. Topic lists beyond the first few
 of a connection wait here as they came, without a task: a client that pipelines a thousand costs little more than
@@ -16,32 +16,29 @@ from limiter.permit import Permit
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.discovery import BrokerChoice
 from proxy.core.errors import RequestFailed
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.requests.client import ClientView
-from proxy.requests.lookup_slot import Slot
-from proxy.requests.lookups import LookupService
+from proxy.requests.lookups import LookupService, Slot
 from proxy.requests.schemas import SchemaService
-from proxy.requests.topic_lists.service import TopicListService
+from proxy.requests.topic_lists.service import ListRequest, TopicListService
 from proxy.requests.validation import check_properties
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.events.recorder import Recorder, RequestRecord
+from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder
 from proxy.telemetry.refusals import RefusalLog
 
-# Topic lists of one connection that may hold memory at once: one being written and one ready to follow. More would fill
-# the heap limit with answers that wait for their own client, while clients that could read get none.
+# Topic lists of one connection that may hold memory at once: a list being written, and a list ready to follow. With
+# more, answers that wait for their own client would fill the heap limit, while clients that could read get none.
 LISTS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RequestServices:
-    """Who serves the requests of all clients."""
+    """The services that answer the requests of all clients."""
 
     loop: asyncio.AbstractEventLoop
     counters: Counters
-    brokers: BrokerChoice
     lookups: LookupService
     topic_lists: TopicListService
     turns: LoopBudget
@@ -51,18 +48,13 @@ class RequestServices:
 
 
 class _Held:
-    """What a request holds until it ends: one of the concurrent lookups, and memory if its frame was large.
+    """The permits of a request until it ends: one of the concurrent lookups, and memory if its frame was large."""
 
-    `begun` is whether a topic list got as far as to answer for its own end; `record` is its record, if there is one.
-    """
+    __slots__ = ("large", "slot")
 
-    __slots__ = ("begun", "large", "record", "slot")
-
-    def __init__(self, slot: Slot, large: Permit | None, record: RequestRecord | None = None) -> None:
+    def __init__(self, slot: Slot, large: Permit | None) -> None:
         self.slot = slot
         self.large = large
-        self.record = record
-        self.begun = False
 
     def release(self) -> None:
         self.slot.release()
@@ -73,11 +65,12 @@ class _Held:
 class _WaitingList(NamedTuple):
     command: bytes
     arrived: float
+    record: NoRecord
     held: _Held
 
 
 class ClientRequests:
-    """Serve one client's requests in tasks of its scope; `on_fewer` is called when one has ended."""
+    """Serves one client's requests in tasks of its scope; `on_fewer` is called when a request has ended."""
 
     __slots__ = ("_client", "_lists_under_way", "_on_fewer", "_scope", "_services", "_waiting_lists", "outstanding")
 
@@ -93,12 +86,18 @@ class ClientRequests:
         self.outstanding = 0
 
     def serve(self, command: pb.BaseCommand, raw: bytes, large: Permit | None) -> bool:
-        """Begin to serve a request that came as `raw`; tells whether `large`, its frame's permit, is now held by it."""
+        """Begin to serve a request that came as `raw`; return whether the request holds `large`, the frame's permit.
+
+        Topic lists beyond LISTS_AT_ONCE wait for their turn.
+        """
         asked, rejected = _COUNTED[command.type]
         counters = self._services.counters
         _count(counters, asked)
         is_list = command.type == CommandType.GET_TOPICS_OF_NAMESPACE
-        record = self._record(command) if is_list else None
+        record, recorder = NO_RECORD, self._services.recorder
+        if is_list and recorder is not None:
+            record = recorder.request(self._client)
+            record.asks(command.getTopicsOfNamespace)
         try:
             check_properties(command)
         except RequestFailed as failure:
@@ -106,33 +105,29 @@ class ClientRequests:
             self._client.output.send(_refusal(command, failure.code, failure.message))
             if is_list:
                 counters.list_ended("failed")
-            if record is not None:
-                record.failed(failure)
+            record.failed(failure)
             return False
         slot = self._services.lookups.try_begin()
         if slot is None:
             _count(counters, rejected)
             self._reject(command)
-            if record is not None:
-                record.rejected()
+            record.rejected()
             return False
         self.outstanding += 1
-        held = _Held(slot, large, record)
-        if is_list:
-            self._list(command.getTopicsOfNamespace, raw, held)
-        else:
-            # What is held is released by the task's end, not by its body: a task cancelled before its first step has
-            # none.
+        held = _Held(slot, large)
+        if not is_list:
+            # The task's end releases what is held, not its body: a task cancelled before its first step has none.
             self._scope.start(self._work(command, slot), partial(self._ended, held))
+        elif self._lists_under_way < LISTS_AT_ONCE and not self._waiting_lists:
+            now = self._services.loop.time()
+            self._start_list(ListRequest(self._client, command.getTopicsOfNamespace, now, record), held)
+        else:
+            if self._waiting_lists is None:
+                self._waiting_lists = deque()
+            # The decoded form would be kept for as long as the request waits.
+            record.asks(None)
+            self._waiting_lists.append(_WaitingList(raw, self._services.loop.time(), record, held))
         return True
-
-    def _record(self, command: pb.BaseCommand) -> RequestRecord | None:
-        recorder = self._services.recorder
-        if recorder is None:
-            return None
-        record = recorder.request(self._client)
-        record.asks(command.getTopicsOfNamespace)
-        return record
 
     def _reject(self, command: pb.BaseCommand) -> None:
         services = self._services
@@ -142,14 +137,14 @@ class ClientRequests:
         self._client.output.send(_refusal(command, full.code, full.message))
 
     def close(self) -> None:
-        """Give back what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
+        """Release what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
         waiting, self._waiting_lists = self._waiting_lists, None
         for entry in waiting or ():
             entry.held.release()
             self._services.counters.list_ended("cancelled")
-            if entry.held.record is not None:
-                # Up to a thousand of them: what they asked for is looked at in turns.
-                self._services.turns.later_and_quick(partial(_record_waited, entry.held.record, entry.command))
+            if entry.record is not NO_RECORD:
+                # Up to a thousand of them: their questions are decoded a few in each iteration of the loop.
+                self._services.turns.later_and_quick(partial(_record_waited, entry.record, entry.command))
 
     def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
         services, client = self._services, self._client
@@ -163,36 +158,15 @@ class ClientRequests:
         assert command.type == CommandType.GET_SCHEMA
         return services.schemas.serve(client, command.getSchema, slot)
 
-    def _list(self, request: pb.CommandGetTopicsOfNamespace, raw: bytes, held: _Held) -> None:
-        now = self._services.loop.time()
-        if self._lists_under_way < LISTS_AT_ONCE and not self._waiting_lists:
-            self._start_list(request, now, held)
-            return
-        if self._waiting_lists is None:
-            self._waiting_lists = deque()
-        if held.record is not None:
-            # Its decoded form would be kept for as long as it waits.
-            held.record.asks(None)
-        self._waiting_lists.append(_WaitingList(raw, now, held))
-
-    def _start_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
+    def _start_list(self, asked: ListRequest, held: _Held) -> None:
         self._lists_under_way += 1
-        if held.record is not None:
-            held.record.asks(request)
-        self._scope.start(self._serve_list(request, arrived, held), partial(self._list_ended, held))
+        self._scope.start(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))
 
-    async def _serve_list(self, request: pb.CommandGetTopicsOfNamespace, arrived: float, held: _Held) -> None:
-        held.begun = True
-        services = self._services
-        broker = services.brokers.home(request.namespace)
-        await services.topic_lists.serve(self._client, broker, request, arrived, held.record)
-
-    def _list_ended(self, held: _Held) -> None:
-        if not held.begun:
-            # Its client left in the turn in which it came.
+    def _list_ended(self, asked: ListRequest, held: _Held) -> None:
+        if not asked.begun:
+            # The client left in the iteration of the loop in which its request came.
             self._services.counters.list_ended("cancelled")
-            if held.record is not None:
-                held.record.cancelled()
+            asked.record.cancelled()
         self._lists_under_way -= 1
         if self._waiting_lists:
             self._services.turns.later(self._start_waiting_list)
@@ -202,7 +176,8 @@ class ClientRequests:
         if self._waiting_lists and self._lists_under_way < LISTS_AT_ONCE:
             waiting = self._waiting_lists.popleft()
             request = commands.decode_command(waiting.command).getTopicsOfNamespace
-            self._start_list(request, waiting.arrived, waiting.held)
+            waiting.record.asks(request)
+            self._start_list(ListRequest(self._client, request, waiting.arrived, waiting.record), waiting.held)
 
     def _ended(self, held: _Held) -> None:
         held.release()
@@ -210,7 +185,7 @@ class ClientRequests:
         self._on_fewer()
 
 
-# The counters of each request: asked for, and rejected because too many are under way (upstream has no more).
+# The counters of each request: received, and rejected because too many are under way (upstream has no more).
 _COUNTED: Final[dict[int, tuple[str | None, str | None]]] = {
     CommandType.LOOKUP: ("lookup_requests", "rejected_lookup_requests"),
     CommandType.PARTITIONED_METADATA: ("partitions_metadata_requests", "rejected_partitions_metadata_requests"),
@@ -225,7 +200,7 @@ _COUNTED: Final[dict[int, tuple[str | None, str | None]]] = {
 REQUESTS: Final = frozenset(_COUNTED)
 
 
-def _record_waited(record: RequestRecord, raw: bytes) -> None:
+def _record_waited(record: NoRecord, raw: bytes) -> None:
     record.asks(commands.decode_command(raw).getTopicsOfNamespace)
     record.cancelled()
 
@@ -236,7 +211,7 @@ def _count(counters: Counters, name: str | None) -> None:
 
 
 def _subject(command: pb.BaseCommand) -> str:
-    """Say which namespace or topic a request is about."""
+    """Return the namespace or topic of a request."""
     if command.type == CommandType.LOOKUP:
         return command.lookupTopic.topic
     if command.type == CommandType.PARTITIONED_METADATA:

@@ -6,13 +6,13 @@ Rule: these are tables of references and numbers; nothing here decides anything.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntFlag
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.fairness_key import Charging
 from proxy.clients.requests import RequestServices
+from proxy.clients.session import ClientSession
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
@@ -23,21 +23,6 @@ from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode
 from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
-
-if TYPE_CHECKING:
-    from proxy.clients.connection import ClientConnection
-
-
-class Hold(IntFlag):
-    """Why a client is not being read."""
-
-    OUTSTANDING = 1
-    OUTPUT = 2
-    LARGE_FRAME = 4
-    CONNECTING = 8
-    TURN = 16
-    AUTHENTICATING = 32
-    AGE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +52,16 @@ class ClientLimits:
 class SessionRegistry(Protocol):
     """What a client connection tells the list of all client connections."""
 
-    def handshake_done(self, session: "ClientConnection") -> None:
+    def handshake_done(self, session: ClientSession) -> None:
         """Hear that the client's CONNECT was accepted."""
 
-    def ended(self, session: "ClientConnection", cause: DisconnectCause) -> None:
+    def ended(self, session: ClientSession, cause: DisconnectCause) -> None:
         """Hear that the connection is gone."""
 
-    def watch_credentials(self, session: "ClientConnection | Relay", look: Callable[[], None]) -> None:
+    def watch_credentials(self, session: ClientSession | Relay, look: Callable[[], None]) -> None:
         """Call `look` in turns for as long as the connection lasts: its credentials will expire."""
 
-    def became_relay(self, session: "ClientConnection", relay: Relay) -> None:
+    def became_relay(self, session: ClientSession, relay: Relay) -> None:
         """Hear that the client's socket now belongs to `relay`."""
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:

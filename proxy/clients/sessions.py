@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
-from proxy.clients.connection import ClientConnection
+from proxy.clients.session import ClientSession
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import ExpiryQueue
@@ -21,7 +21,7 @@ from proxy.net.tls.arrivals import Arrival
 from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
 
-Session = ClientConnection | Relay | Arrival
+Session = ClientSession | Relay | Arrival
 # Ages differ by so much either way, so that those who came together do not come back together.
 AGE_JITTER: Final = 0.1
 # Who is not idle for so long after its time is closed in the middle of something.
@@ -125,7 +125,7 @@ class Sessions:
         self.roll: Registry[Session] = Registry()
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
-        self._handshaking: dict[ClientConnection | Arrival, float] = {}
+        self._handshaking: dict[ClientSession | Arrival, float] = {}
         client_period, relay_period = _periods(limits)
         self._clients = _Wheel(client_period)
         self._relays = _Wheel(relay_period)
@@ -178,7 +178,7 @@ class Sessions:
             )
         return None
 
-    def add(self, session: ClientConnection | Arrival, since: float) -> None:
+    def add(self, session: ClientSession | Arrival, since: float) -> None:
         """Count a client accepted at `since`; its CONNECT must follow soon, PROXY header and TLS handshake included."""
         self._counters.new_connections += 1
         self.roll.add(session, since)
@@ -190,11 +190,11 @@ class Sessions:
 
     # --- what connections report ------------------------------------------------------------------
 
-    def handshake_done(self, session: ClientConnection) -> None:
+    def handshake_done(self, session: ClientSession) -> None:
         """Stop the clock of the handshake."""
         self._handshaking.pop(session, None)
 
-    def became_client(self, arrival: Arrival, client: ClientConnection) -> None:
+    def became_client(self, arrival: Arrival, client: ClientSession) -> None:
         """Let `client` take the place of the arrival it was made from; its clock goes on."""
         accepted = self._handshaking.pop(arrival)
         address = self._addresses.pop(arrival)
@@ -207,12 +207,12 @@ class Sessions:
         self._enroll(client, address)
         self._handshaking[client] = accepted
 
-    def ended(self, session: ClientConnection | Arrival, cause: DisconnectCause) -> None:
+    def ended(self, session: ClientSession | Arrival, cause: DisconnectCause) -> None:
         """Forget a client that is gone."""
         self._handshaking.pop(session, None)
         self._strike_off(session, cause, session.name)
 
-    def became_relay(self, session: ClientConnection, relay: Relay) -> None:
+    def became_relay(self, session: ClientSession, relay: Relay) -> None:
         """Let `relay` take the place of the client connection it was made from."""
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
@@ -254,7 +254,7 @@ class Sessions:
         for session, deadline in list(self._aged.items()):
             session.retire(now >= deadline)
 
-    def _overdue(self, now: float) -> Iterator[ClientConnection | Arrival]:
+    def _overdue(self, now: float) -> Iterator[ClientSession | Arrival]:
         # All are looked at: those that have shaken hands stand behind others that came after them.
         since = now - self._limits.handshake_seconds
         return (session for session, accepted in self._handshaking.items() if accepted <= since)

@@ -25,50 +25,50 @@ STEP_BYTES: Final = 8 * 1024 * 1024
 
 
 class WriteLock(asyncio.Lock):
-    """The right to write a list to one client; it can be promised to a list that has no memory yet.
+    """The right to write a list to one client; it can be reserved for a list that has no memory yet.
 
-    A promise keeps other lists of this client from asking for memory, not from writing what they have: who waits
-    for memory with a promise must not hold up who has some.
+    A reservation keeps other lists of this client from asking for memory, not from writing: a list that waits for
+    memory with a reservation must not hold up a list that has its memory.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._promised = 0
+        self._reserved = 0
         self._listeners: dict[Callable[[], None], None] = {}
 
     @property
     def free(self) -> bool:
-        """Tell whether nobody writes, or is about to."""
-        return not self._promised and not self.locked()
+        """Return whether nobody writes, or is about to."""
+        return not self._reserved and not self.locked()
 
     @property
     def awaited(self) -> bool:
-        """Tell whether anybody listens for the lane to become free."""
+        """Return whether anybody listens for the lock to become free."""
         return bool(self._listeners)
 
-    def promise(self) -> None:
-        """Count one that will come with its list."""
-        self._promised += 1
+    def reserve(self) -> None:
+        """Count one list that is about to have its memory."""
+        self._reserved += 1
 
-    def redeem(self) -> None:
-        """Take a promise back: its list is there, or never will be."""
-        self._promised -= 1
-        self._tell()
+    def unreserve(self) -> None:
+        """End a reservation: the list was written, or never will be."""
+        self._reserved -= 1
+        self._notify()
 
     def release(self) -> None:
-        """Release the lane and tell those who listen."""
+        """Release the lock and notify the listeners."""
         super().release()
-        self._tell()
+        self._notify()
 
     def listen(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` whenever the lane may have become free, until `forget`."""
+        """Call `on_change` whenever the lock may have become free, until `forget`."""
         self._listeners[on_change] = None
 
     def forget(self, on_change: Callable[[], None]) -> None:
         """Call `on_change` no more."""
         self._listeners.pop(on_change, None)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for on_change in list(self._listeners):
             on_change()
 
@@ -81,12 +81,12 @@ class Output:
         "_direct",
         "_endpoint",
         "_left",
-        "_list_lane",
         "_permit",
         "_queue",
         "_seen",
         "_took",
         "_watch",
+        "_write_lock",
         "_writing",
         "progress",
         "sent_bytes",
@@ -100,7 +100,7 @@ class Output:
         self._body = False
         # Of a body that the pump writes: nothing of it is in the transport.
         self._left = 0
-        self._list_lane: WriteLock | None = None
+        self._write_lock: WriteLock | None = None
         self._writing: asyncio.Lock | None = None
         self._watch = watch
         self._took = False
@@ -109,11 +109,11 @@ class Output:
         self.progress: WriteProgress | None = None
 
     @property
-    def list_lane(self) -> WriteLock:
-        """Give the right to write a list: one at a time for each client."""
-        if self._list_lane is None:
-            self._list_lane = WriteLock()
-        return self._list_lane
+    def write_lock(self) -> WriteLock:
+        """Return the right to write a list: one list at a time for each client."""
+        if self._write_lock is None:
+            self._write_lock = WriteLock()
+        return self._write_lock
 
     def moved(self) -> bool:
         """Tell whether the client has taken anything since the last call: it lives, if only to read."""
@@ -150,7 +150,7 @@ class Output:
     @property
     def holds_up_a_list(self) -> bool:
         """Tell whether a list that holds heap memory waits until this client has taken its earlier ones."""
-        return self._list_lane is not None and self._list_lane.awaited
+        return self._write_lock is not None and self._write_lock.awaited
 
     def send(self, frame: bytes) -> None:
         """Write a small frame, behind the body in progress and behind what the client has not taken."""

@@ -159,8 +159,6 @@ class Pump:
 
         `on_moved` hears of the bytes as the kernel takes them. Raises ConnectionClosed.
         """
-        if not endpoint.open:
-            raise ConnectionClosed(endpoint.cause or endpoint.peer_closed_cause)
         kind = _SealedWrite if endpoint.is_tls else _Write
         write = kind(self._loop, endpoint, prefix, body, on_moved)
         self._enqueue(write)

@@ -1,8 +1,7 @@
 """Forward the small requests: LOOKUP with its redirects, PARTITIONED_METADATA, and the creation of a schema.
 
-Each function gives the frame to send to the client, failures included: an error never leaves a request without an
-answer. `maxConcurrentLookupRequests` is held until the broker has answered (upstream lets go of it as soon as it has
-asked).
+Each method sends one frame to the client, failures included: an error never leaves a request without an answer.
+`maxConcurrentLookupRequests` is held until the broker has answered (upstream releases it as soon as it has asked).
 """
 
 import asyncio
@@ -10,6 +9,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from limiter.errors import PermitAcquireError
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType
@@ -21,7 +21,6 @@ from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.requests.client import ClientView
-from proxy.requests.lookup_slot import Slot
 from proxy.requests.validation import check_get_or_create_schema
 from proxy.telemetry.counters import Counters
 
@@ -31,8 +30,33 @@ TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequ
 MakeFrame = Callable[[int], bytes]
 
 
+class Slot:
+    """Holds one of `maxConcurrentLookupRequests` until the request and every question asked for it are over.
+
+    A client that leaves does not end what a broker is still doing for it; otherwise a client could ask without bound by
+    connecting again and again.
+    """
+
+    __slots__ = ("_permit", "_users")
+
+    def __init__(self, permit: Permit) -> None:
+        self._permit = permit
+        self._users = 1
+
+    def share(self) -> Callable[[], None]:
+        """Add a user; return the callable that ends its use, to be called exactly once."""
+        self._users += 1
+        return self.release
+
+    def release(self) -> None:
+        """End one use."""
+        self._users -= 1
+        if not self._users:
+            self._permit.release()
+
+
 class LookupService:
-    """Ask brokers the small questions, over connections pooled by principal."""
+    """Forwards small requests to brokers, over connections pooled by principal."""
 
     def __init__(
         self,
@@ -54,30 +78,30 @@ class LookupService:
         self._tls = tls
 
     def apply(self, concurrency: int, timeout_seconds: float) -> None:
-        """Change the limits for requests from now on; lowered below what is in work, newcomers are refused until it has
-        ended.
+        """Change the limits for requests from now on; below the number under way, new requests are refused until enough
+        have ended.
         """
         self._concurrency.set_limit(concurrency)
         self._timeout_seconds = timeout_seconds
 
     @property
     def concurrency(self) -> AsyncSemaphore:
-        """Give the books of `maxConcurrentLookupRequests`, to look at."""
+        """Return the semaphore of `maxConcurrentLookupRequests`, for readers only."""
         return self._concurrency
 
     def try_begin(self) -> Slot | None:
-        """Take one of `maxConcurrentLookupRequests`, or None if they are all taken; held until the request's end."""
+        """Return one of `maxConcurrentLookupRequests`, or None if all are taken; the caller releases the slot."""
         permit = self._concurrency.try_acquire(1)
         return None if permit is None else Slot(permit)
 
     def full(self) -> OverLimit:
-        """Say that no more requests may begin now."""
+        """Return the failure of a request that may not begin now."""
         held, limit = self._concurrency.held, self._concurrency.limit
         key = "maxConcurrentLookupRequests"
         return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
 
     async def lookup(self, client: ClientView, request: pb.CommandLookupTopic, slot: Slot) -> None:
-        """Find a topic's owner by following redirects; the client is told to come back through this proxy."""
+        """Find a topic's owner by following redirects; the answer makes the client come back through this proxy."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 owner_url = await self._find_owner(client.principal, request, slot)
@@ -105,7 +129,7 @@ class LookupService:
         client.output.send(answer)
 
     async def get_or_create_schema(self, client: ClientView, request: pb.CommandGetOrCreateSchema, slot: Slot) -> None:
-        """Register a schema, or find it registered."""
+        """Register a schema, or find the schema registered."""
         try:
             check_get_or_create_schema(request)
             found = await self._ask(
@@ -121,7 +145,7 @@ class LookupService:
         client.output.send(answer)
 
     async def _find_owner(self, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot) -> str:
-        """Follow redirects; from the beginning, once, if a broker fails: its topics have other owners then."""
+        """Follow redirects, and once more from the beginning if a broker fails: its topics have other owners then."""
         broker = await self._brokers.pick()
         try:
             return await self._follow(broker, principal, request, slot)
@@ -163,7 +187,7 @@ class LookupService:
         return parse_address(url, "the broker's redirect", tls=self._tls)
 
     async def _ask(self, principal: Hashable, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
-        """Ask a small question; once more, on another broker if there is one, if the first one failed."""
+        """Ask a broker, and once more, another broker if there is one, if the first broker failed."""
         async with asyncio.timeout(self._timeout_seconds):
             broker = await self._brokers.pick()
             try:

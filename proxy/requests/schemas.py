@@ -15,7 +15,7 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.requests.client import ClientView
-from proxy.requests.lookup_slot import Slot
+from proxy.requests.lookups import Slot
 from proxy.requests.validation import check_get_schema
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.refusals import RefusalLog, Stage

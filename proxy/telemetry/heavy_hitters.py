@@ -121,7 +121,7 @@ class _Measures:
 
 
 class TenantCounter(Protocol):
-    """The counter of the same events by tenant (`proxy.telemetry.metrics.tenants`)."""
+    """The counter of the same events by tenant (`proxy.telemetry.tenants`)."""
 
     def asked(self, namespace: str) -> None:
         """Count a request."""

@@ -35,9 +35,10 @@ class PackagedFiles(BuildHookInterface[Any]):
             build_data["dependencies"].append(SHTAB)
             return
         from proxy.cli.completions import FOLDER, SCRIPTS, generated
+        from proxy.cli.main import whole_parser
 
         for shell, name in SCRIPTS.items():
-            made = self._made(name, generated(shell))
+            made = self._made(name, generated(shell, whole_parser()))
             build_data["shared_data"][made] = f"{COMPLETIONS[shell]}/{name}"
             build_data["force_include"][made] = str(FOLDER.relative_to(self.root) / name)
 

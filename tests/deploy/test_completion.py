@@ -33,7 +33,7 @@ def offered(*words: str, directory: Path | None = None) -> set[str]:
     assert bash is not None
     asked = [bash, "--norc", "--noprofile", "-c", ASK, "complete", "pulsar-proxy", *words]
     done = subprocess.run(
-        asked, env={"SCRIPT": generated("bash"), "PATH": "/usr/bin:/bin"}, cwd=directory,
+        asked, env={"SCRIPT": generated("bash", whole_parser()), "PATH": "/usr/bin:/bin"}, cwd=directory,
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stderr == ""
@@ -65,7 +65,7 @@ def test_files_are_offered_where_a_file_is_wanted(tmp_path: Path) -> None:
 def test_the_command_prints_the_script_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     printed = capsys.readouterr().out
-    assert printed == generated(shell)
+    assert printed == generated(shell, whole_parser())
     assert [command for command in COMMANDS if command not in printed] == []
 
 

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 from proxy.cli.completions import SCRIPTS, generated
+from proxy.cli.main import whole_parser
 from scripts.packaging.man import pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ def manual() -> dict[str, str]:
 def test_a_wheel_brings_manual_pages_and_the_script_of_each_shell(tmp_path: Path) -> None:
     found = contents(tmp_path, "build_wheel", OF_THE_PROXY)
     assert "Requires-Dist: shtab" not in found.pop("METADATA").partition("Provides-Extra")[0]
-    scripts = {shell: generated(shell) for shell in SCRIPTS}
+    scripts = {shell: generated(shell, whole_parser()) for shell in SCRIPTS}
     assert {name: text for name, text in found.items() if name.startswith("share/")} == manual() | {
         "share/bash-completion/completions/pulsar-proxy": scripts["bash"],
         "share/fish/vendor_completions.d/pulsar-proxy.fish": scripts["fish"],

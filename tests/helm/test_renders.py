@@ -9,9 +9,9 @@ from kubernetes_validate.utils import all_versions
 
 from proxy.app.budget import worst_case_bytes
 from proxy.app.lifecycle import DeploymentRole, ShutdownPlan
+from proxy.app.metrics.otel_settings import otel_settings
 from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
-from proxy.telemetry.metrics.otel_settings import otel_settings
 from scripts.generate_helm_renders import difference, golden_path, golden_text, patched
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
 from tests.helm.charts import (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from eventlog.reader import Problem, read_events
+from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.proxy import Proxy
-from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import staged

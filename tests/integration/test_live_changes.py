@@ -53,14 +53,14 @@ class Effect(NamedTuple):
     expected: object
 
 
-def _lanes(stage: Stage) -> Any:
-    (lanes,) = stage.proxy.services.requests.topic_lists._questions._lanes.values()
-    return lanes
+def _queue(stage: Stage) -> Any:
+    (queue,) = stage.proxy.services.requests.topic_lists.queues.all().values()
+    return queue
 
 
 def _sharing(stage: Stage) -> object:
-    lanes = _lanes(stage)
-    shared = [each.share_by_key for each in (stage.heap, stage.direct, lanes.questions, lanes.estimates)]
+    queue = _queue(stage)
+    shared = [each.share_by_key for each in (stage.heap, stage.direct, queue.in_flight, queue.reservations)]
     return stage.proxy.memory.charging.fairness, shared
 
 
@@ -78,7 +78,7 @@ def _connect_seconds(stage: Stage) -> object:
 def _request_seconds(stage: Stage) -> object:
     requests = stage.proxy.services.requests
     return (
-        requests.topic_lists._questions.limits.request_timeout_seconds,
+        requests.topic_lists.queues.limits.request_timeout_seconds,
         requests.lookups._timeout_seconds,
         requests.schemas._timeout_seconds,
         stage.proxy.services.limits.frame_seconds,
@@ -123,11 +123,11 @@ EFFECTS: Final[dict[str, Effect]] = {
         (0, False, 0),
     ),
     "maxTopicListInFlightHeapMemSizeMB": Effect(
-        "8", lambda s: (s.heap.limit, _lanes(s).estimates.limit), (8 * MIB, 4 * MIB)
+        "8", lambda s: (s.heap.limit, _queue(s).reservations.limit), (8 * MIB, 4 * MIB)
     ),
     "maxTopicListInFlightDirectMemSizeMB": Effect(
         "8",
-        lambda s: (s.direct.limit, s.proxy.services.requests.topic_lists._questions.limits.max_answer_bytes),
+        lambda s: (s.direct.limit, s.proxy.services.requests.topic_lists.queues.limits.max_answer_bytes),
         (8 * MIB, 8 * MIB),
     ),
     "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": Effect("5", lambda s: s.heap.timeout_seconds, 0.005),
@@ -141,20 +141,20 @@ EFFECTS: Final[dict[str, Effect]] = {
         "5000", lambda s: s.proxy.services.requests.topic_lists._sizes.initial_bytes, 5000 + ANSWER_OVERHEAD_BYTES
     ),
     "topicListMaxAnswerBytes": Effect(
-        "5000", lambda s: s.proxy.services.requests.topic_lists._questions.limits.max_answer_bytes, 5000
+        "5000", lambda s: s.proxy.services.requests.topic_lists.queues.limits.max_answer_bytes, 5000
     ),
     "topicListCoalescingEnabled": Effect(
-        "false", lambda s: s.proxy.services.requests.topic_lists._questions.limits.coalescing, False
+        "false", lambda s: s.proxy.services.requests.topic_lists.queues.limits.coalescing, False
     ),
     "topicListFairness": Effect("tenant", _sharing, ("tenant", [True] * 4)),
     "topicListMaxMemoryPercentPerKey": Effect(
-        "30", lambda s: s.proxy.services.requests.topic_lists._questions.limits.key_cap_percent, 30
+        "30", lambda s: s.proxy.services.requests.topic_lists.queues.limits.key_cap_percent, 30
     ),
     "topicListWriteStallTimeoutMillis": Effect("7000", lambda s: s.proxy.writes.limits.stall_seconds, 7.0),
     "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
     "watchTopicListLimitEnabled": Effect("false", lambda s: s.proxy.watch_limits.enabled, False),
     "watchTopicListMaxPauseMillis": Effect("70", lambda s: s.proxy.watch_limits.max_pause_seconds, 0.07),
-    "topicListMaxOutstandingPerBroker": Effect("3", lambda s: _lanes(s).questions.limit, 3),
+    "topicListMaxOutstandingPerBroker": Effect("3", lambda s: _queue(s).in_flight.limit, 3),
     "topicListBrokerAnswerTimeoutMillis": Effect("900", lambda s: _pool(s).clocks.answer_timeout_seconds, 0.9),
     "brokerConnectionsPerKey": Effect("5", lambda s: _pool(s).per_key, 5),
     "brokerConnectionsTotal": Effect("9", lambda s: _pool(s).total, 9),
@@ -169,12 +169,12 @@ EFFECTS: Final[dict[str, Effect]] = {
 
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_each_dynamic_key_has_an_entry_and_an_effect_here(name: str) -> None:
-    assert name in APPLIED_BY
+    assert name in {key.name for key in APPLIED_BY}
     assert name in EFFECTS
 
 
 def test_no_other_key_has_an_entry() -> None:
-    assert set(APPLIED_BY) <= set(DYNAMIC)
+    assert {key.name for key in APPLIED_BY} <= set(DYNAMIC)
     assert set(EFFECTS) <= set(DYNAMIC)
 
 

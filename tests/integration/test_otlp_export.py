@@ -10,9 +10,9 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
-from proxy.telemetry.metrics.table import INSTRUMENTS
 from tests.support.proxies.proxy_under_test import namespace
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.web.otlp_collector import Collector, attributes_of, collector, metrics_of

@@ -201,7 +201,7 @@ async def test_a_part_that_fails_keeps_no_other_from_its_change(monkeypatch: pyt
         raise RuntimeError("no")
 
     async with staged() as stage:
-        monkeypatch.setitem(APPLIED_BY, "logLevel", (broken,))
+        monkeypatch.setitem(APPLIED_BY, Config.log_level, (broken,))
         newer = stage.proxy.config.replace({"logLevel": "debug", "maxConcurrentLookupRequests": "7"})
         apply(stage.proxy, newer, open_log("error", "json", io.BytesIO()))
         assert stage.lookups.limit == 7

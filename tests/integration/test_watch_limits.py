@@ -13,6 +13,7 @@ from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.cli.demo.session import message_frame
 from proxy.cli.demo.topics import ListedTopics
 from proxy.core.errors import DisconnectCause
@@ -20,7 +21,6 @@ from proxy.core.process_memory import resident_bytes
 from proxy.relay.relay import Relay
 from proxy.relay.watch_relay import WatchedRelay
 from proxy.telemetry.counters import WatchCounters, WatchOvershoot
-from proxy.telemetry.metrics.prometheus import ProxyMetrics
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import PING, AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged

@@ -192,7 +192,7 @@ class ListGroupsMachine(RuleBasedStateMachine):
             missing = self.requests.keys() - self.answers.keys()
             assert not missing, f"never answered: {missing}, books {self.stage.books()}"
             assert not any(self.stage.books().values()), self.stage.books()
-            assert all(client.output.list_lane.free for client in self.clients)
+            assert all(client.output.write_lock.free for client in self.clients)
         finally:
             self.stage.close()
         self._judge_events()

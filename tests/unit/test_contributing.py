@@ -47,16 +47,16 @@ assert Config.load(None, {"brokerServiceURL": "pulsar://b:6650", "greeting": "go
             },
             "proxy/app/reload.py": {
                 "APPLIED_BY: Final": "from proxy.app.reload_steps import apply_greeting\n\n",
-                '    "logLevel": (': '    "greeting": (apply_greeting,),\n',
+                "    Config.log_level: (": "    Config.greeting: (apply_greeting,),\n",
             },
         },
         """
 from types import SimpleNamespace
 from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
-assert {key.name for key in Config.keys() if key.dynamic} == APPLIED_BY.keys()
+assert {key for key in Config.keys() if key.dynamic} == APPLIED_BY.keys()
 proxy = SimpleNamespace()
-for step in APPLIED_BY["greeting"]:
+for step in APPLIED_BY[Config.greeting]:
     step(proxy, SimpleNamespace(greeting="good day"))
 assert proxy.said == "good day"
 """,
@@ -68,14 +68,14 @@ assert proxy.said == "good day"
                 '        "lists_joined",\n': '        "greetings",\n',
                 "        self.lists_joined = 0\n": "        self.greetings = 0\n",
             },
-            "proxy/telemetry/metrics/traffic_rows.py": {
+            "proxy/app/metrics/traffic_rows.py": {
                 '    labelled("lists_answers"': '    counted("greetings", "Greetings.", lambda c: c.greetings),\n'
             },
         },
         """
 from types import SimpleNamespace
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.metrics.table import INSTRUMENTS
+from proxy.app.metrics.table import INSTRUMENTS
 counters = Counters()
 counters.greetings += 2
 [metric] = [one for one in INSTRUMENTS if one.name == "pulsar_proxy_greetings"]

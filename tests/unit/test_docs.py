@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY_KEYS
-from proxy.telemetry.metrics.table import INSTRUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]

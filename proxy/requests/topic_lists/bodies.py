@@ -14,9 +14,8 @@ from typing import Final
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
-from proxy.net.pump import STEP_BYTES, Body, Pump
-from proxy.requests.client import ClientView
-from proxy.telemetry.events.timeline import RequestTimeline
+from proxy.net.pump import STEP_BYTES, Body
+from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
 # Below this a copy in a send buffer is cheaper than pages and a descriptor.
 PAGED_FROM_BYTES: Final = 64 * 1024
@@ -29,42 +28,41 @@ HEAD_BYTES: Final = 4096
 class EncodedList:
     """A topic list ready for its clients; owns its direct permit."""
 
-    __slots__ = ("_answer", "_body", "_permit", "_pump")
+    __slots__ = ("_answer", "_permit", "body")
 
-    def __init__(self, answer: TopicListAnswer, permit: Permit, pump: Pump, body: Body) -> None:
+    def __init__(self, answer: TopicListAnswer, permit: Permit, body: Body) -> None:
         self._answer = answer
         self._permit = permit
-        self._pump = pump
-        self._body = body
+        self.body = body
 
     @property
     def size(self) -> int:
         """Count the bytes of the list."""
-        return self._body.size
+        return self.body.size
 
-    async def write_to(self, client: ClientView, request_id: int) -> None:
-        """Write the list as the answer to `request_id`; returns when the kernel has all of it."""
-        await client.output.send_pumped(self._answer.prefix(request_id), self._body, self._pump)
+    def prefix(self, request_id: int) -> bytes:
+        """Return the bytes before the body in the answer to `request_id`."""
+        return self._answer.prefix(request_id)
 
     def close(self) -> None:
         """Give everything back: the last client has gone."""
-        if isinstance(self._body, PagedBody):
-            self._body.close()
+        if isinstance(self.body, PagedBody):
+            self.body.close()
         self._permit.release()
 
 
 async def encode(
-    answer: TopicListAnswer, clients: int, permit: Permit, pump: Pump, story: RequestTimeline | None = None
+    answer: TopicListAnswer, clients: int, permit: Permit, timeline: NoTimeline = NO_TIMELINE
 ) -> EncodedList:
     """Make the body for that many clients; it owns `permit` from then on."""
     body: Body
     if clients == 1:
-        body = LeavingBody(answer, partial(_shrink, permit, story))
+        body = LeavingBody(answer, partial(_shrink, permit, timeline))
     elif answer.size < PAGED_FROM_BYTES:
         body = SlabListBody(answer)
     else:
         body = await _paged(answer)
-    return EncodedList(answer, permit, pump, body)
+    return EncodedList(answer, permit, body)
 
 
 async def _paged(answer: TopicListAnswer) -> Body:
@@ -177,13 +175,12 @@ class PagedBody:
             os.close(fd)
 
 
-def _shrink(direct: Permit, story: RequestTimeline | None, left: int) -> None:
+def _shrink(direct: Permit, timeline: NoTimeline, left: int) -> None:
     # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
     direct.requested -= left
     if direct.requested < direct.size:
         direct.try_update(direct.requested)
-        if story is not None:
-            story.direct_resized(direct.size)
+        timeline.direct_resized(direct.size)
 
 
 _EMPTY: Final = memoryview(b"")

@@ -14,13 +14,17 @@ from itertools import islice
 from typing import Final, Protocol
 
 from limiter.charge import Charge
+from limiter.permit import Permit
+from protocol.commands import topic_list_question
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.core.registry import Registry
+from proxy.net.pump import Body
 from proxy.requests.client import ClientView
-from proxy.telemetry.events.timeline import RequestTimeline
+from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
+from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, Part
 from proxy.telemetry.refusals import Stage
 
 
@@ -28,18 +32,30 @@ class SharedAnswer(Protocol):
     """An encoded topic list, ready to be written to any number of members (`proxy.requests.topic_lists.bodies`)."""
 
     @property
-    def size(self) -> int:
-        """Count the bytes of the list."""
+    def body(self) -> Body:
+        """Return the list, without the bytes that name a request."""
 
-    async def write_to(self, client: ClientView, request_id: int) -> None:
-        """Write the list as the answer to `request_id`; returns when it has left user space."""
+    @property
+    def size(self) -> int:
+        """Return the number of bytes of the body."""
+
+    def prefix(self, request_id: int) -> bytes:
+        """Return the bytes before the body in the answer to `request_id`."""
 
     def close(self) -> None:
-        """Give back what the list holds: the last member has gone."""
+        """Release the list's memory: the last member has gone."""
+
+
+class PendingAnswer(Protocol):
+    """The answer to a question that is at a broker (`proxy.brokers.admitted_request.TopicListRequest`)."""
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Return whether the answer has begun and waits for its permit."""
 
 
 class GroupFailure(Exception):
-    """What ended a group before its members had an answer, and where it stood."""
+    """The error that ended a group before its members had an answer, and the wait in which the error came."""
 
     def __init__(self, error: Exception, stage: Stage) -> None:
         super().__init__(str(error))
@@ -48,54 +64,46 @@ class GroupFailure(Exception):
 
 
 class GroupKey(tuple[Hashable, ...]):
-    """What requests must have in common to share an answer: everything but their ids."""
+    """The parts that requests must have in common to share an answer: everything but their ids."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, broker: BrokerAddress, principal: Hashable, request: pb.CommandGetTopicsOfNamespace) -> "GroupKey":
-        """Make the key of a request. Brokers answer by principal, so principals never share."""
-        return cls((broker, principal, question_of(request)))
+        """Return the key of a request. Brokers answer by principal, so principals never share."""
+        return cls((broker, principal, topic_list_question(request)))
 
     @property
     def question(self) -> bytes:
-        """Give what is asked for; empty for a group of its own, which has no key."""
+        """Return the question; empty for a request that shares with no other, and so has no key."""
         return self[2] if self else b""  # type: ignore[return-value]  # as `of` makes it
 
 
-def question_of(request: pb.CommandGetTopicsOfNamespace) -> bytes:
-    """Give all that a request asks for, without its id."""
-    question = pb.CommandGetTopicsOfNamespace()
-    question.CopyFrom(request)
-    question.request_id = 0
-    return question.SerializeToString(deterministic=True)
-
-
 class GroupMember:
-    """One request in a group; `outcome` is its answer or what it failed with."""
+    """One request in a group; `outcome` is the answer or the failure of the request."""
 
-    __slots__ = ("client", "left", "outcome", "promised", "request_id")
+    __slots__ = ("client", "left", "outcome", "request_id", "reserved")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client: ClientView, request_id: int) -> None:
         self.client = client
         self.request_id = request_id
-        self.promised = False
+        self.reserved = False
         self.left = False
         self.outcome: asyncio.Future[SharedAnswer | Exception] = loop.create_future()
 
-    def promise(self) -> None:
-        """Ask for memory only when this member's client is ready for the list."""
-        self.promised = True
-        self.client.output.list_lane.promise()
+    def reserve(self) -> None:
+        """Reserve the client's write lock for the list that memory is about to be asked for."""
+        self.reserved = True
+        self.client.output.write_lock.reserve()
 
-    def redeem(self) -> None:
-        """Take the promise back, if there is one."""
-        if self.promised:
-            self.promised = False
-            self.client.output.list_lane.redeem()
+    def unreserve(self) -> None:
+        """End the reservation, if there is one."""
+        if self.reserved:
+            self.reserved = False
+            self.client.output.write_lock.unreserve()
 
     def settle(self, outcome: SharedAnswer | Exception) -> None:
-        """Tell the member how it ended, unless it has left or was told already."""
+        """Set the outcome, unless the member has left or has one already."""
         # A result even for an error: one exception raised in a thousand tasks would grow a thousand tracebacks.
         if not self.outcome.done():
             self.outcome.set_result(outcome)
@@ -121,28 +129,29 @@ MEMBERS_ASKED: Final = 64
 
 
 class ListGroup:
-    """Requests that share one question and one answer; the first member is charged for them, then the next.
+    """Requests that share one question and one answer; the first member is charged for both, then the next.
 
-    When the last member leaves, `cancel` is called if there is no answer yet, else `on_end`.
+    When the last member leaves, the group's work is cancelled if there is no answer yet, else the answer is closed.
     """
 
     __slots__ = (
+        "_cancel_work",
         "_key_for",
         "_on_empty",
+        "_pending",
         "answer",
         "begun",
         "broker",
-        "cancel",
         "charges",
+        "direct_bytes",
+        "direct_since",
         "key",
         "members",
-        "on_end",
         "predecessor",
         "principal",
         "request",
         "stage",
-        "story",
-        "waits_for_memory",
+        "timeline",
     )
 
     def __init__(
@@ -153,21 +162,23 @@ class ListGroup:
         request: pb.CommandGetTopicsOfNamespace,
         charge: Callable[[ClientView, str], Hashable],
         on_empty: Callable[["ListGroup"], None],
+        timeline: NoTimeline = NO_TIMELINE,
     ) -> None:
         self.key = key
         self.broker = broker
         self.principal = principal
         self.request = request
+        self.timeline = timeline
         self.members: dict[GroupMember, None] = {}
         self.predecessor: asyncio.Event | None = None
         self.begun = asyncio.Event()
         self.answer: SharedAnswer | None = None
         self.stage = Stage.BROKER
-        self.story: RequestTimeline | None = None
-        self.waits_for_memory: Callable[[], bool] = _never
+        self.direct_since = 0.0
+        self.direct_bytes = 0
         self.charges: list[_MemberCharge] = []
-        self.cancel: Callable[[], object] = _nothing
-        self.on_end: Callable[[], object] = _nothing
+        self._cancel_work: Callable[[], object] | None = None
+        self._pending: PendingAnswer | None = None
         self._key_for = charge
         self._on_empty = on_empty
 
@@ -191,72 +202,95 @@ class ListGroup:
     def _key_of(self, member: GroupMember) -> Hashable:
         return self._key_for(member.client, self.request.namespace)
 
-    def leave(self, member: GroupMember) -> None:
-        """Remove a member; the next member is charged, and with the last member the group ends."""
-        member.redeem()
+    def leave(self, member: GroupMember) -> bool:
+        """Remove one member: the next one is charged, and with the last the group ends.
+
+        Return whether an answer has ended with the group.
+        """
+        member.unreserve()
         member.left = True
         del self.members[member]
         if not self.members:
             self._on_empty(self)
-            return
+            return self.answer is not None
         for charged in self.charges:
             if charged.member is member:
                 charged.member, key = self._member_to_charge(charged.memory, charged.n)
                 charged.charge.reassign(key)
+        return False
 
-    def stands_at(self, stage: Stage, part: int) -> None:
-        """Note what the group waits for, and what its time counts as if it is recorded."""
-        self.stage = stage
-        if self.story is not None:
-            self.story.enter(part)
+    # --- the group's work -------------------------------------------------------------------------
 
-    def stopped_at(self) -> Stage:
-        """Tell what the group waits for: an answer that waits to be read waits for heap memory."""
-        return Stage.HEAP if self.stage is Stage.BROKER and self.waits_for_memory() else self.stage
-
-    def holds(self) -> dict[str, int]:
-        """Give what is held for it of each limiter, by the limiter's name: bytes, and questions to a broker."""
-        found = (charged.charge.holding for charged in self.charges)
-        return {name: held for name, held in filter(None, found) if held}
+    def work_started(self, cancel: Callable[[], object]) -> None:
+        """Keep `cancel`, which ends the work when the last member leaves before there is an answer."""
+        self._cancel_work = cancel
 
     def work_over(self) -> None:
         """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
-        self.cancel = _nothing
+        self._cancel_work = None
 
-    def question_over(self) -> None:
-        """Forget the question, and keep where it stood."""
+    def stands_at(self, stage: Stage, part: int) -> None:
+        """Note which wait the group has reached, for refusals (`stage`) and for the timeline (`part`)."""
+        self.stage = stage
+        self.timeline.enter(part)
+
+    def stopped_at(self) -> Stage:
+        """Return which wait the group is in: an answer that waits to be read waits for heap memory."""
+        reads_later = self.stage is Stage.BROKER and self._pending is not None and self._pending.waits_for_memory
+        return Stage.HEAP if reads_later else self.stage
+
+    def question_asked(self, broker: BrokerAddress, pending: PendingAnswer) -> None:
+        """Note that the question is at `broker`, whose answer is `pending`."""
+        self.stands_at(Stage.BROKER, Part.UPSTREAM)
+        self.timeline.asked(broker)
+        self._pending = pending
+
+    def question_failed(self) -> None:
+        """Keep the wait in which the question failed, and forget the question."""
         self.stage = self.stopped_at()
-        self.waits_for_memory = _never
+        self._pending = None
+
+    def question_answered(self) -> None:
+        """Forget the question; its list waits for a client that reads."""
+        self._pending = None
+        self.stands_at(Stage.CLIENT_BUSY, Part.READER)
+
+    def direct_granted(self, now: float, size: int, permit: Permit) -> None:
+        """Note that direct memory for a list of `size` bytes is held: the list waits for nothing but its clients."""
+        self.direct_since, self.direct_bytes = now, size
+        self.stage = Stage.CLIENT_BUSY
+        self.timeline.direct_held(permit.size)
+
+    def holds(self) -> dict[str, int]:
+        """Return what the group holds of each limiter, by the limiter's name: bytes, and questions to a broker."""
+        found = (charged.charge.holding for charged in self.charges)
+        return {name: held for name, held in filter(None, found) if held}
 
     def end(self) -> None:
-        """Stop the work, or give the answer back."""
-        # It knows this group: left here, the two would keep the list until a collector of cycles comes by.
-        on_end, self.on_end = self.on_end, _nothing
-        if self.answer is None:
-            self.cancel()
-        else:
+        """Cancel the work, or close the answer."""
+        if self.answer is not None:
             self.answer.close()
-            if self.story is not None:
-                self.story.direct_over()
-            on_end()
+            self.timeline.direct_over()
+        elif self._cancel_work is not None:
+            self._cancel_work()
 
 
 class ListGroups:
-    """Know which groups take joiners, and which have a question on the wire."""
+    """The groups that take joiners, and those whose question is at a broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, charge: Callable[[ClientView, str], Hashable]) -> None:
         self._loop = loop
         self._key_for = charge
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
-        # Each until its last member has left: as many as there are requests, at most.
+        # A group stays until its last member has left: there are as many groups as requests, at most.
         self.roll: Registry[ListGroup] = Registry()
 
     def __len__(self) -> int:
         return len(self._joinable) + len(self._asked)
 
     def takes_joiners(self, group: ListGroup) -> bool:
-        """Tell whether an equal request would join it now."""
+        """Return whether an equal request would join `group` now."""
         return self._joinable.get(group.key) is group
 
     def join(
@@ -267,16 +301,18 @@ class ListGroups:
         *,
         share: bool,
         since: float = 0.0,
+        record: NoRecord = NO_RECORD,
     ) -> tuple[ListGroup, GroupMember, bool]:
-        """Give the request's group, its membership, and whether the group is new; without `share` it is always new.
+        """Return the request's group, its membership, and whether the group is new; without `share` it is always new.
 
-        `since` is when the request came.
+        `since` is when the request came; `record` has the timeline of a new group.
         """
         key = GroupKey.of(broker, client.principal, request) if share else GroupKey()
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
-            group = ListGroup(key, broker, client.principal, request, self._key_for, self._emptied)
+            timeline = record.new_timeline(broker, key.question, request)
+            group = ListGroup(key, broker, client.principal, request, self._key_for, self._emptied, timeline)
             self.roll.add(group, since)
             if share:
                 self._joinable[key] = group
@@ -284,6 +320,7 @@ class ListGroups:
                 group.predecessor = None if asked is None else asked.begun
         member = GroupMember(self._loop, client, request.request_id)
         group.members[member] = None
+        record.joined(group.timeline)
         for charged in group.charges:
             charged.charge.extend()
         return group, member, new
@@ -294,8 +331,13 @@ class ListGroups:
             del self._joinable[group.key]
             self._asked[group.key] = group
 
-    def answer_begun(self, group: ListGroup) -> None:
-        """Let the next group ask: this one's answer has begun to arrive, or never will."""
+    def answer_begun(self, group: ListGroup, *permits: Permit) -> None:
+        """Let the next group ask: the answer to this group's question has begun to arrive, or never will.
+
+        The `permits` that the question held until then are released.
+        """
+        for permit in permits:
+            permit.release()
         if self._asked.get(group.key) is group:
             del self._asked[group.key]
         group.begun.set()
@@ -313,27 +355,28 @@ class ListGroups:
 
 
 async def await_a_reader(members: Sequence[GroupMember]) -> None:
-    """Wait until the client of one of `members` has taken its earlier lists, and promise it this one."""
+    """Wait until the client of one of `members` has taken its earlier lists, and reserve its write lock."""
     changed = asyncio.Event()
-    lanes = [member.client.output.list_lane for member in members]
-    for lane in lanes:
-        lane.listen(changed.set)
+    locks = [member.client.output.write_lock for member in members]
+    for lock in locks:
+        lock.listen(changed.set)
     try:
         while True:
-            for member in members:
-                # A promise to one that has left would be nobody's to take back: its client would get no list any more.
-                if not member.left and member.client.output.list_lane.free:
-                    member.promise()
+            for member, lock in zip(members, locks, strict=True):
+                # Never reserve for a member that left: nothing would release the reservation, and the client would
+                # never get another list.
+                if not member.left and lock.free:
+                    member.reserve()
                     return
             await changed.wait()
             changed.clear()
     finally:
-        for lane in lanes:
-            lane.forget(changed.set)
+        for lock in locks:
+            lock.forget(changed.set)
 
 
 def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> RequestFailed:
-    """Say that a list needs a larger frame than the client accepts, and the ways out."""
+    """Return the failure of a list whose frame is larger than the client accepts, with the ways out."""
     return OverLimit(
         ServerError.NotAllowedError,
         f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
@@ -343,11 +386,3 @@ def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> Req
         asked=frame_bytes,
         limit=client.max_frame_bytes,
     )
-
-
-def _nothing() -> None:
-    return None
-
-
-def _never() -> bool:
-    return False

@@ -1,14 +1,18 @@
 """Serve GET_TOPICS_OF_NAMESPACE under memory limits: the slow path of the proxy, as readable functions (PIP-442).
 
-Equal requests form a group (`proxy.requests.topic_lists.groups`). Once for each group: heap permit for an estimate ->
-question to the broker -> permit grown to the real size before the body is read -> decoded while it arrives -> direct
-permit for the encoded size -> encoded -> heap permit ends. For each member: written when its client reads; the direct
-permit ends with the last. Every wait of a member ends with its client's connection or with its own clock; every wait of
-a group ends with its last member or with the limiter's timeout.
+Equal requests form a group (`proxy.requests.topic_lists.groups`). The twelve steps of a list, in the order in which
+this module has them: a member joins its group (1); the group waits for the question before its own (2), reserves its
+estimate on the broker (3) and takes a heap permit for it (4); it takes one of the broker's slots (5) and asks over a
+pooled connection (6); the heap permit grows to the real size before the body is read (7), which is decoded while it
+arrives (8); when a client is ready for the list (9) the group takes a direct permit for the encoded size (10), encodes
+the list and ends the heap permit (11); each member writes the list to its client (12), and the direct permit ends with
+the last. Every wait of a member ends with its client's connection or with its own clock; every wait of a group ends
+with its last member or with the limiter's timeout.
 """
 
 import asyncio
 import traceback
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -18,15 +22,20 @@ from limiter.permit import Permit
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer, heap_size
 from proxy.auth.fairness_key import Charging
+from proxy.brokers.admitted_request import TopicListRequest
+from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
-from proxy.core.errors import OverLimit, ProxyError, RequestFailed, request_failure
+from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.pump import Pump
 from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.bodies import encode
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
     GroupFailure,
     GroupMember,
@@ -36,21 +45,31 @@ from proxy.requests.topic_lists.groups import (
     await_a_reader,
     too_large_for,
 )
-from proxy.requests.topic_lists.questions import ListQuestions, TopicListLimits
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.validation import check_get_topics
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import Part
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
 TIMER_SECONDS: Final = 0.002
-# So many equal requests at once are a burst, of which more may be put off; those that one client pipelines are not.
+# So many equal requests at once are a burst, of which more may be deferred; requests that one client pipelines are not.
 A_BURST: Final = 8
 
 OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled")
+
+
+@dataclass(slots=True)
+class ListRequest:
+    """A client's request that came at `arrived` (loop time); `begun` once the service answers for its end."""
+
+    client: ClientView
+    request: pb.CommandGetTopicsOfNamespace
+    arrived: float
+    record: NoRecord = NO_RECORD
+    begun: bool = False
 
 
 class TopicListService:
@@ -60,7 +79,10 @@ class TopicListService:
         self,
         loop: asyncio.AbstractEventLoop,
         limiter: AsyncDualMemoryLimiter,
-        questions: ListQuestions,
+        queues: BrokerQueues,
+        pool: BrokerPool,
+        brokers: BrokerChoice,
+        slabs: SlabPool,
         pump: Pump,
         turns: LoopBudget,
         sizes: ListSizes,
@@ -71,7 +93,10 @@ class TopicListService:
     ) -> None:
         self._loop = loop
         self._limiter = limiter
-        self._questions = questions
+        self._queues = queues
+        self._pool = pool
+        self._brokers = brokers
+        self._slabs = slabs
         self._pump = pump
         self._turns = turns
         self._sizes = sizes
@@ -83,120 +108,91 @@ class TopicListService:
 
     @property
     def groups(self) -> ListGroups:
-        """Give the groups under way, to look at."""
+        """Return the groups under way, for readers only."""
         return self._groups
 
     @property
-    def questions(self) -> ListQuestions:
-        """Give what bounds the questions to brokers, to look at."""
-        return self._questions
+    def queues(self) -> BrokerQueues:
+        """Return the bounds of the questions to each broker, for readers only."""
+        return self._queues
 
     def apply(self, limits: TopicListLimits) -> None:
-        """Take over changed limits; requests under way keep their clocks."""
-        self._questions.apply(limits)
+        """Apply changed limits; requests under way keep their clocks."""
+        self._queues.apply(limits)
 
     async def close(self) -> None:
-        """End what is still under way: no client is left."""
+        """Cancel the work that is still under way: no client is left."""
         self._scope.cancel()
         await self._scope.emptied()
 
     # --- a member's side --------------------------------------------------------------------------
 
-    async def serve(
-        self,
-        client: ClientView,
-        broker: BrokerAddress,
-        request: pb.CommandGetTopicsOfNamespace,
-        arrived: float,
-        record: RequestRecord | None = None,
-    ) -> None:
-        """Answer one request that came at `arrived` (loop time) with exactly one frame, or find the client gone."""
+    async def serve(self, asked: ListRequest) -> None:
+        """Answer one request with exactly one frame, or find the client gone."""
+        asked.begun = True
         try:
-            check_get_topics(request)
-            self._usage.asked(request.namespace)
-            failure = await self._serve(client, broker, request, arrived, record)
+            check_get_topics(asked.request)
+            self._usage.asked(asked.request.namespace)
+            failure = await self._answer(asked)
             if failure is None:
                 self._counters.list_ended("answered")
-                if record is not None:
-                    record.answered()
+                asked.record.answered()
             else:
-                self._fail(client, request, failure, record)
+                self._fail(asked, failure)
         except asyncio.CancelledError:
-            self._cancelled(record)
+            self._cancelled(asked)
             raise
         except Exception as error:
-            if client.gone:
-                self._cancelled(record)
-                return
-            self._fail(client, request, error, record)
+            if asked.client.gone:
+                self._cancelled(asked)
+            else:
+                self._fail(asked, error)
 
-    def _cancelled(self, record: RequestRecord | None) -> None:
+    def _cancelled(self, asked: ListRequest) -> None:
         self._counters.list_ended("cancelled")
-        if record is not None:
-            record.cancelled()
+        asked.record.cancelled()
 
-    async def _serve(
-        self,
-        client: ClientView,
-        broker: BrokerAddress,
-        request: pb.CommandGetTopicsOfNamespace,
-        arrived: float,
-        record: RequestRecord | None,
-    ) -> Exception | None:
-        """Write the answer; returns what its group failed with, which is shared and so must not be raised."""
-        deadline = arrived + self._questions.limits.request_timeout_seconds
+    async def _answer(self, asked: ListRequest) -> Exception | None:
+        """Write the answer; return the failure of the group, which its members share and so must not raise."""
+        client, request, arrived = asked.client, asked.request, asked.arrived
+        limits = self._queues.limits
+        deadline = arrived + limits.request_timeout_seconds
         if deadline <= self._loop.time() + TIMER_SECONDS:
-            # It waited too long for its turn: the broker must not be asked for a client that gave up.
+            # The request waited too long for its turn: the broker must not be asked for a client that gave up.
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
-        group, member = self._join(client, broker, request, arrived, record)
+        # Step 1: join the requests that ask the same, or begin a group.
+        broker = self._brokers.home(request.namespace)
+        group, member, new = self._groups.join(
+            client, broker, request, share=limits.coalescing, since=arrived, record=asked.record
+        )
+        if new:
+            group.work_started(self._scope.start(self._work(group), group.timeline.work_over))
+            self._counters.list_groups += 1
+        else:
+            self._counters.lists_joined += 1
         try:
             async with asyncio.timeout_at(deadline) as clock:
                 answer = await member.outcome
                 if isinstance(answer, Exception):
                     return answer
-                async with client.output.list_lane:
-                    member.redeem()
+                # Step 12: write the list when the client has taken its earlier ones.
+                async with client.output.write_lock:
                     # From here the client's own reading decides: a body under way is never cut by the clock.
                     clock.reschedule(None)
-                    await answer.write_to(client, request.request_id)
+                    await client.output.send_pumped(answer.prefix(request.request_id), answer.body, self._pump)
                     self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
-                    if record is not None:
-                        record.sent(request.request_id, answer.size)
+                    asked.record.sent(request.request_id, answer.size)
                     return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
         finally:
-            group.leave(member)
-            # It knows its task, and a cancelled task knows this frame: the two would keep the list.
+            if group.leave(member):
+                self._account(group, group.direct_since, group.direct_bytes)
+            # The clock knows its task, and a cancelled task knows this frame: the two would keep the list.
             del clock
 
-    def _join(
-        self,
-        client: ClientView,
-        broker: BrokerAddress,
-        request: pb.CommandGetTopicsOfNamespace,
-        arrived: float,
-        record: RequestRecord | None,
-    ) -> tuple[ListGroup, GroupMember]:
-        share = self._questions.limits.coalescing
-        group, member, new = self._groups.join(client, broker, request, share=share, since=arrived)
-        if record is not None:
-            record.joined(group)
-        if new:
-            story = group.story
-            group.cancel = self._scope.start(self._work(group), None if story is None else story.work_over)
-            self._counters.list_groups += 1
-        else:
-            self._counters.lists_joined += 1
-        return group, member
-
-    def _fail(
-        self,
-        client: ClientView,
-        request: pb.CommandGetTopicsOfNamespace,
-        error: Exception,
-        record: RequestRecord | None,
-    ) -> None:
+    def _fail(self, asked: ListRequest, error: Exception) -> None:
+        client, request = asked.client, asked.request
         failed = error if isinstance(error, GroupFailure) else GroupFailure(error, Stage.BROKER)
         error, stage = failed.error, failed.stage
         failure, outcome = request_failure(error), "failed"
@@ -211,8 +207,7 @@ class TopicListService:
             self._counters.internal_error(error, "topic list")
         self._counters.list_ended(outcome)
         client.output.send(commands.error(request.request_id, failure.code, failure.message))
-        if record is not None:
-            record.failed(error)
+        asked.record.failed(error)
 
     # --- a group's side ---------------------------------------------------------------------------
 
@@ -220,7 +215,7 @@ class TopicListService:
         try:
             await self._exchange(group)
         except Exception as error:
-            # The frames it came through hold the list, whose permit has ended.
+            # The traceback's frames keep the list alive after its permit was released.
             traceback.clear_frames(error.__traceback__)
             self._settle_all(group, GroupFailure(error, group.stopped_at()))
         finally:
@@ -232,95 +227,130 @@ class TopicListService:
             self._turns.later(partial(member.settle, outcome))
 
     async def _exchange(self, group: ListGroup) -> None:
+        """Ask the broker and encode its answer, with heap memory held from before the question to the encoded list."""
+        # Step 2: wait until the answer to an equal question has begun.
         if group.predecessor is not None:
             await group.predecessor.wait()
             group.predecessor = None
         if len(group.members) >= A_BURST:
-            # Others that have arrived with them are put off only for the loop's sake: they belong to this question.
+            # Requests that arrived with these are deferred only for the loop's sake: they belong to this question.
             await self._turns.passed()
         estimate = self._sizes.estimate(group.request)
-        line = self._questions.lanes(group.broker).estimates
+        reservations, heap_memory = self._queues.queue(group.broker).reservations, self._limiter.heap
         group.stands_at(Stage.HEAP, Part.HEAP)
-        story = group.story
-        if story is not None:
-            story.heap_estimate_bytes = estimate
-        with await line.acquire(estimate, charge=group.charge(line, estimate)) as gate:
-            memory = self._limiter.heap
-            with await memory.acquire(estimate, charge=group.charge(memory, estimate)) as heap:
-                began = self._loop.time()
-                if story is not None:
-                    story.heap_held(heap.size)
-                try:
-                    await self._answer(group, heap, gate)
-                finally:
-                    self._charge(group, began, heap.requested)
-                    if story is not None:
-                        story.heap_over()
+        group.timeline.estimated(estimate)
+        # Step 3: reserve the estimate on the broker. Step 4: take heap memory for it.
+        with (
+            await reservations.acquire(estimate, charge=group.charge(reservations, estimate)) as reservation,
+            await heap_memory.acquire(estimate, charge=group.charge(heap_memory, estimate)) as heap,
+        ):
+            began = self._loop.time()
+            group.timeline.heap_held(heap.size)
+            try:
+                await self._share(group, await self._ask(group, reservation, heap), heap)
+            finally:
+                self._account(group, began, heap.requested)
+                group.timeline.heap_over()
 
-    async def _answer(self, group: ListGroup, heap: Permit, gate: Permit) -> None:
-        def begun() -> None:
-            gate.release()
-            self._groups.answer_begun(group)
+    async def _ask(self, group: ListGroup, reservation: Permit, heap: Permit) -> TopicListAnswer:
+        """Return the broker's answer; a question whose broker failed is asked once more, on another if there is one.
 
-        asked = partial(self._groups.asked, group)
-        answer = await self._questions.ask(group, heap, asked, begun, self._sizes.initial_bytes)
-        group.stands_at(Stage.CLIENT_BUSY, Part.READER)
-        self._note(group, answer)
-        takers = self._takers(group, answer)
-        if not takers:
-            return
-        await await_a_reader(takers)
-        direct = await self._direct(group, answer)
+        Raises RequestFailed, ConnectionClosed, BrokerUnavailable, TargetRefused or PermitAcquireError.
+        """
+        key = group.request.namespace
+        group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
+        broker = await self._brokers.usable(group.broker, key)
         try:
-            group.answer = await encode(answer, len(takers), direct, self._pump, group.story)
+            return await self._ask_once(broker, group, reservation, heap)
+        except FAIL_OVER:
+            group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
+            broker = await self._brokers.pick(key, avoid=broker)
+            self._counters.lists_asked_again += 1
+            heap.try_update(self._sizes.initial_bytes)
+            group.timeline.heap_resized(heap.size)
+            return await self._ask_once(broker, group, reservation, heap)
+
+    async def _ask_once(
+        self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
+    ) -> TopicListAnswer:
+        # Step 5: take one of the broker's slots. Slot and reservation end when the answer begins, or never will.
+        group.stands_at(Stage.BROKER_BUSY, Part.BROKER)
+        in_flight = self._queues.queue(broker).in_flight
+        slot = await in_flight.acquire(1, charge=group.charge(in_flight, 1))
+        answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
+        max_bytes = self._queues.limits.max_answer_bytes
+        # Steps 7 and 8 are the pending answer's: grow the heap permit, then decode what arrives.
+        pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline)
+        try:
+            # Step 6: ask over a connection that has the client's principal.
+            group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
+            connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
+            request_id = connection.new_request_id()
+            self._groups.asked(group)
+            self._counters.list_questions += 1
+            connection.ask(pending, request_id, commands.get_topics_request(group.request, request_id))
+        except BaseException:
+            slot.release()
+            raise
+        group.question_asked(broker, pending)
+        longest_wait = self._limiter.heap.timeout_seconds
+        try:
+            answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
+        except BaseException:
+            group.question_failed()
+            raise
+        group.question_answered()
+        return answer
+
+    async def _share(self, group: ListGroup, answer: TopicListAnswer, heap: Permit) -> None:
+        """Encode the list under direct memory, and settle the members with it."""
+        self._learn(group, answer)
+        frame_bytes = answer.encoded_size(group.charged_member.request_id)
+        recipients = self._recipients(group, answer, frame_bytes)
+        if not recipients:
+            return
+        # Step 9: wait until a client is ready for the list.
+        await await_a_reader(recipients)
+        # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
+        request_id, memory = group.charged_member.request_id, self._limiter.direct
+        size = answer.encoded_size(request_id)
+        group.stands_at(Stage.DIRECT, Part.DIRECT)
+        group.timeline.asks_direct(size, request_id)
+        direct = await memory.acquire(size, charge=group.charge(memory, size))
+        group.direct_granted(self._loop.time(), size, direct)
+        # Step 11: encode the list; heap memory ends.
+        try:
+            group.answer = await encode(answer, len(recipients), direct, group.timeline)
         except BaseException:
             direct.release()
-            if group.story is not None:
-                group.story.direct_over()
+            group.timeline.direct_over()
             raise
         heap.release()
-        if group.story is not None:
-            group.story.heap_over()
+        group.timeline.heap_over()
         if len(group.members) == 1:
             group.charged_member.settle(group.answer)
         else:
             self._settle_all(group, group.answer)
 
-    async def _direct(self, group: ListGroup, answer: TopicListAnswer) -> Permit:
-        """Wait for direct memory for the encoded list; the group's cost counts from there until its end."""
-        request_id, memory, story = group.charged_member.request_id, self._limiter.direct, group.story
-        size = answer.encoded_size(request_id)
-        group.stands_at(Stage.DIRECT, Part.DIRECT)
-        if story is not None:
-            story.asks_direct(size, request_id)
-        direct = await memory.acquire(size, charge=group.charge(memory, size))
-        group.on_end = partial(self._charge, group, self._loop.time(), size)
-        group.stage = Stage.CLIENT_BUSY
-        if story is not None:
-            story.direct_held(direct.size)
-        return direct
-
-    def _charge(self, group: ListGroup, began: float, held_bytes: int) -> None:
-        """Count memory that was held since `began` for the namespace, and for who asked first."""
-        byte_seconds = held_bytes * (self._loop.time() - began)
+    def _account(self, group: ListGroup, since: float, held_bytes: int) -> None:
+        """Count memory that was held since then for the namespace, and for the client that asked first."""
+        byte_seconds = held_bytes * (self._loop.time() - since)
         self._usage.charge(group.request.namespace, group.principal, byte_seconds=byte_seconds, sent_bytes=0)
 
-    def _note(self, group: ListGroup, answer: TopicListAnswer) -> None:
+    def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
         found = answer.scanner
         self._counters.list_name_bytes += found.name_bytes
-        if group.story is not None:
-            group.story.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
+        group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:
             self._sizes.learn(group.request, heap_size(answer.size))
 
-    def _takers(self, group: ListGroup, answer: TopicListAnswer) -> list[GroupMember]:
-        """Give the members whose clients accept a frame of that size; the others are told that theirs do not."""
-        takers = []
-        frame_bytes = answer.encoded_size(group.charged_member.request_id)
+    def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
+        """Return the members whose clients accept a frame of that size; settle the others with a failure."""
+        recipients = []
         for member in group.members:
             if frame_bytes <= member.client.max_frame_bytes:
-                takers.append(member)
+                recipients.append(member)
             else:
                 failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
                 self._turns.later(partial(member.settle, failure))
-        return takers
+        return recipients

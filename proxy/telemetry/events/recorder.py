@@ -1,36 +1,43 @@
-"""Record topic lists: one event for each request at its end, whatever that is, and nothing that holds a request up.
+"""Record topic lists: one event for each request at its end, however the request ends; recording delays no request.
 
-Rules: what is not known is null, never guessed. A request that was answered changes no more, so that its event is made
-a little later, with those of others; of any other it is made at once, while what it waited for can still be told. An
-error in here is reported and costs an event, never an answer. Without an event log there is no recorder at all: who
-serves requests asks for None, and that is the whole cost.
+Rules: what is not known is null, never guessed. The event of an answered request is made a little later, together with
+others, since nothing about the request changes any more; the event of any other request is made at once, while its
+waits are still known. An error in here is reported and costs an event, never an answer. Without an event log there is
+no recorder, and requests carry `NO_RECORD`, which does nothing.
 
-Every request of the binary port that is decoded has one event: those that are refused at once end at the stage
-`client`, with no time in any part. Refused before that, without an event and in no count of requests, are frames larger
-than 4 KiB and what is no request, as text that is not UTF-8. Requests over HTTP, whose `question_hash` is null, and
-frames for watchers belong to no group, and each carries its own cost.
+Every request of the binary port that is decoded has one event: requests that are refused at once end at the stage
+`client`, with no time in any part. Frames larger than 4 KiB, and frames that are no request (as text that is not
+UTF-8), are refused before that, without an event and without being counted as requests. Requests over HTTP, whose
+`question_hash` is null, and frames for watchers belong to no group, and each carries its own cost.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from eventlog.schema import FIELDS
 from eventlog.sink import STAMPED, EventSink
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol.command_type import CommandType
+from protocol.commands import topic_list_question
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import Charging
-from proxy.requests.client import ClientView
-from proxy.requests.topic_lists.groups import ListGroup, question_of
-from proxy.requests.topic_lists.questions import ListQuestions
+from proxy.core.errors import DisconnectCause
 from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
-from proxy.telemetry.events.timeline import PARTS, STAGE_OF_PART, Part, RequestTimeline, parts_between
+from proxy.telemetry.events.timeline import (
+    NO_TIMELINE,
+    PARTS,
+    STAGE_OF_PART,
+    NoTimeline,
+    Part,
+    RequestTimeline,
+    parts_between,
+)
 
-__all__ = ["Moment", "Recorder", "RequestOrigin", "RequestRecord"]
+__all__ = ["NO_RECORD", "Moment", "NoRecord", "Recorder", "RequestOrigin", "RequestRecord"]
 
 _MODES: Final = pb.CommandGetTopicsOfNamespace.Mode
 _MODE_NAMES: Final[dict[int, str]] = {
@@ -39,13 +46,13 @@ _MODE_NAMES: Final[dict[int, str]] = {
     _MODES.ALL: "ALL",
 }
 _LIST: Final = CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
-# Those that waited for their turn are told of for 3 ms in each turn of the loop.
-MOST_TURNS: Final = 10_000
+# Requests that waited for their turn are recorded for 3 ms in each iteration of the loop.
+MOST_ITERATIONS: Final = 10_000
 # Events made in a row take a third of the time of events made one by one between lists, which leave nothing of the
 # recorder in the processor's caches. 64 of them hold the loop up for about a millisecond.
 TOGETHER: Final = 64
 LONGEST_WAIT_SECONDS: Final = 0.1
-# What a field is when nothing is known: in the order of the schema.
+# The value of each field when nothing is known, in the order of the schema.
 _NOTHING: Final[dict[str, object]] = {
     field.name: None if field.nullable else {"bool": False, "string": ""}.get(field.type, 0)
     for field in FIELDS
@@ -53,22 +60,63 @@ _NOTHING: Final[dict[str, object]] = {
 }
 
 
-# What things were like when a request arrived: when that was (monotonic, in nanoseconds), how many waited for heap and
-# for direct memory, how much was held of each, and the event that has all limits in force and nothing else. A plain
-# tuple: it is made while the request's first steps wait, and one with names takes seven times as long.
+# The state of the limiters when a request arrived: the arrival (monotonic, in nanoseconds), the number of waiters for
+# heap and for direct memory, the bytes held of each, and the event that has all limits in force and nothing else. A
+# plain tuple: making a named tuple takes seven times as long, and the request's first steps wait for this.
 Moment = tuple[int, int, int, int, int, dict[str, object]]
 
 
 class RequestOrigin(NamedTuple):
-    """Who asks: its principal, its connection's name, and what it said it is."""
+    """The client behind a request: its principal, its connection's name, and the version that it named."""
 
     principal: Any
     name: str
     client_version: str | None
 
 
+class RecordedClient(Protocol):
+    """A client whose requests are recorded (`proxy.requests.client.ClientView`)."""
+
+    principal: Any
+    name: str
+    client_version: str | None
+    cause: DisconnectCause | None
+
+
+class RequestLimits(Protocol):
+    """The limits in force that events name (`proxy.requests.topic_lists.broker_queues.TopicListLimits`)."""
+
+    @property
+    def request_timeout_seconds(self) -> float:
+        """Return the time of a request."""
+
+    @property
+    def max_outstanding_per_broker(self) -> int:
+        """Return the number of questions at one broker."""
+
+    @property
+    def key_cap_percent(self) -> int:
+        """Return the part of the memory that one key may hold."""
+
+    @property
+    def coalescing(self) -> bool:
+        """Return whether equal requests share an answer."""
+
+
+class HeapWaits(Protocol):
+    """The waiters for heap memory, and the limits in force (`proxy.requests.topic_lists.broker_queues`)."""
+
+    @property
+    def limits(self) -> RequestLimits:
+        """Return the limits in force."""
+
+    @property
+    def heap_queue_size(self) -> int:
+        """Return the number of waiters for heap memory, on all brokers."""
+
+
 class Recorder:
-    """Make events of what is served, and give them to `sink`. `now` is monotonic, `wall` since 1970; nanoseconds.
+    """Makes events of requests, and hands them to `sink`. `now` is monotonic, `wall` since 1970; nanoseconds.
 
     `later` calls a function after so many seconds; without it each event is made at once. `open` counts the requests of
     the binary port that are under way.
@@ -79,7 +127,7 @@ class Recorder:
         sink: EventSink,
         identities: EventIdentities,
         limiter: AsyncDualMemoryLimiter,
-        questions: ListQuestions,
+        questions: HeapWaits,
         charging: Charging,
         crashed: Callable[[BaseException], None],
         now: Callable[[], int] = time.monotonic_ns,
@@ -89,7 +137,7 @@ class Recorder:
         self.now = now
         self.identities = identities
         self.crashed = crashed
-        # Takes whole events.
+        # Called with whole events.
         self.put = sink.put
         self._limiter = limiter
         self._questions = questions
@@ -100,10 +148,10 @@ class Recorder:
         self._in_force: dict[str, object] = {}
         self._broker: object = None
         self._broker_name = ""
-        # TOGETHER at most.
-        self._told: list[RequestRecord] = []
+        # At most TOGETHER records whose requests are over.
+        self._finished: list[RequestRecord] = []
         self._later = later
-        # One timer at a time: with one for each batch, that of a full one would cut the next short.
+        # One timer at a time: with a timer for each batch, the timer of a full batch would cut the next batch short.
         self._timed = False
         self.limits_changed()
 
@@ -125,27 +173,26 @@ class Recorder:
         }
 
     def moment(self) -> Moment:
-        """Look at the limiters: a request arrives."""
+        """Return the state of the limiters: a request arrives."""
         heap, direct = self._limiter.heap, self._limiter.direct
         waiting = self._questions.heap_queue_size
         return self.now(), waiting, direct.queue_size, heap.held, direct.held, self._in_force
 
-    def request(self, client: ClientView) -> "RequestRecord":
+    def request(self, client: RecordedClient) -> "RequestRecord":
         """Begin to record a request that has just arrived."""
         self.open += 1
         return RequestRecord(self, self.moment(), client)
 
-    def group(self, group: ListGroup) -> RequestTimeline:
+    def new_timeline(self, broker: object, question: bytes) -> RequestTimeline:
         """Begin to record a new group."""
         self._groups += 1
-        question = group.key.question or question_of(group.request)
-        return RequestTimeline(self.now, self._groups, group.broker, question)
+        return RequestTimeline(self.now, self._groups, broker, question)
 
-    def told(self, record: "RequestRecord") -> None:
-        """Take a record whose request is over; its event is made with those of others."""
-        told = self._told
-        told.append(record)
-        if len(told) >= TOGETHER or self._later is None:
+    def finish(self, record: "RequestRecord") -> None:
+        """Have the event of a request that is over made, together with others."""
+        finished = self._finished
+        finished.append(record)
+        if len(finished) >= TOGETHER or self._later is None:
             self.make_events()
         elif not self._timed:
             self._timed = True
@@ -156,30 +203,32 @@ class Recorder:
         self.make_events()
 
     def make_events(self) -> None:
-        """Make the events of all records that were told."""
-        told, self._told = self._told, []
-        for record in told:
+        """Make the events of all records whose requests are over."""
+        finished, self._finished = self._finished, []
+        for record in finished:
             try:
                 self.put(record.event())
             except Exception as error:
                 self.crashed(error)
 
-    async def all_told(self) -> None:
-        """Let all requests whose clients are gone have their events."""
-        for _ in range(MOST_TURNS):
+    async def flush(self) -> None:
+        """Wait until all requests have their events; their clients are gone."""
+        for _ in range(MOST_ITERATIONS):
             if not self.open:
                 break
             await asyncio.sleep(0)
         self.make_events()
 
     def broker_name(self, broker: object) -> str:
-        """Give a broker's name as text; that of the last one is remembered, for there are few."""
+        """Return a broker's name as text; the last name is kept, for there are few brokers."""
         if broker is not self._broker:
             self._broker, self._broker_name = broker, str(broker)
         return self._broker_name
 
-    def begun(self, moment: Moment, kind: str, who: RequestOrigin | ClientView, namespace: str) -> dict[str, object]:
-        """Make an event of what was known at the beginning; `namespace` is empty if it is not known."""
+    def begun(
+        self, moment: Moment, kind: str, origin: RequestOrigin | RecordedClient, namespace: str
+    ) -> dict[str, object]:
+        """Return an event with what was known at the beginning; `namespace` is empty if it is not known."""
         at_ns, heap_waiting, direct_waiting, heap_used_bytes, direct_used_bytes, in_force = moment
         event = in_force.copy()
         event["ts_us"] = (self._wall() - (self.now() - at_ns)) // 1000
@@ -188,9 +237,9 @@ class Recorder:
             event["tenant"] = bounded(namespace.partition("/")[0])
             event["namespace"] = bounded(namespace)
         identities = self.identities
-        event["principal"] = identities.principal(who.principal)
-        event["client_version"] = who.client_version
-        event["client_id"] = identities.client(who.name)
+        event["principal"] = identities.principal(origin.principal)
+        event["client_version"] = origin.client_version
+        event["client_id"] = identities.client(origin.name)
         event["heap_queue_len"] = heap_waiting
         event["direct_queue_len"] = direct_waiting
         event["heap_used_bytes"] = heap_used_bytes
@@ -198,11 +247,45 @@ class Recorder:
         return event
 
 
-class RequestRecord:
-    """What is noted of one request of the binary port; `told` is whether its end is.
+class NoRecord:
+    """The record of a request without an event log: nothing is noted."""
 
-    The first of `answered`, `failed`, `rejected` and `cancelled` notes it, and any other does nothing. With a list the
-    event is made behind that, when nothing about the request changes any more.
+    __slots__ = ()
+
+    def asks(self, request: pb.CommandGetTopicsOfNamespace | None) -> None:
+        """Note the question; None while the request waits for its turn, for which it is kept as it came."""
+
+    def new_timeline(self, broker: object, question: bytes, request: pb.CommandGetTopicsOfNamespace) -> NoTimeline:
+        """Return the timeline of a group that this request begins; `question` is empty if the group has no key."""
+        return NO_TIMELINE
+
+    def joined(self, timeline: NoTimeline) -> None:
+        """Note the timeline of the request's group."""
+
+    def sent(self, request_id: int, list_bytes: int) -> None:
+        """Note that the kernel has all of the list."""
+
+    def answered(self) -> None:
+        """Record that the client has its list."""
+
+    def failed(self, error: Exception) -> None:
+        """Record that an error was sent to the client."""
+
+    def rejected(self) -> None:
+        """Record that too many requests were under way."""
+
+    def cancelled(self) -> None:
+        """Record that the client left before it had its list."""
+
+
+NO_RECORD: Final = NoRecord()
+
+
+class RequestRecord(NoRecord):
+    """The notes about one request of the binary port; `is_over` once the request's end is noted.
+
+    The first of `answered`, `failed`, `rejected` and `cancelled` notes the end, and any other does nothing. The event
+    of an answered request is made after that, when nothing about the request changes any more.
     """
 
     __slots__ = (
@@ -214,67 +297,70 @@ class RequestRecord:
         "_recorder",
         "_request",
         "_response_bytes",
-        "_story",
+        "_timeline",
         "_until_ns",
         "coalesced",
-        "told",
+        "is_over",
     )
 
-    def __init__(self, recorder: Recorder, moment: Moment, client: ClientView) -> None:
+    def __init__(self, recorder: Recorder, moment: Moment, client: RecordedClient) -> None:
         self._recorder = recorder
         self._moment = moment
         self._client = client
         self._request: pb.CommandGetTopicsOfNamespace | None = None
-        self._story: RequestTimeline | None = None
+        self._timeline: RequestTimeline | None = None
         self._joined_ns = 0
         self._response_bytes: int | None = None
         self._made: dict[str, object] | None = None
         self._carries_cost = False
         self._until_ns = 0
         self.coalesced = False
-        self.told = False
+        self.is_over = False
 
     def asks(self, request: pb.CommandGetTopicsOfNamespace | None) -> None:
-        """Note what is asked for; None while the request waits for its turn, for which it is kept as it came."""
+        """Note the question; None while the request waits for its turn, for which it is kept as it came."""
         self._request = request
 
-    def joined(self, group: ListGroup) -> None:
-        """Note the group; from now on the request stands where that does."""
-        if group.story is None:
-            group.story = self._recorder.group(group)
-        self._story = group.story
-        self.coalesced = group.story.joined()
+    def new_timeline(self, broker: object, question: bytes, request: pb.CommandGetTopicsOfNamespace) -> RequestTimeline:
+        """Return the timeline of a group that this request begins; `question` is empty if the group has no key."""
+        return self._recorder.new_timeline(broker, question or topic_list_question(request))
+
+    def joined(self, timeline: NoTimeline) -> None:
+        """Note the timeline of the request's group: from now on the request stands where its group does."""
+        assert isinstance(timeline, RequestTimeline)
+        self._timeline = timeline
+        self.coalesced = timeline.joined()
         self._joined_ns = self._recorder.now()
 
     def sent(self, request_id: int, list_bytes: int) -> None:
         """Note that the kernel has all of the list."""
-        known = None if self._story is None else self._story.frame_bytes(request_id)
+        known = None if self._timeline is None else self._timeline.frame_bytes(request_id)
         self._response_bytes = (
             list_bytes + len(answer_prefix(_LIST, request_id, list_bytes)) if known is None else known
         )
 
     def answered(self) -> None:
         """Record that the client has its list."""
-        self._tell("ok")
+        self._end("ok")
 
     def failed(self, error: Exception) -> None:
-        """Record that the client was told of an error."""
+        """Record that an error was sent to the client."""
         at_the_frame = getattr(error, "stage", None) == "client_frame"
-        self._tell(outcome_of(error, under_way=self._story is not None), "reader" if at_the_frame else None)
+        self._end(outcome_of(error, under_way=self._timeline is not None), "reader" if at_the_frame else None)
 
     def rejected(self) -> None:
         """Record that too many requests were under way."""
-        self._tell("queue_full")
+        self._end("queue_full")
 
     def cancelled(self) -> None:
         """Record that the client left before it had its list."""
-        self._tell("cancelled")
+        self._end("cancelled")
 
-    def _tell(self, outcome: str, stage: str | None = None) -> None:
-        if self.told:
+    def _end(self, outcome: str, stage: str | None = None) -> None:
+        if self.is_over:
             return
-        self.told = True
-        recorder, story = self._recorder, self._story
+        self.is_over = True
+        recorder, timeline = self._recorder, self._timeline
         recorder.open -= 1
         self._until_ns = recorder.now()
         if outcome != "ok":
@@ -283,26 +369,26 @@ class RequestRecord:
             except Exception as error:
                 recorder.crashed(error)
                 return
-        if story is None:
-            recorder.told(self)
+        if timeline is None:
+            recorder.finish(self)
         else:
-            story.left(self)
+            timeline.left(self)
 
     def over(self, *, carries_cost: bool) -> None:
-        """Hear that nothing about this request changes any more."""
+        """Called when nothing about this request changes any more; `carries_cost` if its event has the group's cost."""
         self._carries_cost = carries_cost
-        self._recorder.told(self)
+        self._recorder.finish(self)
 
     def event(self) -> dict[str, object]:
-        """Make the event."""
+        """Return the event."""
         event = self._event("ok", None) if self._made is None else self._made
         event["response_bytes"] = self._response_bytes
-        if self._story is not None and self._carries_cost:
-            self._story.add_cost(event)
+        if self._timeline is not None and self._carries_cost:
+            self._timeline.add_cost(event)
         return event
 
     def _event(self, outcome: str, stage: str | None) -> dict[str, object]:
-        moment, story, client, request = self._moment, self._story, self._client, self._request
+        moment, timeline, client, request = self._moment, self._timeline, self._client, self._request
         until_ns = self._until_ns
         event = self._recorder.begun(moment, "get_topics", client, "" if request is None else request.namespace)
         total = until_ns // 1000 - moment[0] // 1000
@@ -310,11 +396,11 @@ class RequestRecord:
         event["outcome"] = outcome
         if request is not None:
             self._add_question(event, request)
-        if story is None:
+        if timeline is None:
             event["client_wait_us"] = total
             part = Part.CLIENT
         else:
-            part = self._add_group(event, story, until_ns)
+            part = self._add_group(event, timeline, until_ns)
         if outcome != "ok":
             event["outcome_stage"] = STAGE_OF_PART[part] if stage is None else stage
         if outcome == "cancelled":
@@ -323,30 +409,30 @@ class RequestRecord:
         return event
 
     def _add_question(self, event: dict[str, object], request: pb.CommandGetTopicsOfNamespace) -> None:
-        identities, story = self._recorder.identities, self._story
+        identities, timeline = self._recorder.identities, self._timeline
         event["mode"] = _MODE_NAMES.get(request.mode)
         if request.topics_pattern:
             event["pattern_hash"] = identities.pattern(request.topics_pattern)
-        if story is None:
-            event["question_hash"] = identities.question(self._client.principal, question_of(request))
+        if timeline is None:
+            event["question_hash"] = identities.question(self._client.principal, topic_list_question(request))
             return
-        if not story.question_hash:
-            story.question_hash = identities.question(self._client.principal, story.question)
-        event["question_hash"] = story.question_hash
+        if not timeline.question_hash:
+            timeline.question_hash = identities.question(self._client.principal, timeline.question)
+        event["question_hash"] = timeline.question_hash
 
-    def _add_group(self, event: dict[str, object], story: RequestTimeline, until_ns: int) -> int:
-        event["broker"] = self._recorder.broker_name(story.broker)
-        event["group_id"] = story.number
-        event["group_size"] = story.size
+    def _add_group(self, event: dict[str, object], timeline: RequestTimeline, until_ns: int) -> int:
+        event["broker"] = self._recorder.broker_name(timeline.broker)
+        event["group_id"] = timeline.number
+        event["group_size"] = timeline.size
         event["coalesced"] = self.coalesced
-        event["topic_count"] = story.topic_count
-        event["name_bytes"] = story.name_bytes
-        event["heap_estimate_bytes"] = story.heap_estimate_bytes
-        event["heap_actual_bytes"] = story.heap_actual_bytes
-        event["direct_bytes"] = story.direct_bytes
-        event["filtered"] = story.filtered
-        event["hash_unchanged"] = story.unchanged
-        took, last = parts_between(story, self._joined_ns, until_ns)
+        event["topic_count"] = timeline.topic_count
+        event["name_bytes"] = timeline.name_bytes
+        event["heap_estimate_bytes"] = timeline.heap_estimate_bytes
+        event["heap_actual_bytes"] = timeline.heap_actual_bytes
+        event["direct_bytes"] = timeline.direct_bytes
+        event["filtered"] = timeline.filtered
+        event["hash_unchanged"] = timeline.unchanged
+        took, last = parts_between(timeline, self._joined_ns, until_ns)
         took[Part.CLIENT] = self._joined_ns // 1000 - self._moment[0] // 1000
         event.update(zip(PARTS, took, strict=True))
         return last

@@ -1,18 +1,29 @@
-"""What is noted of a topic list while it is under way: where it stands since when, and what memory it holds.
+"""The timeline of a topic list: where a group of requests stands since when, and what memory the group holds.
 
-Rule: each part begins where the one before ended, so that the parts of any member add up to its life. One story for
-each group of requests; a member adds when it came, when it joined and when it left. Numbers only: no clock of its own,
-no I/O, and nothing that could keep a list in memory.
+Rule: each part begins where the part before ended, so that the parts of any member add up to the member's life. Each
+group of requests has one timeline; a member adds when its request came, when the member joined and when it left.
+Numbers only: no clock of its own, no I/O, and nothing that could keep a list in memory. Without an event log every
+group has `NO_TIMELINE`, which does nothing.
 """
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = ["PARTS", "STAGE_OF_PART", "DepartedMember", "Meter", "Part", "RequestTimeline", "parts_between"]
+__all__ = [
+    "NO_TIMELINE",
+    "PARTS",
+    "STAGE_OF_PART",
+    "DepartedMember",
+    "Meter",
+    "NoTimeline",
+    "Part",
+    "RequestTimeline",
+    "parts_between",
+]
 
 
 class Part:
-    """Where a request stands; the numbers count through `PARTS`."""
+    """The part of its path that a request has reached; the numbers count through `PARTS`."""
 
     CLIENT: Final = 0
     GROUP: Final = 1
@@ -26,7 +37,7 @@ class Part:
     WRITE: Final = 9
 
 
-# The field of an event that says how long each part took.
+# The field of an event with the time that each part took.
 PARTS: Final = (
     "client_wait_us",
     "group_wait_us",
@@ -51,7 +62,7 @@ STAGE_OF_PART: Final = (
     "direct",
     "write",
 )
-# Null if never reached; the others are then 0.
+# These parts are null if never reached; the other parts are 0 then.
 _MAY_BE_NULL: Final = frozenset({Part.BROKER, Part.UPSTREAM, Part.READ, Part.READER, Part.WRITE})
 _NEVER: Final[tuple[int | None, ...]] = tuple(None if part in _MAY_BE_NULL else 0 for part in range(len(PARTS)))
 
@@ -59,7 +70,7 @@ _NEVER: Final[tuple[int | None, ...]] = tuple(None if part in _MAY_BE_NULL else 
 class Meter:
     """Integrate a permit's size over the time it is held; times in nanoseconds.
 
-    `began_ns` is when it was taken, 0 while none is held.
+    `began_ns` is when the permit was taken, 0 while none is held.
     """
 
     __slots__ = ("_at_ns", "_byte_ns", "_held_ns", "_size", "began_ns")
@@ -73,13 +84,13 @@ class Meter:
         self._size = size
 
     def resized(self, now_ns: int, size: int) -> None:
-        """Note that it is `size` bytes from now on."""
+        """Note that the permit is `size` bytes from now on."""
         self._byte_ns += self._size * (now_ns - self._at_ns)
         self._at_ns = now_ns
         self._size = size
 
     def end(self, now_ns: int) -> None:
-        """Note that it was given back; a second call does nothing."""
+        """Note that the permit was released; a second call does nothing."""
         if self.began_ns:
             self._byte_ns += self._size * (now_ns - self._at_ns)
             self._held_ns += now_ns - self.began_ns
@@ -87,26 +98,80 @@ class Meter:
 
     @property
     def held_us(self) -> int:
-        """Give how long it was held."""
+        """Return how long permits were held."""
         return self._held_ns // 1000
 
     @property
     def byte_us(self) -> int:
-        """Give the sum of bytes times the time they were booked."""
+        """Return the sum of bytes times the time for which they were held."""
         return self._byte_ns // 1000
 
 
 class DepartedMember(Protocol):
-    """A member of a group."""
+    """A member that has left its group."""
 
     def over(self, *, carries_cost: bool) -> None:
-        """Hear that nothing about this member changes any more; whether it tells what the group cost."""
+        """Called when nothing about this member changes any more; `carries_cost` if its event has the group's cost."""
 
 
-class RequestTimeline:
-    """What the members of one group have in common; `now` gives monotonic nanoseconds, `broker` its name as text.
+class NoTimeline:
+    """The timeline of a group without an event log: nothing is noted."""
 
-    The event of the last member to leave carries what the group cost, so it waits until the group's work is over.
+    __slots__ = ()
+
+    def enter(self, part: int) -> None:
+        """Note that the group has reached another part."""
+
+    def estimated(self, heap_bytes: int) -> None:
+        """Note for how much heap memory the group asks at first."""
+
+    def heap_held(self, held_bytes: int) -> None:
+        """Note that heap memory is held for the estimate."""
+
+    def heap_resized(self, held_bytes: int) -> None:
+        """Note another size of the heap memory."""
+
+    def heap_over(self) -> None:
+        """Note that the heap memory was released; a second call does nothing."""
+
+    def asked(self, broker: object) -> None:
+        """Note which broker has the question."""
+
+    def too_large(self, needed_bytes: int) -> None:
+        """Note how much heap memory a refused answer would have taken."""
+
+    def response_begun(self, needed_bytes: int, held_bytes: int, *, admitted: bool) -> None:
+        """Note that the answer has begun: the answer is read if its memory was `admitted`, else waits for that."""
+
+    def admitted(self, held_bytes: int) -> None:
+        """Note that the answer's memory was granted."""
+
+    def decoded(self, topic_count: int, name_bytes: int, *, filtered: bool, changed: bool) -> None:
+        """Note what the whole answer was."""
+
+    def asks_direct(self, frame_bytes: int, request_id: int) -> None:
+        """Note that direct memory is asked for, for a frame of so many bytes with that request id in it."""
+
+    def direct_held(self, held_bytes: int) -> None:
+        """Note that direct memory is held, for the writing."""
+
+    def direct_resized(self, held_bytes: int) -> None:
+        """Note another size of the direct memory."""
+
+    def direct_over(self) -> None:
+        """Note that the direct memory was released; a second call does nothing."""
+
+    def work_over(self) -> None:
+        """Note that nothing is done for this group any more: the rest of its memory ends with its members."""
+
+
+NO_TIMELINE: Final = NoTimeline()
+
+
+class RequestTimeline(NoTimeline):
+    """The timeline of one group; `now` returns monotonic nanoseconds, `broker` is the broker's name as text.
+
+    The event of the last member to leave carries the group's cost, so that event waits until the group's work is over.
     """
 
     __slots__ = (
@@ -163,11 +228,11 @@ class RequestTimeline:
 
     @property
     def part(self) -> int:
-        """Give where the group stands."""
+        """Return the part that the group has reached."""
         return self.parts[-1]
 
     def enter(self, part: int) -> None:
-        """Note that the group stands in another part from now on."""
+        """Note that the group has reached another part."""
         if part != self.parts[-1]:
             self.parts.append(part)
             self.entered_ns.append(self._now())
@@ -177,18 +242,26 @@ class RequestTimeline:
             self.parts.append(part)
             self.entered_ns.append(now_ns)
 
-    def announced(self, needed_bytes: int, booked_bytes: int, *, admitted: bool) -> None:
-        """Note that the answer has begun: it is read if its memory was `admitted`, else it waits for that."""
+    def asked(self, broker: object) -> None:
+        """Note which broker has the question."""
+        self.broker = broker
+
+    def too_large(self, needed_bytes: int) -> None:
+        """Note how much heap memory a refused answer would have taken."""
+        self.heap_actual_bytes = needed_bytes
+
+    def response_begun(self, needed_bytes: int, held_bytes: int, *, admitted: bool) -> None:
+        """Note that the answer has begun: the answer is read if its memory was `admitted`, else waits for that."""
         now_ns = self._now()
         self.heap_actual_bytes = needed_bytes
         if admitted:
-            self.heap.resized(now_ns, booked_bytes)
+            self.heap.resized(now_ns, held_bytes)
         self._enter(Part.READ if admitted else Part.HEAP_UPDATE, now_ns)
 
-    def admitted(self, booked_bytes: int) -> None:
-        """Note that the answer's memory has come."""
+    def admitted(self, held_bytes: int) -> None:
+        """Note that the answer's memory was granted."""
         now_ns = self._now()
-        self.heap.resized(now_ns, booked_bytes)
+        self.heap.resized(now_ns, held_bytes)
         self._enter(Part.READ, now_ns)
 
     def decoded(self, topic_count: int, name_bytes: int, *, filtered: bool, changed: bool) -> None:
@@ -200,16 +273,20 @@ class RequestTimeline:
 
     # --- what it holds ----------------------------------------------------------------------------
 
-    def heap_held(self, booked_bytes: int) -> None:
-        """Note that heap memory is held for the estimate."""
-        self.heap.begin(self._now(), booked_bytes)
+    def estimated(self, heap_bytes: int) -> None:
+        """Note for how much heap memory the group asks at first."""
+        self.heap_estimate_bytes = heap_bytes
 
-    def heap_resized(self, booked_bytes: int) -> None:
-        """Note another size of it."""
-        self.heap.resized(self._now(), booked_bytes)
+    def heap_held(self, held_bytes: int) -> None:
+        """Note that heap memory is held for the estimate."""
+        self.heap.begin(self._now(), held_bytes)
+
+    def heap_resized(self, held_bytes: int) -> None:
+        """Note another size of the heap memory."""
+        self.heap.resized(self._now(), held_bytes)
 
     def heap_over(self) -> None:
-        """Note that it was given back; a second call does nothing."""
+        """Note that the heap memory was released; a second call does nothing."""
         if self.heap.began_ns:
             self.heap.end(self._now())
 
@@ -219,35 +296,35 @@ class RequestTimeline:
         self._request_id = request_id
 
     def frame_bytes(self, request_id: int) -> int | None:
-        """Give the size of the frame for another request; None if its id is not of the same length."""
+        """Return the size of the frame for another request; None if its id is not of the same length."""
         same = (request_id.bit_length() - 1) // 7 == (self._request_id.bit_length() - 1) // 7
         return self.direct_bytes if same else None
 
-    def direct_held(self, booked_bytes: int) -> None:
+    def direct_held(self, held_bytes: int) -> None:
         """Note that direct memory is held, for the writing."""
         now_ns = self._now()
-        self.direct.begin(now_ns, booked_bytes)
+        self.direct.begin(now_ns, held_bytes)
         self._enter(Part.WRITE, now_ns)
 
-    def direct_resized(self, booked_bytes: int) -> None:
-        """Note another size of it."""
-        self.direct.resized(self._now(), booked_bytes)
+    def direct_resized(self, held_bytes: int) -> None:
+        """Note another size of the direct memory."""
+        self.direct.resized(self._now(), held_bytes)
 
     def direct_over(self) -> None:
-        """Note that it was given back; a second call does nothing."""
+        """Note that the direct memory was released; a second call does nothing."""
         if self.direct.began_ns:
             self.direct.end(self._now())
 
     # --- its events -------------------------------------------------------------------------------
 
     def joined(self) -> bool:
-        """Count a member; tells whether it shares the question of another."""
+        """Count a member, and return whether the member shares the question of another."""
         self.size += 1
         self.open += 1
         return self.size > 1
 
     def left(self, member: DepartedMember) -> None:
-        """Hear that a member has left."""
+        """Note that a member has left."""
         self.open -= 1
         if self.open:
             member.over(carries_cost=False)
@@ -257,7 +334,7 @@ class RequestTimeline:
             self._last_left(member)
 
     def work_over(self) -> None:
-        """Hear that nothing is done for this group any more; what it has left to hold ends with its members."""
+        """Note that nothing is done for this group any more: the rest of its memory ends with its members."""
         self._working = False
         member, self._pending = self._pending, None
         if member is not None:
@@ -270,7 +347,7 @@ class RequestTimeline:
         member.over(carries_cost=True)
 
     def add_cost(self, event: dict[str, object]) -> None:
-        """Put what the group cost into the event of its last member."""
+        """Add the cost of the group to the event of its last member."""
         heap, direct = self.heap, self.direct
         event["carries_cost"] = True
         event["heap_held_us"] = heap.held_us
@@ -279,10 +356,10 @@ class RequestTimeline:
         event["direct_byte_us"] = direct.byte_us
 
 
-def parts_between(story: RequestTimeline, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
-    """Give, in microseconds, how long a member that joined then and left then was in each part, and in which last."""
+def parts_between(timeline: RequestTimeline, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
+    """Return the microseconds in each part of a member that joined and left then, and the last of these parts."""
     found = list(_NEVER)
-    parts, entered_ns = story.parts, story.entered_ns
+    parts, entered_ns = timeline.parts, timeline.entered_ns
     last, since = parts[0], joined_ns // 1000
     for part, at_ns in zip(parts, entered_ns, strict=True):
         if at_ns > until_ns:
@@ -292,7 +369,7 @@ def parts_between(story: RequestTimeline, joined_ns: int, until_ns: int) -> tupl
             found[last] = (found[last] or 0) + at - since
             since = at
         elif found[last] is None:
-            # Passed through in less than a microsecond.
+            # The group passed through in less than a microsecond.
             found[last] = 0
         last = part
     found[last] = (found[last] or 0) + until_ns // 1000 - since

@@ -9,8 +9,8 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from proxy.clients.sessions import Sessions
 from proxy.core.log import Logger
+from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.groups import ListGroups
-from proxy.requests.topic_lists.questions import ListQuestions
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.web.admin.reload_report import ReloadReport
 from proxy.web.runtime_settings import RuntimeSettings
@@ -41,7 +41,7 @@ class AdminSources:
     memory: AsyncDualMemoryLimiter
     lookups: AsyncSemaphore
     groups: ListGroups
-    questions: ListQuestions
+    queues: BrokerQueues
     heap_waits: LimiterMetrics
     direct_waits: LimiterMetrics
     settings: RuntimeSettings

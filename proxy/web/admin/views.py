@@ -94,9 +94,9 @@ class Views:
         yield _BYTES, sources.memory.heap
         yield _BYTES, sources.memory.direct
         yield _REQUESTS, sources.lookups
-        for lanes in list(sources.questions.all_lanes().values()):
-            yield _BYTES, lanes.estimates
-            yield _QUESTIONS, lanes.questions
+        for queue in list(sources.queues.all().values()):
+            yield _BYTES, queue.reservations
+            yield _QUESTIONS, queue.in_flight
 
     def _limiters(self, semaphores: Sequence[tuple[str, AsyncSemaphore]]) -> Iterator[Sequence[Row]]:
         sources = self._sources

@@ -125,7 +125,7 @@ def _semaphore(limits: Limits, limit: int, queue: int, timeout: float, clock: Li
 
 class _Output:
     def __init__(self) -> None:
-        self.list_lane = WriteLock()
+        self.write_lock = WriteLock()
         self.under_way = 0
         self.behind: dict[int, None] = {}
 
@@ -255,8 +255,8 @@ class RealLimiter:
         answer = await member.outcome
         if isinstance(answer, Exception):
             return cast(Outcome, answer.args[0])
-        async with asker.output.list_lane:
-            member.redeem()
+        async with asker.output.write_lock:
+            member.unreserve()
             clock.reschedule(None)
             cast(_Body, answer).leave(self._kept_ppm[asker.index])
             await self._passed(self._need["write_us"][asker.index])
@@ -286,7 +286,7 @@ class RealLimiter:
         group, member, new = self.groups.join(client, broker, request, share=self._limits.coalescing)
         if new:
             self._spans[group] = {}
-            group.cancel = self._loop.create_task(self._work(group, asker.index)).cancel
+            group.work_started(self._loop.create_task(self._work(group, asker.index)).cancel)
         return group, member
 
     def _stopped_at(self, group: ListGroup) -> Outcome:

@@ -28,9 +28,9 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
-from proxy.requests.topic_lists.questions import ListQuestions, TopicListLimits
-from proxy.requests.topic_lists.service import OUTCOMES, TopicListService
+from proxy.requests.topic_lists.service import OUTCOMES, ListRequest, TopicListService
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.events.identities import EventIdentities
@@ -258,20 +258,14 @@ class ListStage:
             introductions,
             OneBroker(BROKER),
         )
-        self.questions = ListQuestions(
-            loop,
-            self.pool,
-            OneBroker(BROKER),
-            self.limiter,
-            LimiterMetrics(loop.time),
-            SlabPool(0),
-            self.counters,
-            sizes.limits,
-        )
+        self.queues = BrokerQueues(loop, self.limiter, LimiterMetrics(loop.time), sizes.limits)
         self.service = TopicListService(
             loop,
             self.limiter,
-            self.questions,
+            self.queues,
+            self.pool,
+            OneBroker(BROKER),
+            SlabPool(0),
             self.pump,
             self.turns,
             ListSizes(KIB),
@@ -286,7 +280,7 @@ class ListStage:
             self.events,
             EventIdentities(b"salt"),
             self.limiter,
-            self.questions,
+            self.queues,
             Charging("connection"),
             self.reports.append,
             lambda: round(loop.now * 1e9),
@@ -313,10 +307,10 @@ class ListStage:
         record.asks(request)
 
         async def start() -> None:
-            client.start(self.service.serve(client, BROKER, request, self.loop.time(), record), ended)
+            client.start(self.service.serve(ListRequest(client, request, self.loop.time(), record)), ended)
 
         def ended() -> None:
-            if not record.told:
+            if not record.is_over:
                 self.counters.list_ended("cancelled")
                 record.cancelled()
 
@@ -355,14 +349,14 @@ class ListStage:
 
     def books(self) -> dict[str, int]:
         """Give everything that must be zero when no client is there and every broker has answered."""
-        heap, direct, lanes = self.limiter.heap, self.limiter.direct, self.questions.lanes(BROKER)
+        heap, direct, queue = self.limiter.heap, self.limiter.direct, self.queues.queue(BROKER)
         return {
             "heap": heap.held,
             "heap waiting": heap.queue_size + heap.growers_waiting,
             "direct": direct.held,
             "direct waiting": direct.queue_size + direct.growers_waiting,
-            "slots": lanes.questions.held + lanes.questions.queue_size,
-            "estimates": lanes.estimates.held + lanes.estimates.queue_size,
+            "slots": queue.in_flight.held + queue.in_flight.queue_size,
+            "estimates": queue.reservations.held + queue.reservations.queue_size,
             "groups": len(self.service._groups),
             "work": len(self.service._scope),
             "live": len(self.groups.live()),

@@ -4,11 +4,11 @@ import itertools
 from pathlib import Path
 
 from limiter.statistics import LimiterStatistics
+from proxy.app.metrics.instrument import MetricSources
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.metrics.instrument import MetricSources
-from proxy.telemetry.metrics.tenants import TenantTracker
+from proxy.telemetry.tenants import TenantTracker
 
 CREATED = 1_700_000_000.25
 WAITS_SECONDS = (0.0, 0.0004, 0.003, 0.2, 0.2, 7.0, 25.001, 90.0)

@@ -128,7 +128,7 @@ class Stage:
     def books(self) -> dict[str, int]:
         """Give everything that must be zero when no client is there."""
         heap, direct = self.heap, self.direct
-        lanes = self.proxy.services.requests.topic_lists._questions._lanes.values()
+        queues = self.proxy.services.requests.topic_lists.queues.all().values()
         return {
             "sessions": len(self.proxy.sessions),
             "heap held": heap.held,
@@ -136,8 +136,8 @@ class Stage:
             "direct held": direct.held,
             "direct waiting": direct.queue_size + direct.growers_waiting,
             "lookup permits": self.lookups.held,
-            "questions to brokers": sum(lane.questions.held + lane.questions.queue_size for lane in lanes),
-            "estimates on brokers": sum(lane.estimates.held + lane.estimates.queue_size for lane in lanes),
+            "questions to brokers": sum(queue.in_flight.held + queue.in_flight.queue_size for queue in queues),
+            "estimates on brokers": sum(queue.reservations.held + queue.reservations.queue_size for queue in queues),
             "outstanding questions": self.outstanding,
             "paused broker connections": self.proxy.broker_side.pool.states()["paused"],
             "waiting for a broker connection": sum(map(len, self.proxy.broker_side.pool._waiters.values())),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
-from proxy.telemetry.metrics.table import INSTRUMENTS
 from scripts.alert_table import ALERTS, PIP_442, Alert, names
 from scripts.generate_alerts import RULES
 from tests.support.promql import unknown_names

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.telemetry.metrics.table import INSTRUMENTS
+from proxy.app.metrics.table import INSTRUMENTS
 from scripts.dashboard_table import COLUMNS, ROWS, VARIABLES, Panel
 from scripts.generate_dashboard import FILE
 from tests.support.promql import FOREIGN_METRICS, substituted, unknown_names

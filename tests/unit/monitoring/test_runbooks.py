@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.cli.main import whole_parser
-from proxy.telemetry.metrics.table import INSTRUMENTS
 from scripts.alert_table import names
 from tests.support.promql import unknown_names
 from tests.support.tools import tool

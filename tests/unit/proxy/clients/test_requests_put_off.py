@@ -28,8 +28,8 @@ from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.lookups import LookupService
+from proxy.requests.topic_lists.service import ListRequest
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.async_client import PING, connect_frame, topics_frame
@@ -54,16 +54,10 @@ class Lists:
     def __init__(self) -> None:
         self.served: list[int] = []
 
-    async def serve(
-        self,
-        client: ClientConnection,
-        broker: BrokerAddress,
-        request: pb.CommandGetTopicsOfNamespace,
-        arrived: float,
-        record: RequestRecord | None,
-    ) -> None:
-        self.served.append(request.request_id)
-        client.output.send(commands.error(request.request_id, ServerError.UnknownError, "no list"))
+    async def serve(self, asked: ListRequest) -> None:
+        asked.begun = True
+        self.served.append(asked.request.request_id)
+        asked.client.output.send(commands.error(asked.request.request_id, ServerError.UnknownError, "no list"))
 
 
 class Registry:
@@ -129,7 +123,6 @@ class Desk:
             requests=RequestServices(
                 loop,
                 self.counters,
-                brokers,
                 lookups,
                 cast(Any, self.lists),
                 self.turns,

@@ -8,9 +8,9 @@ from proxy.net.output import WriteLock
 async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
     lane = WriteLock()
     free = [lane.free]
-    lane.promise()
+    lane.reserve()
     free.append(lane.free)
-    lane.redeem()
+    lane.unreserve()
     await lane.acquire()
     free.append(lane.free)
     lane.release()
@@ -20,7 +20,7 @@ async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
 
 async def test_a_promise_holds_up_nobody_who_has_a_list_to_write() -> None:
     lane = WriteLock()
-    lane.promise()
+    lane.reserve()
     async with asyncio.timeout(1):
         await lane.acquire()
     lane.release()
@@ -33,11 +33,11 @@ async def test_a_lane_tells_those_who_listen_that_it_may_be_free() -> None:
         told.append("told")
 
     lane.listen(tell)
-    lane.promise()
-    lane.redeem()
+    lane.reserve()
+    lane.unreserve()
     await lane.acquire()
     lane.release()
     lane.forget(tell)
-    lane.promise()
-    lane.redeem()
+    lane.reserve()
+    lane.unreserve()
     assert told == ["told", "told"]

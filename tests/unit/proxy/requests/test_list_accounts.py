@@ -15,9 +15,10 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, PagedBody
+from proxy.requests.topic_lists.service import ListRequest
 from proxy.telemetry.heavy_hitters import Usage
 from tests.support.clients.list_clients import ListClient
-from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
+from tests.support.proxies.list_stage import KIB, ListStage, Sizes
 
 LIST_BYTES = 20 * KIB
 
@@ -158,8 +159,8 @@ def test_a_request_whose_time_is_over_when_its_turn_comes_is_not_asked_for(stage
     answer(stage)
     client = stage.client()
     request = pb.CommandGetTopicsOfNamespace(request_id=7, namespace="t/late")
-    arrived = stage.loop.time() - stage.questions.limits.request_timeout_seconds
-    stage.run(stage.service.serve(client, BROKER, request, arrived))
+    arrived = stage.loop.time() - stage.queues.limits.request_timeout_seconds
+    stage.run(stage.service.serve(ListRequest(client, request, arrived)))
     stage.step()
     (refusal,) = client.commands()
     assert (refusal.error.request_id, refusal.error.error) == (7, ServerError.TooManyRequests)
@@ -197,7 +198,7 @@ def test_a_list_that_cannot_be_encoded_is_an_error_for_each_client_and_gives_eve
 
     monkeypatch.setattr(PagedBody, "append", no_space)
     with closing(ListStage(Sizes(heap=1024 * KIB, direct=1024 * KIB))) as stage:
-        stage.call(stage.questions.apply, replace(stage.questions.limits, max_answer_bytes=512 * KIB))
+        stage.call(stage.queues.apply, replace(stage.queues.limits, max_answer_bytes=512 * KIB))
         clients = asked_by(stage, 3)
         before = os.listdir("/proc/self/fd")
         answer(stage, 2 * PAGED_FROM_BYTES)

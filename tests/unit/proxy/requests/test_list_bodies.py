@@ -17,11 +17,12 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import Body, Pump
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabListBody, encode
+from proxy.requests.topic_lists.service import ListRequest
 from tests.support.brokers.answers import answer_of
 from tests.support.clients.list_clients import ListClient, commands_in, turns
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
-from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
+from tests.support.proxies.list_stage import KIB, Asked, ListStage, Sizes
 from tests.support.sockets.endpoints import hangup_watcher, recording_link
 
 
@@ -38,13 +39,11 @@ def encoded(size: int, members: int) -> type[Body]:
     async def main() -> type[Body]:
         answer = answer_of(size)
         permit = permit_for(answer)
-        pump = Pump(asyncio.get_running_loop(), lambda: 0.0)
-        encoded = await encode(answer, members, permit, pump)
+        encoded = await encode(answer, members, permit)
         assert (encoded.size, permit.size) == (answer.size, answer.size)
         encoded.close()
         assert permit.released
-        pump.close()
-        return type(encoded._body)
+        return type(encoded.body)
 
     return run_virtual(main())
 
@@ -75,7 +74,6 @@ def test_without_a_descriptor_the_slabs_serve(monkeypatch: pytest.MonkeyPatch) -
 def test_pages_that_cannot_be_filled_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         answer = answer_of(2 * PAGED_FROM_BYTES)
-        pump = Pump(asyncio.get_running_loop(), lambda: 0.0)
         opened = len(os.listdir("/proc/self/fd"))
 
         def full(pages: PagedBody, piece: memoryview) -> None:
@@ -83,9 +81,8 @@ def test_pages_that_cannot_be_filled_are_given_up(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(PagedBody, "append", full)
         with pytest.raises(OSError, match="no space"):
-            await encode(answer, 5, permit_for(answer), pump)
+            await encode(answer, 5, permit_for(answer))
         assert len(os.listdir("/proc/self/fd")) == opened
-        pump.close()
 
     run_virtual(main())
 
@@ -103,9 +100,9 @@ def test_all_forms_are_the_same_bytes_but_for_the_request_id() -> None:
                     AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1, clock=ManualClock()),
                 )
                 client.output._endpoint = endpoint
-                body = await encode(answer, members, permit_for(answer), pump)
+                body = await encode(answer, members, permit_for(answer))
                 frame_bytes = len(answer.prefix(4711)) + answer.size
-                writing = endpoint.loop.create_task(body.write_to(client, 4711))
+                writing = endpoint.loop.create_task(client.output.send_pumped(body.prefix(4711), body.body, pump))
                 data = await peer.read(frame_bytes)
                 await writing
                 body.close()
@@ -130,8 +127,8 @@ def test_a_sole_list_gives_its_memory_back_as_it_leaves() -> None:
             direct = permit.owner
             assert isinstance(direct, AsyncSemaphore)
             client = ListClient(loop, hangup, direct, room=600_000)
-            body = await encode(answer, 1, permit, pump)
-            client.start(body.write_to(client, 1))
+            body = await encode(answer, 1, permit)
+            client.start(client.output.send_pumped(body.prefix(1), body.body, pump))
             await turns(20)
             assert 400_000 <= permit.size < 600_000
             client.leave()
@@ -188,7 +185,7 @@ def one_list(stage: ListStage, members: int, room: int) -> list[ListClient]:
     async def ask() -> None:
         for number, client in enumerate(clients):
             request = pb.CommandGetTopicsOfNamespace(request_id=number, namespace="t/n")
-            client.start(stage.service.serve(client, BROKER, request, stage.loop.time()))
+            client.start(stage.service.serve(ListRequest(client, request, stage.loop.time())))
 
     stage.run(ask())
     stage.step()

@@ -12,7 +12,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
 from proxy.net.output import Output, WriteLock
-from proxy.requests.client import ClientView
+from proxy.net.pump import Body
 from proxy.requests.topic_lists.groups import (
     GroupKey,
     GroupMember,
@@ -47,7 +47,7 @@ class Asker:
 
     @property
     def lane(self) -> WriteLock:
-        return self.output.list_lane
+        return self.output.write_lock
 
 
 class Answer:
@@ -58,7 +58,11 @@ class Answer:
     def __init__(self) -> None:
         self.closed = 0
 
-    async def write_to(self, client: ClientView, request_id: int) -> None:
+    @property
+    def body(self) -> Body:
+        raise AssertionError("nothing is written here")
+
+    def prefix(self, request_id: int) -> bytes:
         raise AssertionError("nothing is written here")
 
     def close(self) -> None:
@@ -82,7 +86,7 @@ class Books:
         group, member, new = self.groups.join(client, BROKER, request(number, **fields), share=share)
         assert new is (len(group.members) == 1)
         if new:
-            group.cancel = lambda: self.cancelled.append(group)
+            group.work_started(lambda: self.cancelled.append(group))
         return group, member
 
 
@@ -329,10 +333,10 @@ async def test_memory_is_asked_for_when_one_client_is_ready() -> None:
     group, _ = books.join(stalled, 1)
     _, second = books.join(ready, 2)
     await await_a_reader(list(group.members))
-    assert [member.promised for member in group.members] == [False, True]
+    assert [member.reserved for member in group.members] == [False, True]
     assert not ready.lane.free
-    second.redeem()
-    second.redeem()
+    second.unreserve()
+    second.unreserve()
     assert ready.lane.free
 
 
@@ -349,7 +353,7 @@ async def test_nobody_ready_waits_for_the_first_who_is() -> None:
     assert not waiting.done()
     askers[1].lane.release()
     await waiting
-    assert [member.promised for member in group.members] == [False, True]
+    assert [member.reserved for member in group.members] == [False, True]
     assert not any(asker.lane._listeners for asker in askers)
 
 
@@ -371,7 +375,7 @@ async def test_a_client_whose_request_gave_up_is_promised_nothing() -> None:
     assert not waiting.done()
     slower.lane.release()
     await waiting
-    assert (gave_up.promised, second.promised) == (False, True)
+    assert (gave_up.reserved, second.reserved) == (False, True)
 
 
 @on_a_loop

@@ -11,7 +11,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from proxy.requests.topic_lists.service import A_BURST
+from proxy.requests.topic_lists.service import A_BURST, ListRequest
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
@@ -185,7 +185,7 @@ def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
         assert stage.counters.list_outcomes["timed_out"] == 1
         stage.call(slow[0].read)
         stage.advance(1)
-        assert slow[0].output.list_lane.free
+        assert slow[0].output.write_lock.free
         stage.ask(slow[0], "t/next")
         stage.step()
         answer(stage, stage.asked()[0])
@@ -218,7 +218,7 @@ def test_ten_thousand_requests_whose_clients_vanish_free_their_places_within_one
         stage.step()
 
         def places() -> int:
-            return stage.limiter.heap.queue_size + stage.questions.lanes(BROKER).estimates.queue_size
+            return stage.limiter.heap.queue_size + stage.queues.queue(BROKER).reservations.queue_size
 
         async def all_leave() -> list[int]:
             after = []
@@ -284,15 +284,15 @@ def test_who_waits_for_an_estimate_waits_for_heap_memory(stage: ListStage) -> No
     for number, client in enumerate(clients):
         stage.ask(client, f"t/{number}")
     stage.step()
-    waiting = stage.questions.heap_statistics().queue_size
+    waiting = stage.queues.heap_statistics().queue_size
     assert 0 < waiting <= 200
     assert stage.limiter.heap.queue_size == 0
-    assert stage.questions.short
+    assert stage.queues.short
     stage.advance(11)
     stage.step(500)
     refused = [error for client in clients for error in errors(client)]
     assert refused == [(ServerError.TooManyRequests, HEAP_REFUSAL)] * waiting
-    assert stage.questions.heap_statistics().timed_out == waiting
+    assert stage.queues.heap_statistics().timed_out == waiting
 
 
 def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> None:
@@ -303,7 +303,7 @@ def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> No
         # As a connection does with what arrives in a turn that has worked enough.
         for client in late:
             request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
-            work = stage.service.serve(client, BROKER, request, stage.loop.time())
+            work = stage.service.serve(ListRequest(client, request, stage.loop.time()))
             stage.turns.later(lambda client=client, work=work: client.start(work))  # type: ignore[misc]
 
     stage.call(put_off)

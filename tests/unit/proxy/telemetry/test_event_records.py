@@ -113,7 +113,7 @@ def test_sizes_are_those_of_the_permits_and_of_the_frame(stage: ListStage) -> No
 
 def test_a_list_that_leaves_slab_by_slab_costs_less_and_less() -> None:
     with closing(ListStage(Sizes(heap=8192 * KIB, direct=8192 * KIB))) as stage:
-        stage.call(stage.questions.apply, replace(stage.questions.limits, max_answer_bytes=4096 * KIB))
+        stage.call(stage.queues.apply, replace(stage.queues.limits, max_answer_bytes=4096 * KIB))
         (client,) = asked(stage, room=100)
         begin(stage, 4 * SLAB_BYTES)
         go_on(stage)
@@ -320,7 +320,7 @@ def test_events_are_all_made_when_the_proxy_ends(stage: ListStage, monkeypatch: 
     monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: None)
     serve_one(stage)
     with pytest.raises(StopIteration):
-        stage.recorder.all_told().send(None)
+        stage.recorder.flush().send(None)
     assert len(stage.events.kept) == 1
 
 
@@ -337,7 +337,7 @@ def test_event_of_a_client_that_left_says_what_was_known_then(
 
 
 def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: ListStage) -> None:
-    requests, noted = 500, []
+    requests, noted, timelines = 500, [], []
     client = stage.client("alice")
     request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
     groups = [ListGroup(GroupKey(), BROKER, "alice", request, lambda *_: None, lambda _: None) for _ in range(requests)]
@@ -346,11 +346,12 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
         for group in groups:
             record = stage.recorder.request(client)
             record.asks(request)
-            record.joined(group)
-            assert group.story is not None
+            timeline = record.new_timeline(group.broker, b"", request)
+            record.joined(timeline)
             for part in range(Part.HEAP, Part.WRITE + 1):
-                group.story.enter(part)
+                timeline.enter(part)
                 stage.loop.now += 0.001
+            timelines.append(timeline)
             noted.append(record)
         size = tracemalloc.get_traced_memory()[0] / requests
     finally:
@@ -362,9 +363,8 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
         record.cancelled()
     stage.counters.get_topics_of_namespace_requests = requests
     stage.counters.list_outcomes["cancelled"] = requests
-    for group in groups:
-        assert group.story is not None
-        group.story.work_over()
+    for timeline in timelines:
+        timeline.work_over()
 
 
 def test_the_size_of_a_frame_is_known_for_every_request_id(stage: ListStage) -> None:

@@ -127,7 +127,7 @@ def test_an_answer_that_begins_is_read_or_waits_for_memory(admitted: bool) -> No
     story, _ = story_of(clock)
     story.heap_held(10)
     clock.now_ns += 2 * US
-    story.announced(100, 100, admitted=admitted)
+    story.response_begun(100, 100, admitted=admitted)
     assert story.part == (Part.READ if admitted else Part.HEAP_UPDATE)
     clock.now_ns += 3 * US
     story.admitted(100)

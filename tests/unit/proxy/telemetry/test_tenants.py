@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.telemetry.heavy_hitters import LONGEST_NAME
-from proxy.telemetry.metrics.tenants import MOST_TENANTS, OTHERS, TURN_SECONDS, TenantTracker
+from proxy.telemetry.tenants import MOST_TENANTS, OTHERS, TURN_SECONDS, TenantTracker
 
 
 def lists(book: TenantTracker) -> dict[str, int]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from proxy.app.metrics import export
+from proxy.app.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.app.metrics.instrument import Reading, take
+from proxy.app.metrics.otel_settings import OtelSettings
 from proxy.core.log import open_log
 from proxy.core.threads import in_thread
-from proxy.telemetry.metrics import export
-from proxy.telemetry.metrics.export import OtlpExport, export_wanted, make_export
-from proxy.telemetry.metrics.instrument import Reading, take
-from proxy.telemetry.metrics.otel_settings import OtelSettings
 from tests.support.loops.loops import both_loops, eventually, run_on
 from tests.support.proxies.metric_sources import full_sources
 

@@ -2,8 +2,8 @@
 
 import time
 
+from proxy.app.metrics import process
 from proxy.core.process_memory import SYSTEM_PATHS
-from proxy.telemetry.metrics import process
 
 
 def test_the_start_is_the_same_whenever_it_is_asked_for() -> None:

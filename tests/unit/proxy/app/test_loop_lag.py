@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from proxy.app.metrics import process
+from proxy.app.metrics.lag import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
 from proxy.core.process_memory import PAGE_BYTES, MemoryPaths
-from proxy.telemetry.metrics import process
-from proxy.telemetry.metrics.lag import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
 from tests.support.loops.loops import VirtualLoop, run_virtual
 from tests.support.proxies.metric_sources import known_process
 
@@ -69,7 +69,7 @@ def test_a_machine_without_these_files_is_no_fault(tmp_path_factory: pytest.Temp
 def test_descriptors_are_counted() -> None:
     program = (
         "import os; from proxy.core.process_memory import SYSTEM_PATHS;"
-        "from proxy.telemetry.metrics.process import open_fds;"
+        "from proxy.app.metrics.process import open_fds;"
         "before = open_fds(SYSTEM_PATHS); kept = [os.dup(0) for _ in range(7)]; print(open_fds(SYSTEM_PATHS) - before)"
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from proxy.telemetry.metrics.instrument import Instrument, MetricSources, Readings
-from proxy.telemetry.metrics.rows import counted, gauge, labelled, per_limiter, per_sink, per_tenant
+from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
+from proxy.app.metrics.rows import counted, gauge, labelled, per_limiter, per_sink, per_tenant
 
 __all__ = ["TRAFFIC_ROWS"]
 

@@ -13,13 +13,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from prometheus_client.metrics_core import Metric as Family
 
+from proxy.app.metrics.instrument import Instrument, MetricSources, Reading, take
+from proxy.app.metrics.otel_settings import Temporality
+from proxy.app.metrics.otlp import OtlpSender
+from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.telemetry.counters import LimiterMetrics
 from proxy.telemetry.durations import BOUNDS_SECONDS
-from proxy.telemetry.metrics.instrument import Instrument, MetricSources, Reading, take
-from proxy.telemetry.metrics.otel_settings import Temporality
-from proxy.telemetry.metrics.otlp import OtlpSender
-from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from proxy.telemetry.metrics.table import INSTRUMENTS
 from tests.support.proxies.metric_sources import CREATED, full_sources, known_process
 
 ROOT = Path(__file__).resolve().parents[4]

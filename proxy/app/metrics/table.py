@@ -5,10 +5,10 @@ Rule: /metrics, the OTLP export, docs/reference/metrics.md and docs/compatibilit
 
 from typing import Final
 
-from proxy.telemetry.metrics.instrument import Instrument
-from proxy.telemetry.metrics.process_rows import PROCESS_ROWS
-from proxy.telemetry.metrics.traffic_rows import TRAFFIC_ROWS
-from proxy.telemetry.metrics.upstream_rows import UPSTREAM_ROWS
+from proxy.app.metrics.instrument import Instrument
+from proxy.app.metrics.process_rows import PROCESS_ROWS
+from proxy.app.metrics.traffic_rows import TRAFFIC_ROWS
+from proxy.app.metrics.upstream_rows import UPSTREAM_ROWS
 
 __all__ = ["INSTRUMENTS"]
 

@@ -7,8 +7,8 @@ socket.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from proxy.telemetry.metrics.instrument import QUANTILES, MetricSources, Reading, take
-from proxy.telemetry.metrics.table import INSTRUMENTS
+from proxy.app.metrics.instrument import QUANTILES, MetricSources, Reading, take
+from proxy.app.metrics.table import INSTRUMENTS
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -12,13 +12,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
+from proxy.app.metrics.instrument import MetricSources, Reading, take
+from proxy.app.metrics.otel_settings import OtelSettings, otel_settings
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.core.log import Logger
 from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.telemetry.metrics.instrument import MetricSources, Reading, take
-from proxy.telemetry.metrics.otel_settings import OtelSettings, otel_settings
-from proxy.telemetry.metrics.table import INSTRUMENTS
 
 # Time limit of the last export at shutdown: the collector may have gone for good.
 FLUSH_SECONDS: Final = 2.0
@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES: Final = 60.0
 
 
 class Sender(Protocol):
-    """The sender of readings, called in a thread (`proxy.telemetry.metrics.otlp.OtlpSender`)."""
+    """The sender of readings, called in a thread (`proxy.app.metrics.otlp.OtlpSender`)."""
 
     def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
         """Send the readings of the moment `at_ns` (Unix nanoseconds); return the reason if that failed."""
@@ -132,7 +132,7 @@ def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, lo
     """Make the export; the caller starts it."""
 
     def make() -> Sender:
-        from proxy.telemetry.metrics.otlp import OtlpSender
+        from proxy.app.metrics.otlp import OtlpSender
 
         return OtlpSender(cluster, round(sources.created * 1e9), settings.temporality)
 

@@ -14,7 +14,7 @@ from limiter.statistics import LimiterStatistics
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.metrics.tenants import TenantTracker
+from proxy.telemetry.tenants import TenantTracker
 
 __all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterSource", "MetricSources", "Reading", "Readings", "take"]
 

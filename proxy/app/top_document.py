@@ -12,14 +12,14 @@ from typing import Final
 
 from limiter.statistics import LimiterStatistics
 from protocol.host_port import host_port
+from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
 from proxy.telemetry.counters import LimiterMetrics
 from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
-from proxy.telemetry.metrics.instrument import MetricSources
-from proxy.telemetry.metrics.table import INSTRUMENTS
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.admin.rates import Rates
 

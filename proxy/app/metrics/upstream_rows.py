@@ -6,8 +6,8 @@ Rule: names, labels and kinds are exactly upstream's, because existing dashboard
 from collections.abc import Callable
 from typing import Final
 
+from proxy.app.metrics.instrument import TOPIC_LIST, Instrument, Kind, MetricSources
 from proxy.telemetry.counters import LimiterMetrics
-from proxy.telemetry.metrics.instrument import TOPIC_LIST, Instrument, Kind, MetricSources
 
 __all__ = ["UPSTREAM_ROWS"]
 

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from proxy.app.metrics import process
+from proxy.app.metrics.instrument import Instrument, MetricSources
+from proxy.app.metrics.rows import gauge, labelled, of_process
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
-from proxy.telemetry.metrics import process
-from proxy.telemetry.metrics.instrument import Instrument, MetricSources
-from proxy.telemetry.metrics.rows import gauge, labelled, of_process
 
 __all__ = ["PROCESS_ROWS"]
 

@@ -27,10 +27,10 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from proxy.app.metrics.instrument import Distribution, Instrument, Reading
+from proxy.app.metrics.otel_settings import Temporality
 from proxy.core.version import VERSION
 from proxy.telemetry.durations import BOUNDS_SECONDS
-from proxy.telemetry.metrics.instrument import Distribution, Instrument, Reading
-from proxy.telemetry.metrics.otel_settings import Temporality
 
 # Names of upstream's proxy.
 SCOPE: Final = "org.apache.pulsar.proxy"

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from limiter.statistics import LimiterStatistics
+from proxy.app.metrics.instrument import Instrument, Kind, MetricSources, Unit
 from proxy.telemetry.counters import Counters, SinkNumbers
-from proxy.telemetry.metrics.instrument import Instrument, Kind, MetricSources, Unit
-from proxy.telemetry.metrics.tenants import TenantNumbers
+from proxy.telemetry.tenants import TenantNumbers
 
 
 def counted(name: str, text: str, read: Callable[[Counters], float], unit: Unit = "") -> Instrument:

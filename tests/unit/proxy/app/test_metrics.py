@@ -11,13 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from limiter.observer import LimiterObserver
 from limiter.statistics import LimiterStatistics
 from proxy.app.budget import worst_case_parts
+from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.core.process_memory import MemoryPaths
 from proxy.core.version import VERSION
 from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
-from proxy.telemetry.metrics.instrument import MetricSources
-from proxy.telemetry.metrics.prometheus import ProxyMetrics
-from proxy.telemetry.metrics.table import INSTRUMENTS
 from tests.support.proxies.metric_sources import known_process
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -322,6 +322,6 @@ def test_the_reference_page_is_that_of_the_table() -> None:
 
 
 def test_importing_the_table_does_not_load_prometheus() -> None:
-    program = "import sys, proxy.telemetry.metrics.prometheus; print('prometheus_client' in sys.modules)"
+    program = "import sys, proxy.app.metrics.prometheus; print('prometheus_client' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "False\n"

@@ -2,8 +2,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from proxy.telemetry.metrics import otel_settings as module
-from proxy.telemetry.metrics.otel_settings import OtelSettings, otel_settings
+from proxy.app.metrics import otel_settings as module
+from proxy.app.metrics.otel_settings import OtelSettings, otel_settings
 
 ON = {"OTEL_SDK_DISABLED": "false"}
 

@@ -1,0 +1,191 @@
+"""Bound the topic-list questions at each broker: how many are in flight, and what is reserved for their answers."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from limiter.clock import Clock
+from limiter.dual import AsyncDualMemoryLimiter
+from limiter.observer import LimiterObserver
+from limiter.semaphore import AsyncSemaphore
+from limiter.statistics import LimiterStatistics
+from proxy.brokers.target import BrokerAddress
+from proxy.config.config import Config
+
+# Brokers come and go behind a name: with so many queues, those that nothing waits in are dropped.
+MANY_QUEUES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListLimits:
+    """The times and sizes of the topic-list path, in seconds and bytes; which requests share answers, and memory."""
+
+    request_timeout_seconds: float
+    max_answer_bytes: int
+    max_outstanding_per_broker: int
+    coalescing: bool
+    share_by_key: bool
+    key_cap_percent: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            request_timeout_seconds=config.seconds(Config.topic_list_request_timeout_millis),
+            max_answer_bytes=config.topic_list_answer_limit_bytes,
+            max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
+            coalescing=config.topic_list_coalescing_enabled,
+            share_by_key=config.topic_list_fairness != "fifo",
+            key_cap_percent=config.topic_list_max_memory_percent_per_key,
+        )
+
+
+class BrokerQueue:
+    """The bounds on one broker: questions in flight, and the heap estimates reserved for them (half the heap limit).
+
+    A waiter for a reservation waits for heap memory, with the heap's timeout, queue bound and statistics. A wait for a
+    slot in flight ends with the request's clock; `maxConcurrentLookupRequests` bounds how many requests wait.
+    """
+
+    def __init__(
+        self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, waits: LimiterObserver, clock: Clock
+    ) -> None:
+        self.in_flight = AsyncSemaphore(
+            f"questions to {broker}",
+            limits.max_outstanding_per_broker,
+            max_queue=0,
+            timeout_seconds=math.inf,
+            clock=clock,
+        )
+        self.reservations = AsyncSemaphore(
+            f"heap on {broker}",
+            0,
+            max_queue=heap.max_queue,
+            timeout_seconds=heap.timeout_seconds,
+            clock=clock,
+            observer=_WaitsOnly(waits),
+        )
+        self.apply(limits, heap)
+
+    @property
+    def idle(self) -> bool:
+        """Return whether nothing waits on this broker."""
+        return not any(semaphore.held or semaphore.queue_size for semaphore in (self.in_flight, self.reservations))
+
+    def apply(self, limits: TopicListLimits, heap: AsyncSemaphore) -> None:
+        """Apply changed limits."""
+        self.in_flight.set_limit(limits.max_outstanding_per_broker)
+        self.reservations.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
+        self.reservations.max_queue = heap.max_queue
+        self.reservations.timeout_seconds = heap.timeout_seconds
+        for semaphore in (self.in_flight, self.reservations):
+            semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
+
+
+class _WaitsOnly:
+    """Pass on the waits: a grant without a wait is counted by the heap itself."""
+
+    def __init__(self, waits: LimiterObserver) -> None:
+        self._waits = waits
+
+    def granted(self, wait_seconds: float) -> None:
+        if wait_seconds:
+            self._waits.granted(wait_seconds)
+
+    def timed_out(self, wait_seconds: float) -> None:
+        self._waits.timed_out(wait_seconds)
+
+    def queued(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def rejected(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def cancelled(self) -> None:
+        """Pass over: the statistics count it."""
+
+    def updated(self) -> None:
+        """Pass over: a reservation does not change."""
+
+    def released(self) -> None:
+        """Pass over: a reservation is no memory that comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeapStatistics:
+    """The statistics of heap memory as the metrics read them."""
+
+    statistics: Callable[[], LimiterStatistics]
+
+
+class BrokerQueues:
+    """The queues of all brokers that were asked lately, and the limits of the topic-list path."""
+
+    def __init__(
+        self, clock: Clock, limiter: AsyncDualMemoryLimiter, heap_waits: LimiterObserver, limits: TopicListLimits
+    ) -> None:
+        self._clock = clock
+        self._limiter = limiter
+        self._heap_waits = heap_waits
+        self.limits = limits
+        self._queues: dict[BrokerAddress, BrokerQueue] = {}
+        self._past: list[LimiterStatistics] = []
+
+    def apply(self, limits: TopicListLimits) -> None:
+        """Apply changed limits, those of the heap included."""
+        self.limits = limits
+        for queue in self._queues.values():
+            queue.apply(limits, self._limiter.heap)
+
+    def queue(self, broker: BrokerAddress) -> BrokerQueue:
+        """Return the bounds of the questions to `broker`."""
+        queue = self._queues.get(broker)
+        if queue is None:
+            if len(self._queues) >= MANY_QUEUES:
+                self._forget_idle_queues()
+            queue = BrokerQueue(broker, self.limits, self._limiter.heap, self._heap_waits, self._clock)
+            self._queues[broker] = queue
+        return queue
+
+    def all(self) -> Mapping[BrokerAddress, BrokerQueue]:
+        """Return the queues of the brokers that were asked lately."""
+        return self._queues
+
+    def _forget_idle_queues(self) -> None:
+        for broker, queue in list(self._queues.items()):
+            if queue.idle:
+                del self._queues[broker]
+                self._past.append(queue.reservations.statistics())
+        # What was counted stays counted.
+        self._past = [_sum(self._past)]
+
+    @property
+    def short(self) -> bool:
+        """Return whether anybody waits for heap memory that others hold, on a broker or in the heap's own queue."""
+        return self._limiter.heap.short or any(queue.reservations.short for queue in self._queues.values())
+
+    @property
+    def heap_queue_size(self) -> int:
+        """Return the number of waiters for heap memory, on brokers and in the heap's own queue."""
+        waiting = self._limiter.heap.queue_size
+        for queue in self._queues.values():
+            waiting += queue.reservations.queue_size
+        return waiting
+
+    def heap_statistics(self) -> LimiterStatistics:
+        """Return the heap's statistics, with the waiters on brokers added."""
+        heap = self._limiter.heap.statistics()
+        return _sum([heap, *self._past, *(queue.reservations.statistics() for queue in self._queues.values())])
+
+
+def _sum(lines: Sequence[LimiterStatistics]) -> LimiterStatistics:
+    """Return the first statistics, with the waiters of the others added."""
+    return replace(
+        lines[0],
+        queue_size=sum(line.queue_size for line in lines),
+        queued=sum(line.queued for line in lines),
+        timed_out=sum(line.timed_out for line in lines),
+        rejected=sum(line.rejected for line in lines),
+        cancelled=sum(line.cancelled for line in lines),
+    )
