@@ -21,12 +21,9 @@ UNFINISHED: tuple[str, ...] = (
     "limiter/",
     "protocol/",
     "proxy/app/",
-    "proxy/auth/",
     "proxy/brokers/",
     "proxy/cli/",
     "proxy/clients/",
-    "proxy/config/",
-    "proxy/core/",
     "proxy/net/output.py",
     "proxy/net/pump.py",
     "proxy/net/write_watch.py",
@@ -242,6 +239,8 @@ def _opening_fault(sentence: str, *, is_property: bool) -> str | None:
     words = [word.lower() for word in _WORD.findall(sentence)[:2]]
     if not words or words[0] in NOUNLESS or words[0] in DEMONSTRATIVES:
         return None  # Reported as prose already.
+    if tuple(words) == ("do", "nothing"):
+        return None
     if words[0] in PRIVATE_VERBS or tuple(words) in PRIVATE_PHRASES:
         return f'begins with "{words[0]}": write Return, Send, Record, Called when, ...'
     if not is_property and words[0] not in USUAL_VERBS:

@@ -74,7 +74,7 @@ class BrokerConnectionOwner(Protocol):
 
 
 class _Asked:
-    __slots__ = ("at", "question")
+    __slots__ = ("_loop_budget", "at", "question")
 
     def __init__(self, question: BrokerRequest, at: float) -> None:
         self.question = question
@@ -95,13 +95,13 @@ class BrokerConnection(BrokerEndpoint):
         "_connect_frame",
         "_decoder",
         "_diverted",
+        "_loop_budget",
         "_next_request_id",
         "_owner",
         "_pause_began",
         "_paused_for",
         "_pinged_at",
         "_state",
-        "_turns",
         "last_used",
         "ready",
     )
@@ -117,13 +117,13 @@ class BrokerConnection(BrokerEndpoint):
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         owner: BrokerConnectionOwner,
-        turns: LoopBudget,
+        loop_budget: LoopBudget,
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup)
         self._challenged = False
         self._owner = owner
-        self._turns = turns
+        self._loop_budget = loop_budget
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
         self._asked: dict[int, _Asked] = {}
@@ -239,7 +239,7 @@ class BrokerConnection(BrokerEndpoint):
             self.abort(protocol_cause(error))
         except Exception as error:
             self.crashed(error)
-        if decoder.diverting and self._turns.enough():
+        if decoder.diverting and self._loop_budget.spent():
             self.rest()
 
     def crashed(self, error: BaseException) -> None:

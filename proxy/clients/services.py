@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.requests import RequestServices
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
@@ -83,7 +83,7 @@ class ClientServices:
     sessions: SessionRegistry
     server_version: str
     writes: WriteWatch
-    turns: LoopBudget
-    charging: Charging
+    loop_budget: LoopBudget
+    fairness_keys: FairnessKeys
     send_buffers: SendBuffers
     authentication: ClientAuthentication | None = None

@@ -122,7 +122,7 @@ class Sessions:
         self._counters = counters
         self._log = log
         self._limits = limits
-        self.roll: Registry[Session] = Registry()
+        self.registry: Registry[Session] = Registry()
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
         self._handshaking: dict[ClientSession | Arrival, float] = {}
@@ -134,7 +134,7 @@ class Sessions:
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
-        self._ages: ExpiryQueue[Session] = ExpiryQueue()
+        self._expiring: ExpiryQueue[Session] = ExpiryQueue()
         self._aged: dict[Session, float] = {}
 
     def __len__(self) -> int:
@@ -181,12 +181,12 @@ class Sessions:
     def add(self, session: ClientSession | Arrival, since: float) -> None:
         """Count a client accepted at `since`; its CONNECT must follow soon, PROXY header and TLS handshake included."""
         self._counters.new_connections += 1
-        self.roll.add(session, since)
+        self.registry.add(session, since)
         self._enroll(session, session.client_address)
         self._handshaking[session] = since
         if self._limits.max_age_seconds:
             jitter = AGE_JITTER * random.uniform(-1, 1)
-            self._ages.add(session, since + self._limits.max_age_seconds * (1 + jitter))
+            self._expiring.add(session, since + self._limits.max_age_seconds * (1 + jitter))
 
     # --- what connections report ------------------------------------------------------------------
 
@@ -200,8 +200,8 @@ class Sessions:
         address = self._addresses.pop(arrival)
         self._clients.remove(arrival)
         self._per_address[address] -= 1
-        self._ages.replace(arrival, client)
-        self.roll.replace(arrival, client)
+        self._expiring.replace(arrival, client)
+        self.registry.replace(arrival, client)
         if arrival in self._aged:
             self._aged[client] = self._aged.pop(arrival)
         self._enroll(client, address)
@@ -218,8 +218,8 @@ class Sessions:
         address = self._addresses.pop(session)
         self._clients.remove(session)
         self._per_address[address] -= 1
-        self._ages.replace(session, relay)
-        self.roll.replace(session, relay)
+        self._expiring.replace(session, relay)
+        self.registry.replace(session, relay)
         if session in self._aged:
             self._aged[relay] = self._aged.pop(session)
         self._enroll(relay, address)
@@ -249,7 +249,7 @@ class Sessions:
             # The look before may have ended this one.
             if session in self._looks:
                 self._looks[session]()
-        for session in self._ages.take_due(now):
+        for session in self._expiring.pop_due(now):
             self._aged[session] = now + AGE_GRACE_SECONDS
         for session, deadline in list(self._aged.items()):
             session.retire(now >= deadline)
@@ -296,8 +296,8 @@ class Sessions:
         address = self._addresses.pop(session, None)
         if address is None:
             return
-        self._ages.remove(session)
-        self.roll.remove(session)
+        self._expiring.remove(session)
+        self.registry.remove(session)
         self._aged.pop(session, None)
         (self._relays if isinstance(session, Relay) else self._clients).remove(session)
         self._unwatch(session)

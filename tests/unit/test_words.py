@@ -40,6 +40,7 @@ FUNCTIONS = [
     ("Give the number of bytes.", "Return the number of bytes."),
     ("Tell whether the frame is whole.", "Return whether the frame is complete."),
     ("Hear that the connection is gone.", "Called when the connection is lost."),
+    ("Do what is needed.", "Do nothing: the provider holds no threads."),
     ("Have the client wait.", "Suspend the client."),
     ("Know the size of a frame.", "Return the size of a frame."),
     ("Take over the socket.", "Take the socket out of its transport."),

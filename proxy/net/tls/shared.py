@@ -33,10 +33,10 @@ class TlsShared:
     `cipher_bytes` is the largest read, that of a busy relay.
     """
 
-    __slots__ = ("_window", "_window_for", "cipher", "incoming", "outgoing", "small", "turns")
+    __slots__ = ("_window", "_window_for", "cipher", "incoming", "loop_budget", "outgoing", "small")
 
-    def __init__(self, turns: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES) -> None:
-        self.turns = turns
+    def __init__(self, loop_budget: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES) -> None:
+        self.loop_budget = loop_budget
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))

@@ -105,7 +105,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw = cast(asyncio.Transport, transport)
         self._raw.set_write_buffer_limits(high=0)
         if not self._server_side:
-            self._shared.turns.later_and_quick(self._continue_handshake)
+            self._shared.loop_budget.defer_cheap(self._continue_handshake)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss on; if TLS failed, with that reason instead of `exc`."""
@@ -316,7 +316,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if ready:
             assert self._raw is not None
             self._raw.pause_reading()
-            self._shared.turns.later_and_quick(self._continue_handshake)
+            self._shared.loop_budget.defer_cheap(self._continue_handshake)
 
     def _continue_handshake(self) -> None:
         """Run one step of the handshake; called in this connection's turn of the loop budget."""
@@ -327,7 +327,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if handshake.step(self._flush):
                 self._open(handshake)
             elif handshake.ready():
-                self._shared.turns.later_and_quick(self._continue_handshake)
+                self._shared.loop_budget.defer_cheap(self._continue_handshake)
             else:
                 self._resume_raw()
         except TlsFailed as failure:

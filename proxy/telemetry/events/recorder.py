@@ -23,7 +23,7 @@ from protocol.command_type import CommandType
 from protocol.commands import topic_list_question
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.errors import DisconnectCause
 from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
@@ -128,7 +128,7 @@ class Recorder:
         identities: EventIdentities,
         limiter: AsyncDualMemoryLimiter,
         questions: HeapWaits,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
         crashed: Callable[[BaseException], None],
         now: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], int] = time.time_ns,
@@ -141,7 +141,7 @@ class Recorder:
         self.put = sink.put
         self._limiter = limiter
         self._questions = questions
-        self._charging = charging
+        self._fairness_keys = fairness_keys
         self._wall = wall
         self._groups = 0
         self.open = 0
@@ -167,7 +167,7 @@ class Recorder:
             "direct_timeout_ms": round(direct.timeout_seconds * 1000),
             "request_timeout_ms": round(limits.request_timeout_seconds * 1000),
             "max_outstanding_per_broker": limits.max_outstanding_per_broker,
-            "fairness": self._charging.fairness,
+            "fairness": self._fairness_keys.fairness,
             "key_cap_percent": limits.key_cap_percent,
             "coalescing": limits.coalescing,
         }

@@ -27,7 +27,7 @@ class Changes:
     async def kill(self, asked: Asked, who: str) -> Answer:
         """End a connection at once; raises HttpRefused."""
         number, sources = number_of(asked), self._sources
-        entry = sources.sessions.roll.find(number)
+        entry = sources.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
         session = entry.member

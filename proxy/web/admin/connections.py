@@ -28,7 +28,7 @@ def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
         shown = _client(session, names)
     else:
         shown = {**_nothing_yet(session.name), "state": "tls_handshake"}
-    return {"id": entry.number, **shown, "age_seconds": round(now - entry.since, 3)}
+    return {"id": entry.id, **shown, "age_seconds": round(now - entry.since, 3)}
 
 
 def _nothing_yet(name: str) -> dict[str, Any]:
@@ -88,9 +88,9 @@ class ConnectionsPage:
     """One page of /v1/connections, found a slice at a time; `next` is known when all of it has been."""
 
     def __init__(
-        self, roll: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
+        self, registry: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
     ) -> None:
-        self._roll = roll
+        self._registry = registry
         self._now = now
         self._names = names
         self._wanted = {name: wanted[name] for name in ("mode", "principal") if name in wanted}
@@ -100,28 +100,28 @@ class ConnectionsPage:
     def steps(self, after: int) -> Iterator[Sequence[Row]]:
         """Yield the rows of those with a larger number than `after` that are still there and are wanted."""
         found = 0
-        for numbers in self._slices(after):
+        for ids in self._slices(after):
             now, rows = self._now(), []
-            for number in numbers:
-                entry = self._roll.find(number)
+            for number in ids:
+                entry = self._registry.find(number)
                 row = None if entry is None else connection_row(entry, now, self._names)
                 if row is None or any(row[name] != value for name, value in self._wanted.items()):
                     continue
                 rows.append(row)
                 found += 1
                 if found == self._limit:
-                    self.next = number if self._roll.numbers(number, 1) else None
+                    self.next = number if self._registry.ids(number, 1) else None
                     yield rows
                     return
             yield rows
 
     def _slices(self, after: int) -> Iterator[Sequence[int]]:
         """Yield the numbers above `after` of those who were there at the first step, so that newcomers end no walk."""
-        last = self._roll.last
-        while after < last and (numbers := self._roll.numbers(after, WINDOW_ROWS)):
-            for start in range(0, len(numbers), SLICE_ROWS):
-                yield [number for number in numbers[start : start + SLICE_ROWS] if number <= last]
-            after = numbers[-1]
+        last = self._registry.last_id
+        while after < last and (ids := self._registry.ids(after, WINDOW_ROWS)):
+            for start in range(0, len(ids), SLICE_ROWS):
+                yield [number for number in ids[start : start + SLICE_ROWS] if number <= last]
+            after = ids[-1]
 
     def tail(self) -> Row:
         """Give what follows the rows."""

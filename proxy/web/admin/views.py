@@ -49,14 +49,16 @@ class Views:
 
     def connections(self, asked: Asked) -> Answer:
         """Show a page of clients."""
-        roll = self._sources.sessions.roll
-        page = ConnectionsPage(roll, self._sources.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(roll)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
+        registry = self._sources.sessions.registry
+        page = ConnectionsPage(
+            registry, self._sources.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE))
+        )
+        return Rows({"total": len(registry)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
 
     def connection(self, asked: Asked) -> Answer:
         """Show one client; raises HttpRefused with 404."""
         number = number_of(asked)
-        entry = self._sources.sessions.roll.find(number)
+        entry = self._sources.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
         return AdminDocument(connection_row(entry, self._sources.loop.time(), self._names))
@@ -74,9 +76,9 @@ class Views:
 
     def groups(self, asked: Asked) -> Answer:
         """Show groups of topic-list requests."""
-        roll = self._sources.groups.roll
-        numbers = roll.numbers(most=int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(roll)}, "groups", steps(roll, numbers, self._group))
+        registry = self._sources.groups.registry
+        ids = registry.ids(most=int(asked.get("limit", DEFAULT_PAGE)))
+        return Rows({"total": len(registry)}, "groups", steps(registry, ids, self._group))
 
     def config(self, _: Asked) -> Answer:
         """Show the configuration in force."""

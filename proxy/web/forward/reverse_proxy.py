@@ -20,7 +20,7 @@ from yarl import URL
 
 from limiter.clock import Clock
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
@@ -60,7 +60,7 @@ class ProxyServices:
     clock: Clock
     limits: WebLimits
     direct: AsyncSemaphore
-    charging: Charging
+    fairness_keys: FairnessKeys
     counters: Counters
     writes: WriteWatch
     list_permits: TopicListPermits
@@ -122,7 +122,7 @@ class ReverseProxy:
         """Answer a request; raises HttpRefused before the answer has begun."""
         self.servers(destination)
         limits = self._services.limits
-        copy = ReplayCopy(limits.replay_bytes, self._services.direct, self._services.charging.key(client, None))
+        copy = ReplayCopy(limits.replay_bytes, self._services.direct, self._services.fairness_keys.key(client, None))
         has_body = request.body_exists
         exchange = _Exchange(
             request, client, destination, request.method, *await self._request_headers(request, client, destination),

@@ -14,7 +14,7 @@ from typing import Final
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.telemetry.counters import WebCounters
 from proxy.telemetry.events.direct_records import DirectRecord
@@ -42,7 +42,7 @@ class TopicListPermits:
     def __init__(
         self,
         direct: AsyncSemaphore,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
         refusals: RefusalLog,
         usage: UsageTracker,
         counters: WebCounters,
@@ -50,7 +50,7 @@ class TopicListPermits:
         recorder: Recorder | None = None,
     ) -> None:
         self._direct = direct
-        self._charging = charging
+        self._fairness_keys = fairness_keys
         self._refusals = refusals
         self._usage = usage
         self._counters = counters
@@ -63,7 +63,7 @@ class TopicListPermits:
         record = self._record(client, namespace, window_bytes)
         self._usage.asked(namespace)
         try:
-            permit = await self._direct.acquire(window_bytes, key=self._charging.key(client, namespace))
+            permit = await self._direct.acquire(window_bytes, key=self._fairness_keys.key(client, namespace))
         except asyncio.CancelledError:
             _left(record)
             raise

@@ -20,16 +20,6 @@ ROOT = Path(__file__).resolve().parents[4]
 UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
 
 
-class Timers:
-    """What an event loop has, in virtual time."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-
-    def call_later(self, delay: float, callback: object, /) -> object:
-        return self.clock.call_at(self.clock.time() + delay, callback)  # type: ignore[arg-type]
-
-
 class Listening:
     """A service manager's end of the socket."""
 
@@ -86,14 +76,14 @@ def test_an_abstract_address_begins_with_an_at_sign() -> None:
 def test_the_watchdog_is_fed_twice_in_its_time_until_the_end(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with managed(path, path, WATCHDOG_USEC="30000000", WATCHDOG_PID="42") as (listening, manager):
-        timers = Timers()
-        manager.watch(timers)  # type: ignore[arg-type]
-        timers.clock.advance(60.0)
+        clock = ManualClock()
+        manager.watch(clock)
+        clock.advance(60.0)
         assert listening.heard() == ["WATCHDOG=1"] * 5
         manager.close()
-        timers.clock.advance(60.0)
+        clock.advance(60.0)
         assert listening.heard() == []
-        assert not timers.clock.pending
+        assert not clock.pending
 
 
 @pytest.mark.parametrize(
@@ -103,9 +93,9 @@ def test_the_watchdog_is_fed_twice_in_its_time_until_the_end(tmp_path: Path) -> 
 def test_nobody_else_s_watchdog_is_fed(tmp_path: Path, variables: dict[str, str]) -> None:
     path = str(tmp_path / "notify")
     with managed(path, path, **variables) as (listening, manager):
-        timers = Timers()
-        manager.watch(timers)  # type: ignore[arg-type]
-        assert not timers.clock.pending
+        clock = ManualClock()
+        manager.watch(clock)
+        assert not clock.pending
         assert listening.heard() == []
 
 
