@@ -10,6 +10,7 @@ import pytest
 from proxy.cli.main import whole_parser
 from proxy.config.config import Config
 from scripts.generate_man import FOLDER, commands, escaped, prose, sentence, subcommands
+from tests.support.patience import patient
 from tests.support.tools import tool
 
 PAGES = sorted(FOLDER.iterdir())
@@ -17,7 +18,7 @@ PAGES = sorted(FOLDER.iterdir())
 
 def rendered(page: Path) -> str:
     asked = [tool("mandoc"), "-Tascii", "-Owidth=200", str(page)]
-    shown = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=True).stdout
     # A bold letter is printed, taken back and printed again.
     while (at := shown.find("\b")) >= 0:
         shown = shown[: at - 1] + shown[at + 1 :]
@@ -27,7 +28,7 @@ def rendered(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_mandoc_has_nothing_to_say_against_a_page(page: Path) -> None:
     asked = [tool("mandoc"), "-Tlint", "-Wstyle", str(page)]
-    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
     # Each page names the other, and neither need be installed here.
     assert [line for line in said.stdout.splitlines() if "referenced manual not found" not in line] == []
 

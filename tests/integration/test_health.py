@@ -16,6 +16,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.health import obstacle_of
 from proxy.config.config import Config
 from tests.support.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import patient
 from tests.support.raw_broker import raw_broker
 from tests.support.running_proxy import Running, child_proxy
 from tests.support.tls import PemFiles
@@ -42,7 +43,13 @@ async def command(config: Path, **environment: object) -> tuple[int, str, str]:
     asked = [sys.executable, "-m", "proxy", "health", "--config", str(config), "--timeout", "20"]
     given = {key: str(value) for key, value in environment.items()}
     done = await asyncio.to_thread(
-        subprocess.run, asked, env={"PATH": "", **given}, capture_output=True, text=True, timeout=60, check=False
+        subprocess.run,
+        asked,
+        env={"PATH": "", **given},
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -21,6 +21,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.large_frames import LARGE_FRAME_COPIES
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
+from tests.support.patience import in_time
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.running_proxy import child_proxy
 
@@ -203,7 +204,7 @@ async def test_sigterm_lets_a_request_under_way_be_answered_and_ends_with_0(tmp_
         gate = broker.script.hold(LISTS)
         busy, idle = await proxy.connected(), await proxy.connected()
         request = asyncio.gather(busy.topics("demo/ns-0"))
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS)
         await proxy.draining()
         assert await idle.rest() == b""
@@ -227,7 +228,7 @@ async def test_what_is_still_busy_at_the_end_of_the_drain_is_closed(tmp_path: Pa
         busy, relayed = await proxy.connected(), await proxy.client()
         await relayed.connect(target=f"{LOOPBACK}:{broker.port}")
         await busy.ask_topics("demo/ns-0")
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS)
         os.kill(proxy.child.pid, signal.SIGTERM)
         assert tuple(await asyncio.gather(busy.rest(), relayed.rest())) == (b"", b"")
@@ -243,7 +244,7 @@ async def test_a_second_sigterm_ends_the_drain_at_once(tmp_path: Path) -> None:
         broker.script.hold(LISTS)
         busy = await proxy.connected()
         await busy.ask_topics("demo/ns-0")
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS)
         await proxy.draining()
         os.kill(proxy.child.pid, signal.SIGTERM)

@@ -19,6 +19,7 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
 from tests.support.async_client import LOOPBACK, eventually
+from tests.support.patience import in_time
 from tests.support.running_proxy import Running, child_proxy
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -158,7 +159,7 @@ async def test_a_killed_proxys_socket_is_replaced_and_a_live_ones_is_not(tmp_pat
         (third / "proxy.conf").write_text(config)
         command = [sys.executable, "-m", "proxy", "serve", "--config", str(third / "proxy.conf")]
         failed = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(60):
+        async with in_time(60):
             _, said = await failed.communicate()
         assert failed.returncode == 1
         assert b"cannot start" in said
@@ -179,7 +180,7 @@ async def test_a_reader_that_has_seen_enough_ends_the_command(tmp_path: Path) ->
             os.close(write)
             line = await asyncio.to_thread(output.readline)
         assert json.loads(line)["proxy"]["state"] == "serving"
-        async with asyncio.timeout(60):
+        async with in_time(60):
             _, said = await process.communicate()
         assert (process.returncode, said) == (0, b"")
 

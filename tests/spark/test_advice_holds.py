@@ -25,6 +25,7 @@ from pipeline.replay.buckets import count_waits, quantile
 from pipeline.replay.grid import Grid
 from pipeline.replay.model import MIB
 from pipeline.whatif import WhatifSettings, whatif
+from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 # Lists of 300 KB. The late third holds 6 MB of direct memory until it begins to read; nobody waits as long as that.
@@ -57,7 +58,7 @@ def stormed(events: Path, settings: Sequence[str]) -> list[dict[str, Any]]:
     keys = [word for setting in (*SETTINGS, *map("=".join, told.items())) for word in ("--set", setting)]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", "demo", *options, *keys, "--event-log", str(events), "--accept-refusals"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+        cwd=ROOT, capture_output=True, text=True, timeout=patient(120), check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     texts = [gzip.decompress(path.read_bytes()) for path in events.glob("*.jsonl.gz")]

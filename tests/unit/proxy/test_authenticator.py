@@ -23,6 +23,7 @@ from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSet
 from proxy.config.config import Config
 from tests.support.authentication import Doorman
 from tests.support.loops import run_virtual
+from tests.support.patience import patient
 from tests.support.tokens import NOW, SECRET, signed
 
 PACKAGE = "org.apache.pulsar.broker.authentication."
@@ -235,7 +236,7 @@ def test_libraries_of_providers_that_are_off_are_not_waited_for() -> None:
     code = (
         f"import sys, proxy.auth.providers.registry, proxy.auth.providers.http_header; print({slow} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=patient(60))
     assert done.stdout == "set()\n"
 
 
