@@ -13,7 +13,7 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.script import Redirect
 from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.async_client import PING, AsyncClient, lookup_frame
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient_millis
 from tests.support.proxy_under_test import (
     TIGHT,
     TOPIC,
@@ -234,7 +234,7 @@ async def test_a_connection_lost_behind_a_refused_answer_fails_its_other_questio
                 return
             await peer.send(whole)
 
-    keys = TIGHT | {"brokerConnectionsPerKey": 1, HEAP_TIMEOUT: 150}
+    keys = TIGHT | {"brokerConnectionsPerKey": 1, HEAP_TIMEOUT: patient_millis(500)}
     async with raw_broker(serve) as broker, staged(broker_port=broker.port, **keys) as stage:
         reader = await direct_taken(stage)
         waiting = await waiting_for_direct(stage, 1)

@@ -21,7 +21,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.large_frames import LARGE_FRAME_COPIES
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient_millis
 from tests.support.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.running_proxy import child_proxy
 
@@ -111,8 +111,9 @@ async def test_a_storm_of_connections_is_served_and_holds_nobody_up() -> None:
 
 @pytest.mark.parametrize("sent", [b"", connect_frame()[:-1], connect_frame(auth_data=bytes(60_000))[:30_000]])
 async def test_a_client_without_a_whole_connect_is_closed_in_time_and_others_stay(sent: bytes) -> None:
-    async with staged(handshakeTimeoutMillis=150) as stage:
+    async with staged() as stage:
         connected = await stage.connected()
+        stage.change(handshakeTimeoutMillis=150)
         late = await stage.client()
         await late.send(sent)
         assert await late.rest() == b""
@@ -137,7 +138,7 @@ async def test_a_client_silent_over_two_intervals_is_closed_and_one_that_answers
 
 
 async def test_a_large_frame_that_trickles_ends_by_its_clock_and_gives_its_permit_back() -> None:
-    async with staged(topicListRequestTimeoutMillis=300) as stage:
+    async with staged(topicListRequestTimeoutMillis=patient_millis(1000)) as stage:
         whole = await stage.connected()
         await whole.send(new_schema_frame(1, TOPIC, 100_000))
         assert (await whole.answer()).type == pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
