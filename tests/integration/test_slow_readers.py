@@ -92,7 +92,7 @@ async def unread_pongs(stage: Stage) -> AsyncClient:
     client = await stage.connected(SLOW_READER_RCVBUF)
     session = stage.session_of(client)
     while session.reading:
-        client.send_now(PING * 16)
+        client.flood(PING * 16)
         await asyncio.sleep(0)
     return client
 

@@ -41,6 +41,7 @@ class AsyncClient:
         self.sock = sock
         self._loop = asyncio.get_running_loop()
         self._request_ids = itertools.count(1)
+        self._unsent = b""
 
     @classmethod
     async def open(cls, port: int, rcvbuf: int | None = None) -> Self:
@@ -70,6 +71,16 @@ class AsyncClient:
             return self.sock.send(data)
         except BlockingIOError:
             return 0
+
+    def flood(self, frames: bytes) -> int:
+        """Send as much of `frames` as the kernel takes at once, and return how many bytes; the rest goes next time.
+
+        Half a frame followed by another is no frame, and whoever sends that is disconnected.
+        """
+        self._unsent = self._unsent or frames
+        taken = self.send_now(self._unsent)
+        self._unsent = self._unsent[taken:]
+        return taken
 
     async def receive(self, size: int) -> bytes:
         """Read exactly `size` bytes; raises Closed."""
