@@ -14,6 +14,7 @@ from pipeline.sources.pulsar.source import EventsReader, EventsStreamReader
 from tests.pulsar.admin import Admin, AdminError
 from tests.pulsar.messages import connect
 from tests.support.event_lines import event
+from tests.support.patience import patient
 
 KEPT: Final = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 100}
 NOT_KEPT: Final = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
@@ -34,7 +35,7 @@ class EventTopic:
         admin.create_topic(self.name, partitions)
 
     def settings(self, **more: Any) -> PulsarSettings:
-        given = {"admin_url": self._admin.url, "read_timeout_seconds": 30, **more}
+        given = {"admin_url": self._admin.url, "read_timeout_seconds": round(patient(30)), **more}
         return PulsarSettings(self._service_url, self.name, **given)
 
     def send(self, count: int, batch: int = 50) -> None:
