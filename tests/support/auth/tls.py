@@ -269,6 +269,11 @@ class TlsClient(AsyncClient):
         self._rest.cancel()
         super().close()
 
+    def reset(self) -> None:
+        # While something is being sent the loop keeps the socket open, and no RST goes out.
+        self._rest.cancel()
+        super().reset()
+
     async def receive(self, size: int) -> bytes:
         data = bytearray()
         async with in_time():
