@@ -9,10 +9,10 @@ from collections.abc import Callable
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer, peer_name
+from proxy.relay.counters import RelayCounters
 from proxy.relay.relay import Relay, RelayEndpoint
 from proxy.relay.relay_log import RelayLog, RelayTap
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
-from proxy.telemetry.counters import Counters
 
 See = Callable[[memoryview | bytes, int], None]
 
@@ -21,7 +21,7 @@ class _Tapped(RelayEndpoint):
     """A side whose bytes are looked at before they are passed on."""
 
     see: See | None = None
-    counters: Counters
+    counters: RelayCounters
 
     def buffer_updated(self, nbytes: int) -> None:
         """Look at what was read, then do what this side does with it."""
