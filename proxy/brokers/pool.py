@@ -18,6 +18,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
@@ -37,7 +38,6 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.telemetry.counters import Counters
 
 
 class Purpose(StrEnum):
@@ -114,7 +114,7 @@ class BrokerPool:
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
-        counters: Counters,
+        counters: BrokerCounters,
         log: Logger,
         limits: PoolLimits,
         introductions: ConnectFrames,

@@ -1,5 +1,5 @@
-"""Observability: counters, durations, heavy hitters, refusals.
+"""Observability: durations, heavy hitters, tenants, refusals.
 
-`events/` writes the event log; the metrics are made from counters in `proxy.app.metrics`.
-May import: `core`, `config`, `auth`. Start with `counters.py`.
+`events/` writes the event log. Each room has its own `counters.py`; `proxy.app.metrics` turns counters into metrics.
+May import: `core`, `config`, `auth`. Start with `refusals.py`.
 """

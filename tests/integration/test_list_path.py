@@ -7,9 +7,10 @@ threads, so that the calls on the loop's thread are the proxy's. The rule of cou
 - An entry is a *hop* if it leads on: from there a further module of `proxy` is entered. A call that ends where it
   arrives (a counter, a check, a property, an estimate) is a use of that module, no step of the path.
 - The same function entered from the same module counts once. Returning is no hop.
-- `protocol` and `limiter` are cores, whose calls end in themselves; telemetry measures the path and is no part of it.
+- `protocol` and `limiter` are cores, whose calls end in themselves; telemetry and the counters of the rooms measure the
+  path and are no part of it.
 
-The *files* are all modules of ours but telemetry that are entered, by hops and by uses.
+The *files* are all modules of ours but these that are entered, by hops and by uses.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from tests.support.proxies.proxy_under_test import config_for, namespace
 ROOT = Path(__file__).resolve().parents[2]
 OURS = tuple(f"{ROOT / name}/" for name in ("proxy", "protocol", "limiter"))
 CORES = ("protocol/", "limiter/")
-TELEMETRY = "proxy/telemetry/"
+TELEMETRY = ("proxy/telemetry/", "proxy/app/metrics/")
 # Bounds of the path, which only ever shrink. The first trace had 33 hops in 15 files, and entered 36.
 MOST_HOPS = 18
 MOST_HOP_FILES = 11
@@ -72,7 +73,7 @@ class Trace:
         self.calls[THE_LOOP if caller is None else step_of(caller.f_code), step_of(frame.f_code)] = None
 
     def files(self) -> set[str]:
-        return {file for _, (file, _) in self.calls if not file.startswith(TELEMETRY)}
+        return {file for _, (file, _) in self.calls if not measures(file)}
 
     def hops(self) -> list[Step]:
         calls = [call for call in self.calls if not any(passed_over(step) for step in call)]
@@ -82,7 +83,12 @@ class Trace:
 
 def passed_over(step: Step) -> bool:
     """Return whether a function is a core's, or one that measures."""
-    return step[0].startswith((*CORES, TELEMETRY))
+    return step[0].startswith(CORES) or measures(step[0])
+
+
+def measures(file: str) -> bool:
+    """Return whether a file is telemetry, or the counters of a room."""
+    return file.startswith(TELEMETRY) or file.endswith("/counters.py")
 
 
 def leads_on(step: Step, calls: list[tuple[Step, Step]], seen: frozenset[Step] = frozenset()) -> bool:
@@ -115,7 +121,7 @@ class BrokerThread:
 
 def lists_ended(proxy: Proxy) -> int:
     """Return how many lists were answered whose requests hold nothing any more."""
-    return proxy.counters.list_outcomes["answered"] - proxy.services.requests.lookups.concurrency.held
+    return proxy.counters.requests.list_outcomes["answered"] - proxy.services.requests.lookups.concurrency.held
 
 
 async def trace_of_one_list() -> Trace:

@@ -64,20 +64,20 @@ assert proxy.said == "good day"
     ),
     "A metric": Recipe(
         {
-            "proxy/telemetry/counters.py": {
+            "proxy/requests/counters.py": {
                 '        "lists_joined",\n': '        "greetings",\n',
                 "        self.lists_joined = 0\n": "        self.greetings = 0\n",
             },
             "proxy/app/metrics/traffic_rows.py": {
-                '    labelled("lists_answers"': '    counted("greetings", "Greetings.", lambda c: c.greetings),\n'
+                '    labelled("lists_answers"': '    counted("greetings", "Hi.", lambda c: c.requests.greetings),\n'
             },
         },
         """
 from types import SimpleNamespace
-from proxy.telemetry.counters import Counters
+from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.table import INSTRUMENTS
 counters = Counters()
-counters.greetings += 2
+counters.requests.greetings += 2
 [metric] = [one for one in INSTRUMENTS if one.name == "pulsar_proxy_greetings"]
 assert metric.read(SimpleNamespace(counters=counters)) == {(): 2}
 """,

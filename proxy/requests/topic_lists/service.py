@@ -34,6 +34,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.pump import Pump
 from proxy.requests.client import ClientView
+from proxy.requests.counters import RequestCounters
 from proxy.requests.topic_lists.bodies import encode
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
@@ -47,7 +48,6 @@ from proxy.requests.topic_lists.groups import (
 )
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.validation import check_get_topics
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import Part
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -87,7 +87,7 @@ class TopicListService:
         loop_budget: LoopBudget,
         sizes: ListSizes,
         fairness_keys: FairnessKeys,
-        counters: Counters,
+        counters: RequestCounters,
         refusals: RefusalLog,
         usage: UsageTracker,
     ) -> None:

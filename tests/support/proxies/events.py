@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from eventlog.schema import FIELDS, Field
 from eventlog.sink import STAMPED
-from proxy.telemetry.counters import Counters
+from protocol.command_type import CommandType
+from proxy.app.metrics.counters import Counters
 from proxy.telemetry.events.timeline import PARTS
 
 EXPECTED: Final = {field.name: field for field in FIELDS if field.name not in STAMPED}
@@ -57,10 +58,10 @@ class CheckedSink:
     def unlike(self, counters: Counters) -> list[str]:
         """Say where the events differ from what the proxy counted."""
         pairs = {
-            "requests": (self.requests, counters.get_topics_of_namespace_requests),
-            "rejected": (self.rejected, counters.rejected_get_topics_of_namespace_requests),
-            "joined": (self.joined, counters.lists_joined),
-            "outcomes": (dict(self.outcomes), {name: n for name, n in counters.list_outcomes.items() if n}),
+            "requests": (self.requests, counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE]),
+            "rejected": (self.rejected, counters.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE]),
+            "joined": (self.joined, counters.requests.lists_joined),
+            "outcomes": (dict(self.outcomes), {name: n for name, n in counters.requests.list_outcomes.items() if n}),
             "groups without exactly one cost": ([n for n, (_, costs) in self.groups.items() if costs != 1], []),
             "faults": (self.faults[:5], []),
         }

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trustme
 
+from proxy.app.metrics.counters import Counters
 from proxy.cli.main import main
 from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
@@ -15,7 +16,6 @@ from proxy.net.tls.contexts import context_settings, load
 from proxy.net.tls.expiry import expiry
 from proxy.net.tls.files import TlsFiles, check
 from proxy.net.tls.suites import TLS_1_3_SUITES, BadTlsSetting, openssl_name, restrict
-from proxy.telemetry.counters import Counters
 from tests.support.auth.tls import PemFiles, authority, certificate
 
 
@@ -91,7 +91,7 @@ def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> 
     leaf = trustme.CA().issue_cert("localhost", not_after=end)
     files = PemFiles.write(tmp_path, leaf)
     counters, log = Counters(), open_log("error")
-    loaded = TlsFiles(config(**files.server_keys), counters, log, now=lambda: end.timestamp() - 60)
+    loaded = TlsFiles(config(**files.server_keys), counters.tls, log, now=lambda: end.timestamp() - 60)
     assert counters.tls.expiries() == {"server": 60.0} == loaded.expiries()
     assert check(config(**files.server_keys), now=lambda: end.timestamp()) == ["the certificate of server has expired"]
     assert check(config(**files.server_keys), now=lambda: end.timestamp() - 1) == []
@@ -99,7 +99,7 @@ def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> 
 
 def test_a_listener_of_the_web_port_follows_the_context_in_force(files: PemFiles, tmp_path: Path) -> None:
     pair = {"tlsCertificateFilePath": files.certificate, "tlsKeyFilePath": files.key, "webServicePortTls": 0}
-    loaded = TlsFiles(config(**pair), Counters(), open_log("error"))
+    loaded = TlsFiles(config(**pair), Counters().tls, open_log("error"))
     listening = loaded.web_listener()
     PemFiles.write(tmp_path, certificate("second"))
     _, newer = loaded._read((), again=True)

@@ -20,7 +20,7 @@ from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
-from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
 from tests.unit.eventlog.parts import HEADER
 
@@ -52,7 +52,7 @@ class Thread:
 def event_log(directory: Path, log: Lines) -> EventLog:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://b", "eventLogDirectory": str(directory)})
     loop = asyncio.get_running_loop()
-    return EventLog(config, loop, Plain(lambda: None), lambda: None, Counters(), log)  # type: ignore[arg-type, return-value]
+    return EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), log)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(("left", "waited"), [(0.0, LEAST_CLOSE_SECONDS), (-3.0, LEAST_CLOSE_SECONDS), (5.0, 5.0)])
