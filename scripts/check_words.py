@@ -28,8 +28,6 @@ UNFINISHED: tuple[str, ...] = (
     "proxy/telemetry/events/recorder.py",
     "proxy/telemetry/events/requirements.py",
     "proxy/telemetry/events/timeline.py",
-    "proxy/web/http/",
-    "proxy/web/forward/",
 )
 
 
