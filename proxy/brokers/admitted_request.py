@@ -1,7 +1,7 @@
 """Requests to brokers whose answer may be large: memory is admitted when the size is known, before the body is read.
 
-An answer's bytes are kept as they came (`OpaqueAnswer`); the request owns the rule by which they are admitted, and the
-asking task waits in `answer`. A client that leaves abandons its request: the answer is passed over when it arrives.
+The bytes of an answer are kept unchanged (`OpaqueAnswer`); the request decides about their admission, and a task waits
+in `answer`. A client that leaves abandons its request, and the answer is skipped when it arrives.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ class AdmittedRequest(Generic[A]):
         self._failure: Exception | None = None
         self._admitting: asyncio.Timeout | None = None
 
-    # --- what a subclass decides ------------------------------------------------------------------
+    # --- methods of subclasses --------------------------------------------------------------------
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Take a permit for the answer if that is possible now."""
+        """Acquire a permit for the answer if it is free now; return whether it was."""
         raise NotImplementedError
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
-        """Wait for the answer's memory; raises PermitAcquireError."""
+        """Wait for the answer's memory; raise PermitAcquireError."""
         raise NotImplementedError
 
     def make(self, head: FrameHead) -> A:
@@ -65,21 +65,21 @@ class AdmittedRequest(Generic[A]):
         raise NotImplementedError
 
     def too_large(self, head: FrameHead) -> RequestFailed:
-        """Return the failure of an answer that is larger than what may be held."""
+        """Return the failure of an answer that is larger than allowed."""
         raise NotImplementedError
 
     @property
     def waits_for_memory(self) -> bool:
-        """Return whether the answer has begun and waits for its permit."""
+        """Whether the answer has begun and waits for its permit."""
         return self._admitting is not None and self._answer is None
 
-    # --- the asking task's side --------------------------------------------------------------------
+    # --- the waiting task ---------------------------------------------------------------------------
 
     async def answer(self, connection: BrokerConnection, longest_pause_seconds: float, timeout_seconds: float) -> A:
-        """Wait for the whole answer; raises RequestFailed, ConnectionClosed or PermitAcquireError.
+        """Wait for the whole answer; raise RequestFailed, ConnectionClosed or PermitAcquireError.
 
-        `connection` carries the request. The connection stays paused while memory is waited for, at most
-        `timeout_seconds`, and `longest_pause_seconds` with the pauses just before.
+        `connection` carries the request, and stays paused during a wait for memory: at most `timeout_seconds`, and at
+        most `longest_pause_seconds` with the pauses just before.
         """
         try:
             turn = await self._turn
@@ -112,13 +112,13 @@ class AdmittedRequest(Generic[A]):
         self._answer = None
         connection.dismiss(self)
 
-    # --- the connection's side --------------------------------------------------------------------
+    # --- called by the connection -----------------------------------------------------------------
 
     def on_response_head(self, head: FrameHead) -> BodySink | Decision:
         """Admit the answer, refuse it, or make the connection wait."""
-        self._note_begun()
+        self._report_begun()
         if self._abandoned or self._turn.cancelled():
-            # The asking task is about to end, or gone.
+            # The waiting task is about to end, or gone.
             return Decision.SKIP
         if head.command_type != self._expected:
             self.failed(RequestFailed(ServerError.UnknownError, f"the broker answered with type {head.command_type}"))
@@ -137,14 +137,14 @@ class AdmittedRequest(Generic[A]):
         self.failed(unexpected_answer(command))
 
     def body_complete(self) -> None:
-        """Hand the complete answer to the asking task."""
+        """Pass the complete answer to the waiting task."""
         if self._answer is not None and not self._turn.done():
             self._turn.set_result(self._answer)
         self._answer = None
 
     def failed(self, error: Exception) -> None:
-        """Hand the failure to the asking task."""
-        self._note_begun()
+        """Fail the waiting task."""
+        self._report_begun()
         self._answer = None
         self._failure = error
         if not self._turn.done():
@@ -153,7 +153,7 @@ class AdmittedRequest(Generic[A]):
         elif self._admitting is not None and not self._abandoned:
             self._admitting.reschedule(self._loop.time())
 
-    def _note_begun(self) -> None:
+    def _report_begun(self) -> None:
         call, self._on_answer_begun = self._on_answer_begun, None
         if call is not None:
             call()
@@ -176,14 +176,14 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
         self._timeline = timeline
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Grow the heap permit to the answer's cost if that is possible now."""
+        """Grow the heap permit to the answer's cost if there is enough memory now; return whether there was."""
         needed = heap_size(head.rest_bytes)
         admitted = self._permit.try_update(needed)
         self._timeline.response_begun(needed, self._permit.size, admitted=admitted)
         return admitted
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
-        """Wait until the heap permit could grow to the answer's cost."""
+        """Wait until the heap permit has grown to the answer's cost."""
         await self._permit.update(heap_size(head.rest_bytes), timeout_seconds=timeout_seconds)
         self._timeline.admitted(self._permit.size)
 
@@ -223,7 +223,7 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
         self.permit: Permit | None = None
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Take a direct permit if there is one now."""
+        """Acquire a direct permit if there is enough memory now; return whether there was."""
         self.permit = self._direct.try_acquire(heap_size(head.rest_bytes), key=self._key)
         return self.permit is not None
 
@@ -244,6 +244,6 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
         )
 
     def release(self) -> None:
-        """Release the direct permit."""
+        """Release the direct permit, if there is one."""
         if self.permit is not None:
             self.permit.release()

@@ -1,8 +1,8 @@
-"""Share request connections to brokers among clients of the same principal, and bound how many there are.
+"""Pool of request connections to brokers, shared by clients of the same principal and bounded in number.
 
-A connection is pooled by broker, principal and purpose: GET_TOPICS and GET_SCHEMA carry no principal, the broker
-authorizes them by the connection's CONNECT, so connections are never shared across principals; lists have connections
-of their own, so that a pause for memory holds up no lookup. A paused connection gets no new question.
+The key of a connection is broker, principal and purpose. GET_TOPICS and GET_SCHEMA carry no principal: the broker
+authorizes them by the connection's CONNECT, so principals never share connections. Topic lists have connections of
+their own, so that a pause for memory delays no lookup. A paused connection gets no new request.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from proxy.telemetry.counters import Counters
 
 
 class Purpose(StrEnum):
-    """What a pooled connection is used for."""
+    """The use of a pooled connection."""
 
     LISTS = "lists"
     LOOKUPS = "lookups"
@@ -50,9 +50,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PoolKey:
-    """Name the connections that may be shared: same broker, same principal (None without authentication), same
-    purpose.
-    """
+    """The key of connections that may be shared; `principal` is None without authentication."""
 
     broker: BrokerAddress
     principal: Hashable
@@ -61,7 +59,7 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
+    """Limits of the number of connections, their time limits, and the time limit of challenges."""
 
     per_key: int
     total: int
@@ -80,16 +78,16 @@ class PoolLimits:
 
 
 class BrokerReports(Protocol):
-    """Who hears how brokers take new connections."""
+    """Receives the results of new connections to brokers."""
 
     def worked(self, broker: BrokerAddress) -> None:
-        """Hear that a broker has accepted a connection."""
+        """Called when a broker has accepted a connection."""
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
-        """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
+        """Called when a connection to a broker failed; `answers_tcp`: the TCP connection succeeded."""
 
 
-CachingResolver = Callable[[BrokerAddress], Awaitable[list[str]]]
+Resolve = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
     BrokerUnreachable: "unreachable",
@@ -104,13 +102,13 @@ OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
 
 
 class BrokerPool:
-    """Hand out request connections: at most `per_key` for each key and `total` in all, opened on demand."""
+    """Opens request connections on demand: at most `per_key` for each key and `total` in all."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         dialer: Dialer,
-        resolve: CachingResolver,
+        resolve: Resolve,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
@@ -140,57 +138,58 @@ class BrokerPool:
 
     @property
     def size(self) -> int:
-        """Count the connections that are open or being opened."""
+        """Number of connections that are open or being opened."""
         return len(self._keys) + self._opening.total()
 
     def states(self) -> dict[str, int]:
-        """Count the connections by what they are doing, for the metrics."""
+        """Return the number of connections in each state, for the metrics."""
         paused = sum(connection.paused for connection in self._keys)
         idle = sum(connection.usable and not connection.outstanding for connection in self._keys)
         asked = len(self._keys) - paused - idle
         return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
 
     def apply(self, limits: PoolLimits) -> None:
-        """Change the limits: raised, who waits may open connections; lowered, those too many get no new question and
-        are closed when they have none left.
+        """Change the limits. Raised limits let waiters open connections.
+
+        Connections above lowered limits get no new requests, and are closed when their requests are answered.
         """
         self._limits = limits
         self._close_surplus()
         self._open_for_waiters()
 
     async def connection(self, key: PoolKey) -> BrokerConnection:
-        """Give a connection that takes a question now; whoever gets it must ask before the next await.
+        """Return a connection that accepts a request now; the caller must send the request before its next await.
 
-        Raises BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening
-        one failed.
+        Raise BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening a
+        connection failed.
         """
         while True:
             found = self._pick(key)
             if found is not None:
                 return found
             self._open_if_allowed(key)
-            await self._change(key)
+            await self._wait_for_change(key)
 
     def tick(self, now: float) -> None:
-        """Let every connection look at the clock."""
+        """Check the time limits of all connections."""
         for connection in list(self._keys):
             connection.tick(now, self._limits.clocks)
         self._close_surplus()
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections and cancel those being opened."""
         self._scope.cancel()
         for connection in list(self._keys):
             connection.abort(DisconnectCause.SHUTDOWN)
         await self._scope.emptied()
 
-    # --- what connections report ------------------------------------------------------------------
+    # --- reports of connections -------------------------------------------------------------------
 
     def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
-        """Let those who wait for a connection look again."""
+        """Wake the waiters for this connection, and use a connection that has become idle."""
         key = self._keys.get(connection)
         if key is None:
-            # Still being opened: `_open` tells those who wait.
+            # Still being opened: `_open` will wake the waiters.
             return
         if usable:
             self._wake(key)
@@ -198,7 +197,7 @@ class BrokerPool:
             self._open_for_waiters()
 
     def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
-        """Forget the connection."""
+        """Remove the connection, and let waiters open another."""
         self._counters.disconnected(cause)
         key = self._keys.pop(connection, None)
         if key is None:
@@ -214,11 +213,11 @@ class BrokerPool:
         self._counters.broker_connection_pauses += 1
 
     def unknown_answer(self) -> None:
-        """Count an answer that no question waits for."""
+        """Count an answer without a request."""
         self._counters.unknown_broker_answers += 1
 
     def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
-        """Answer a broker that wants credentials."""
+        """Start answering a broker that wants credentials."""
         self._scope.start(self._respond(connection, challenge))
 
     def connection_crashed(self, error: BaseException) -> None:
@@ -240,7 +239,7 @@ class BrokerPool:
     def _open_if_allowed(self, key: PoolKey) -> None:
         if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
             return
-        # Booked before room is made: making room tells others, who may want it too.
+        # Count the new connection before making room: making room wakes other waiters, which may want the room, too.
         self._opening[key] += 1
         if self.size > self._limits.total and not self._close_an_idle_one():
             self._opened(key)
@@ -260,25 +259,25 @@ class BrokerPool:
         return True
 
     def _close_surplus(self) -> None:
-        """Close what a lowered limit leaves over, once nobody asks there any more."""
+        """Close connections above a lowered limit once their requests are answered."""
         for connections in list(self._connections.values()):
             for connection in connections[self._limits.per_key :]:
                 if not connection.outstanding:
                     connection.close(DisconnectCause.IDLE)
-        # Those being closed are in the books until they are gone: they must not be made up for by closing more.
+        # Count only open connections: `_keys` still has those that are closing, which must not cause further closes.
         surplus = sum(connection.open for connection in self._keys) - self._limits.total
         while surplus > 0 and self._close_an_idle_one():
             surplus -= 1
 
     def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
-        """Use a place that has become free; not for the key that just failed, whose clients would dial in a circle."""
+        """Use room for a connection; not for the key that has just failed, whose clients would retry in a loop."""
         for key in list(self._waiters):
             if key != failed and self._pick(key) is None:
                 self._open_if_allowed(key)
 
     # --- waiting and opening ----------------------------------------------------------------------
 
-    async def _change(self, key: PoolKey) -> None:
+    async def _wait_for_change(self, key: PoolKey) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()
         waiters = self._waiters.setdefault(key, set())
         waiters.add(waiter)
@@ -302,7 +301,7 @@ class BrokerPool:
         try:
             await self._dial(key)
         except OPENING_FAILURES as error:
-            self._note_failure(key, error)
+            self._record_failure(key, error)
             self._opened(key)
             if not self._connections.get(key):
                 self._wake(key, error)
@@ -340,16 +339,16 @@ class BrokerPool:
             self._keys[connection] = key
             self._connections.setdefault(key, []).append(connection)
 
-    def _note_failure(self, key: PoolKey, error: Exception) -> None:
+    def _record_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
         if isinstance(error, RequestFailed):
             self._introductions.refused(key.broker, error)
-        # Credentials that a broker refuses are no fault of it, nor those we lack, nor a connection too many.
+        # The broker is not at fault if it refuses credentials, or if the proxy lacks credentials or sockets.
         faultless = RequestFailed | CredentialsUnavailable | NoSocket
         if not isinstance(error, faultless) and not self._has_open(key.broker):
             answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
             self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
-        # Every request of every client comes by here while a broker is down.
+        # Limit the lines: each request of each client fails here while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
@@ -359,11 +358,11 @@ class BrokerPool:
     # --- challenges -------------------------------------------------------------------------------
 
     async def _respond(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
-        """Answer a challenge, or end the connection: what it was trusted for has expired."""
+        """Answer a challenge, or close the connection, whose credentials have expired."""
         key = self._keys.get(connection)
         try:
             async with asyncio.timeout(self._limits.challenge_seconds):
-                # A broker that has not read the last answer gets no other one.
+                # Wait until the broker has read the last answer before sending another.
                 await connection.drained()
                 if key is None:
                     connection.respond(await self._introductions.answer())
@@ -372,23 +371,23 @@ class BrokerPool:
         except ConnectionClosed:
             return
         except (AuthenticationFailed, TimeoutError) as error:
-            self._in_vain(connection, str(error) or "no client renewed its credentials in time")
+            self._log_unanswered(connection, str(error) or "no client renewed its credentials in time")
             connection.give_up(error, DisconnectCause.CREDENTIALS_NOT_RENEWED)
             return
         except (CredentialsUnavailable, RequestFailed) as error:
-            self._in_vain(connection, str(error))
+            self._log_unanswered(connection, str(error))
             connection.give_up(error, DisconnectCause.NO_BROKER_CREDENTIALS)
             return
         if connection in self._keys:
             connection.respond(frame)
             self._move(connection, replace(key, principal=principal))
 
-    def _in_vain(self, connection: BrokerConnection, reason: str) -> None:
+    def _log_unanswered(self, connection: BrokerConnection, reason: str) -> None:
         if connection.open and self._pace.due(self._loop.time(), "challenge"):
             self._log.warning("a broker asked for credentials in vain", reason=reason)
 
     def _move(self, connection: BrokerConnection, key: PoolKey) -> None:
-        """Let a connection be shared by those whose credentials it has from now on, and by nobody else."""
+        """Move a connection to the key of its new credentials, so that only their clients share it."""
         former = self._keys[connection]
         if former == key:
             return
