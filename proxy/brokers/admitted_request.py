@@ -1,7 +1,7 @@
 """Requests to brokers whose answer may be large: memory is admitted when the size is known, before the body is read.
 
-The bytes of an answer are kept unchanged (`OpaqueAnswer`); the request decides about their admission, and a task waits
-in `answer`. A client that leaves abandons its request, and the answer is skipped when it arrives.
+An answer's bytes are kept as they came (`OpaqueAnswer`); the request owns the rule by which they are admitted, and the
+asking task waits in `answer`. A client that leaves abandons its request: the answer is passed over when it arrives.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ class AdmittedRequest(Generic[A]):
         self._failure: Exception | None = None
         self._admitting: asyncio.Timeout | None = None
 
-    # --- methods of subclasses --------------------------------------------------------------------
+    # --- decisions of a subclass -----------------------------------------------------------------
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Acquire a permit for the answer if it is free now; return whether it was."""
+        """Take a permit for the answer if that is possible now."""
         raise NotImplementedError
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
-        """Wait for the answer's memory; raise PermitAcquireError."""
+        """Wait for the answer's memory; raises PermitAcquireError."""
         raise NotImplementedError
 
     def make(self, head: FrameHead) -> A:
@@ -65,21 +65,21 @@ class AdmittedRequest(Generic[A]):
         raise NotImplementedError
 
     def too_large(self, head: FrameHead) -> RequestFailed:
-        """Return the failure of an answer that is larger than allowed."""
+        """Return the failure of an answer that is larger than what may be held."""
         raise NotImplementedError
 
     @property
     def waits_for_memory(self) -> bool:
-        """Whether the answer has begun and waits for its permit."""
+        """Return whether the answer has begun and waits for its permit."""
         return self._admitting is not None and self._answer is None
 
-    # --- the waiting task ---------------------------------------------------------------------------
+    # --- the asking task's side --------------------------------------------------------------------
 
     async def answer(self, connection: BrokerConnection, longest_pause_seconds: float, timeout_seconds: float) -> A:
-        """Wait for the whole answer; raise RequestFailed, ConnectionClosed or PermitAcquireError.
+        """Wait for the whole answer; raises RequestFailed, ConnectionClosed or PermitAcquireError.
 
-        `connection` carries the request, and stays paused during a wait for memory: at most `timeout_seconds`, and at
-        most `longest_pause_seconds` with the pauses just before.
+        `connection` carries the request. The connection stays paused while memory is waited for, at most
+        `timeout_seconds`, and `longest_pause_seconds` with the pauses just before.
         """
         try:
             turn = await self._turn
@@ -112,13 +112,13 @@ class AdmittedRequest(Generic[A]):
         self._answer = None
         connection.dismiss(self)
 
-    # --- called by the connection -----------------------------------------------------------------
+    # --- the connection's side --------------------------------------------------------------------
 
     def on_response_head(self, head: FrameHead) -> BodySink | Decision:
         """Admit the answer, refuse it, or make the connection wait."""
-        self._report_begun()
+        self._note_begun()
         if self._abandoned or self._turn.cancelled():
-            # The waiting task is about to end, or gone.
+            # The asking task is about to end, or gone.
             return Decision.SKIP
         if head.command_type != self._expected:
             self.failed(RequestFailed(ServerError.UnknownError, f"the broker answered with type {head.command_type}"))
@@ -137,14 +137,14 @@ class AdmittedRequest(Generic[A]):
         self.failed(unexpected_answer(command))
 
     def body_complete(self) -> None:
-        """Pass the complete answer to the waiting task."""
+        """Pass the complete answer to the asking task."""
         if self._answer is not None and not self._turn.done():
             self._turn.set_result(self._answer)
         self._answer = None
 
     def failed(self, error: Exception) -> None:
-        """Fail the waiting task."""
-        self._report_begun()
+        """Pass the failure to the asking task."""
+        self._note_begun()
         self._answer = None
         self._failure = error
         if not self._turn.done():
@@ -153,7 +153,7 @@ class AdmittedRequest(Generic[A]):
         elif self._admitting is not None and not self._abandoned:
             self._admitting.reschedule(self._loop.time())
 
-    def _report_begun(self) -> None:
+    def _note_begun(self) -> None:
         call, self._on_answer_begun = self._on_answer_begun, None
         if call is not None:
             call()
@@ -176,14 +176,14 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
         self._timeline = timeline
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Grow the heap permit to the answer's cost if there is enough memory now; return whether there was."""
+        """Grow the heap permit to the answer's cost if that is possible now."""
         needed = heap_size(head.rest_bytes)
         admitted = self._permit.try_update(needed)
         self._timeline.response_begun(needed, self._permit.size, admitted=admitted)
         return admitted
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
-        """Wait until the heap permit has grown to the answer's cost."""
+        """Wait until the heap permit could grow to the answer's cost."""
         await self._permit.update(heap_size(head.rest_bytes), timeout_seconds=timeout_seconds)
         self._timeline.admitted(self._permit.size)
 
@@ -223,7 +223,7 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
         self.permit: Permit | None = None
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Acquire a direct permit if there is enough memory now; return whether there was."""
+        """Take a direct permit if there is one now."""
         self.permit = self._direct.try_acquire(heap_size(head.rest_bytes), key=self._key)
         return self.permit is not None
 
@@ -244,6 +244,6 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
         )
 
     def release(self) -> None:
-        """Release the direct permit, if there is one."""
+        """Release the direct permit."""
         if self.permit is not None:
             self.permit.release()

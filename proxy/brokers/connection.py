@@ -1,9 +1,10 @@
-"""A connection to a broker for requests: CONNECT, correlation by request id, admission of answers before reading.
+"""Request connections to brokers: CONNECT, correlation by request id, admission before reading.
 
-A request with a large answer learns the size before the body is read. If the request must wait for memory, the whole
-connection pauses (PIP-442's update, before the memory is used); later requests keep their own estimates. During a pause
-the connection's time limits are suspended and PINGs are sent, so that neither side treats the other as dead. Pauses
-without a break in between count as a single pause: after twice the acquire timeout no request waits any more.
+The head of an answer that may be large reaches its request before the body is read. A request that must wait for memory
+pauses the whole connection (PIP-442's update, taken before the memory is spent); the requests after it keep their own
+estimates. While a connection is paused its clocks stand still and PINGs go out, so that neither side takes it for dead.
+Pauses that follow each other without a break count as one pause: after twice the acquire timeout nothing waits here any
+more.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ LARGE_ANSWERS: Final = frozenset({CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, 
 
 @dataclass(frozen=True, slots=True)
 class BrokerClocks:
-    """The time limits of a broker connection, in seconds."""
+    """The times after which a broker connection acts, in seconds."""
 
     keep_alive_seconds: float
     answer_timeout_seconds: float
@@ -51,37 +52,37 @@ class BrokerClocks:
 
 
 class BrokerConnectionOwner(Protocol):
-    """The pool of a broker connection, for reports of the connection."""
+    """The pool that a broker connection belongs to."""
 
     def connection_changed(self, connection: "BrokerConnection", *, usable: bool, idle: bool) -> None:
-        """Called when the connection became ready, idle, paused or resumed; `idle`: no request is in progress."""
+        """Called when the connection became ready, idle, paused or resumed; `idle` without a question under way."""
 
     def connection_lost(self, connection: "BrokerConnection", cause: DisconnectCause) -> None:
         """Called when the connection is gone."""
 
     def connection_paused(self) -> None:
-        """Called when a connection stops reading to wait for a permit."""
+        """Called when a connection stops reading until a permit is granted."""
 
     def unknown_answer(self) -> None:
-        """Called when a broker has sent an answer without a request."""
+        """Called when a broker answers a question that nobody asked."""
 
     def connection_challenged(self, connection: "BrokerConnection", challenge: pb.CommandAuthChallenge) -> None:
-        """Called when the broker wants credentials; the owner then calls `respond` or `give_up`."""
+        """Called when the broker wants credentials; `respond` or `give_up` ends that."""
 
     def connection_crashed(self, error: BaseException) -> None:
-        """Called with an unexpected exception, which also closes the connection."""
+        """Called with an unexpected exception; the connection ends with it."""
 
 
 class _Asked:
-    __slots__ = ("at", "request")
+    __slots__ = ("at", "question")
 
-    def __init__(self, request: BrokerRequest, at: float) -> None:
-        self.request = request
+    def __init__(self, question: BrokerRequest, at: float) -> None:
+        self.question = question
         self.at = at
 
 
 class BrokerConnection(BrokerEndpoint):
-    """Sends requests to a broker and correlates the answers.
+    """Ask a broker questions and correlate the answers.
 
     `ready` completes when the broker has sent CONNECTED, or fails with ConnectionClosed or RequestFailed.
     """
@@ -132,23 +133,23 @@ class BrokerConnection(BrokerEndpoint):
         self.last_used = loop.time()
         self.ready: asyncio.Future[None] = loop.create_future()
 
-    # --- requests ---------------------------------------------------------------------------------
+    # --- asking -----------------------------------------------------------------------------------
 
     @property
     def outstanding(self) -> int:
-        """Number of requests without an answer."""
+        """Count the questions whose answer has not passed."""
         return len(self._asked)
 
     @property
     def usable(self) -> bool:
-        """Whether a new request may be sent: connected, not paused for memory, and the broker reads."""
+        """Return whether a new question may be asked: connected, not paused for memory, and no unsent bytes."""
         if self.cause is not None or self.transport is None or self._paused_for is not None:
             return False
         return self.writable is True and self.ready.done() and self.ready.exception() is None
 
     @property
     def paused(self) -> bool:
-        """Whether reading waits for a permit."""
+        """Return whether reading waits for a permit."""
         return self._paused_for is not None
 
     def new_request_id(self) -> int:
@@ -156,54 +157,54 @@ class BrokerConnection(BrokerEndpoint):
         self._next_request_id += 1
         return self._next_request_id
 
-    def ask(self, request: BrokerRequest, request_id: int, frame: bytes) -> None:
-        """Write a request, whose methods are called with the answer or the connection's end.
+    def ask(self, question: BrokerRequest, request_id: int, frame: bytes) -> None:
+        """Write a request; `question` is called with its answer, or at the connection's end.
 
-        Raise ConnectionClosed if the connection has ended.
+        Raises ConnectionClosed if the connection has ended.
         """
         if not self.open:
             error = ConnectionClosed(self.cause or DisconnectCause.BROKER_CLOSED)
-            request.failed(error)
+            question.failed(error)
             raise error
         now = self.loop.time()
         self.last_used = now
-        self._asked[request_id] = _Asked(request, now)
+        self._asked[request_id] = _Asked(question, now)
         self.write(frame)
 
-    def accept(self, request: BrokerRequest, sink: BodySink) -> None:
-        """Read the answer that the connection is paused for into `sink`, and resume reading."""
-        if self._paused_for is request:
-            self._diverted = request
-            self._resume(lambda: self._decoder.divert(sink))
+    def accept(self, question: BrokerRequest, sink: BodySink) -> None:
+        """Read the answer the connection is paused for into `sink`, and go on."""
+        if self._paused_for is question:
+            self._diverted = question
+            self._go_on(lambda: self._decoder.divert(sink))
 
-    def dismiss(self, request: BrokerRequest) -> None:
-        """Skip the (rest of the) answer to a request whose client has left or whose permit was refused."""
-        if self._paused_for is request:
-            self._resume(self._decoder.skip)
-        elif self._diverted is request:
+    def dismiss(self, question: BrokerRequest) -> None:
+        """Store nothing (more) of the answer to `question`: the client has left, or there is no memory for it."""
+        if self._paused_for is question:
+            self._go_on(self._decoder.skip)
+        elif self._diverted is question:
             self._diverted = None
             self._decoder.skip()
 
     def respond(self, frame: bytes) -> None:
-        """Send the answer to the broker's challenge."""
+        """Answer the broker's challenge."""
         self._challenged = False
         self.write(frame)
 
     def give_up(self, error: Exception, cause: DisconnectCause) -> None:
-        """Close a connection whose challenge cannot be answered; waiters for `ready` get `error`."""
+        """End a connection whose challenge nobody can answer; a task that waits for `ready` gets `error`."""
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()
         self.abort(cause)
 
     def pause_budget(self, longest_seconds: float) -> float:
-        """Return the time left for the current pause, if the chain of pauses may last `longest_seconds`."""
+        """Compute how long the pause under way may last, given how long the chain of pauses may last in all."""
         return max(0.0, self._pause_began + longest_seconds - self.loop.time())
 
     # --- socket -----------------------------------------------------------------------------------
 
     def adopt(self, transport: asyncio.Transport) -> None:
-        """Send CONNECT as soon as the connection is open."""
+        """Send CONNECT as soon as the connection is there."""
         super().adopt(transport)
         self.write(self._connect_frame)
         self._connect_frame = b""
@@ -213,12 +214,12 @@ class BrokerConnection(BrokerEndpoint):
         return self._decoder.writable() if self._decoder.diverting else self._shared.small
 
     def resume_writing(self) -> None:
-        """Accept requests again, since the broker has read all written bytes."""
+        """Take questions again: the broker has taken what was written."""
         super().resume_writing()
         self._changed()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decode the bytes that have arrived; an exception here closes only this connection."""
+        """Decode what has arrived; an exception here ends this connection and nothing else."""
         if self.cause is not None:
             return
         self._awaits_pong = False
@@ -237,12 +238,12 @@ class BrokerConnection(BrokerEndpoint):
             self.rest()
 
     def crashed(self, error: BaseException) -> None:
-        """Close this connection because of its own exception, and report it."""
+        """End this connection because of an exception of its own, and report it."""
         self._owner.connection_crashed(error)
         super().crashed(error)
 
     def lost(self, cause: DisconnectCause) -> None:
-        """Fail all requests without an answer."""
+        """Fail every question that waits."""
         error = ConnectionClosed(cause, "the connection to the broker ended")
         asked, self._asked = self._asked, {}
         if not self.ready.done():
@@ -250,11 +251,11 @@ class BrokerConnection(BrokerEndpoint):
             self.ready.exception()
         self._paused_for = self._diverted = None
         for entry in asked.values():
-            entry.request.failed(error)
+            entry.question.failed(error)
         self._owner.connection_lost(self, cause)
 
     def tick(self, now: float, clocks: BrokerClocks) -> None:
-        """Close a silent connection, or send a PING when it is due; called at least once a second."""
+        """Check the clocks, at least once a second: end a silent connection, send a PING when it is due."""
         if not self.open or not self.ready.done():
             return
         oldest = next(iter(self._asked.values()), None)
@@ -269,8 +270,7 @@ class BrokerConnection(BrokerEndpoint):
 
     def _ping(self) -> None:
         if self.paused:
-            # The PONG cannot be read now; the PING only shows the broker that this side is alive. Pending bytes do so,
-            # too.
+            # The PONG cannot be read now, but the PING tells the broker that this side lives; so do bytes that wait.
             if not self.write_pending:
                 self.write(commands.PING_FRAME)
         elif self._awaits_pong:
@@ -331,7 +331,7 @@ class BrokerConnection(BrokerEndpoint):
         self.abort(DisconnectCause.BROKER_REFUSED)
 
     def _on_challenge(self, challenge: pb.CommandAuthChallenge) -> None:
-        # A broker asks once and waits; further challenges are ignored until the answer.
+        # A broker asks once and waits; a broker that goes on asking gets no more work.
         if not self._challenged:
             self._challenged = True
             self._owner.connection_challenged(self, challenge)
@@ -345,7 +345,7 @@ class BrokerConnection(BrokerEndpoint):
         if asked is None:
             self._owner.unknown_answer()
             return
-        asked.request.answered(command)
+        asked.question.answered(command)
         self._answer_passed()
 
     def _on_response_head(self, head: FrameHead) -> None:
@@ -354,14 +354,14 @@ class BrokerConnection(BrokerEndpoint):
             self._owner.unknown_answer()
             self._decoder.skip()
             return
-        decision = asked.request.on_response_head(head)
+        decision = asked.question.on_response_head(head)
         if decision is Decision.SKIP:
             self._decoder.skip()
         elif decision is Decision.WAIT:
-            self._stop_for(asked.request)
+            self._stop_for(asked.question)
         else:
             self._chained = False
-            self._diverted = asked.request
+            self._diverted = asked.question
             self._decoder.divert(decision)
 
     def _on_body_end(self, end: BodyEnd) -> None:
@@ -369,7 +369,7 @@ class BrokerConnection(BrokerEndpoint):
         asked = self._asked.pop(end.head.request_id, None) if end.head.request_id is not None else None
         if asked is not None:
             if not end.skipped:
-                asked.request.body_complete()
+                asked.question.body_complete()
             self._answer_passed()
 
     def _answer_passed(self) -> None:
@@ -379,16 +379,16 @@ class BrokerConnection(BrokerEndpoint):
     def _changed(self) -> None:
         self._owner.connection_changed(self, usable=self.usable, idle=not self._asked)
 
-    def _stop_for(self, request: BrokerRequest) -> None:
+    def _stop_for(self, question: BrokerRequest) -> None:
         now = self.loop.time()
         if not self._chained:
             self._pause_began = now
         self._chained = True
-        self._paused_for = request
+        self._paused_for = question
         self.pause_reading()
         self._owner.connection_paused()
 
-    def _resume(self, decide: Callable[[], None]) -> None:
+    def _go_on(self, decide: Callable[[], None]) -> None:
         self._paused_for = None
         self._awaits_pong = False
         now = self.loop.time()

@@ -1,8 +1,8 @@
-"""Pool of request connections to brokers, shared by clients of the same principal and bounded in number.
+"""Share request connections to brokers among clients of the same principal, and bound how many there are.
 
-The key of a connection is broker, principal and purpose. GET_TOPICS and GET_SCHEMA carry no principal: the broker
-authorizes them by the connection's CONNECT, so principals never share connections. Topic lists have connections of
-their own, so that a pause for memory delays no lookup. A paused connection gets no new request.
+A connection is pooled by broker, principal and purpose: GET_TOPICS and GET_SCHEMA carry no principal, the broker
+authorizes them by the connection's CONNECT, so connections are never shared across principals; lists have connections
+of their own, so that a pause for memory holds up no lookup. A paused connection gets no new question.
 """
 
 import asyncio
@@ -50,7 +50,9 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PoolKey:
-    """The key of connections that may be shared; `principal` is None without authentication."""
+    """Name the connections that may be shared: same broker, same principal (None without authentication), same
+    purpose.
+    """
 
     broker: BrokerAddress
     principal: Hashable
@@ -59,7 +61,7 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Limits of the number of connections, their time limits, and the time limit of challenges."""
+    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
 
     per_key: int
     total: int
@@ -78,13 +80,13 @@ class PoolLimits:
 
 
 class BrokerReports(Protocol):
-    """Receives the results of new connections to brokers."""
+    """The listener to the outcomes of new connections (`proxy.brokers.discovery.Brokers`)."""
 
     def worked(self, broker: BrokerAddress) -> None:
         """Called when a broker has accepted a connection."""
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
-        """Called when a connection to a broker failed; `answers_tcp`: the TCP connection succeeded."""
+        """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
 
 
 Resolve = Callable[[BrokerAddress], Awaitable[list[str]]]
@@ -102,7 +104,7 @@ OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
 
 
 class BrokerPool:
-    """Opens request connections on demand: at most `per_key` for each key and `total` in all."""
+    """Pool of request connections: at most `per_key` for each key and `total` in all, opened on demand."""
 
     def __init__(
         self,
@@ -138,46 +140,45 @@ class BrokerPool:
 
     @property
     def size(self) -> int:
-        """Number of connections that are open or being opened."""
+        """Count the connections that are open or being opened."""
         return len(self._keys) + self._opening.total()
 
     def states(self) -> dict[str, int]:
-        """Return the number of connections in each state, for the metrics."""
+        """Count the connections by what they are doing, for the metrics."""
         paused = sum(connection.paused for connection in self._keys)
         idle = sum(connection.usable and not connection.outstanding for connection in self._keys)
         asked = len(self._keys) - paused - idle
         return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
 
     def apply(self, limits: PoolLimits) -> None:
-        """Change the limits. Raised limits let waiters open connections.
-
-        Connections above lowered limits get no new requests, and are closed when their requests are answered.
+        """Change the limits: raised, waiters may open connections; lowered, surplus connections get no new question and
+        are closed when they have none left.
         """
         self._limits = limits
         self._close_surplus()
         self._open_for_waiters()
 
     async def connection(self, key: PoolKey) -> BrokerConnection:
-        """Return a connection that accepts a request now; the caller must send the request before its next await.
+        """Return a connection that takes a question now; the caller must ask before the next await.
 
-        Raise BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening a
-        connection failed.
+        Raises BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening
+        one failed.
         """
         while True:
             found = self._pick(key)
             if found is not None:
                 return found
             self._open_if_allowed(key)
-            await self._wait_for_change(key)
+            await self._change(key)
 
     def tick(self, now: float) -> None:
-        """Check the time limits of all connections."""
+        """Check the clocks of every connection."""
         for connection in list(self._keys):
             connection.tick(now, self._limits.clocks)
         self._close_surplus()
 
     async def close(self) -> None:
-        """Close all connections and cancel those being opened."""
+        """Close every connection."""
         self._scope.cancel()
         for connection in list(self._keys):
             connection.abort(DisconnectCause.SHUTDOWN)
@@ -186,10 +187,10 @@ class BrokerPool:
     # --- reports of connections -------------------------------------------------------------------
 
     def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
-        """Wake the waiters for this connection, and use a connection that has become idle."""
+        """Wake the waiters for a connection, or use the place of an idle one."""
         key = self._keys.get(connection)
         if key is None:
-            # Still being opened: `_open` will wake the waiters.
+            # The connection is still being opened: `_open` wakes the waiters.
             return
         if usable:
             self._wake(key)
@@ -197,7 +198,7 @@ class BrokerPool:
             self._open_for_waiters()
 
     def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
-        """Remove the connection, and let waiters open another."""
+        """Forget the connection."""
         self._counters.disconnected(cause)
         key = self._keys.pop(connection, None)
         if key is None:
@@ -213,11 +214,11 @@ class BrokerPool:
         self._counters.broker_connection_pauses += 1
 
     def unknown_answer(self) -> None:
-        """Count an answer without a request."""
+        """Count an answer that no question waits for."""
         self._counters.unknown_broker_answers += 1
 
     def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
-        """Start answering a broker that wants credentials."""
+        """Answer a broker that wants credentials."""
         self._scope.start(self._respond(connection, challenge))
 
     def connection_crashed(self, error: BaseException) -> None:
@@ -239,7 +240,7 @@ class BrokerPool:
     def _open_if_allowed(self, key: PoolKey) -> None:
         if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
             return
-        # Count the new connection before making room: making room wakes other waiters, which may want the room, too.
+        # Counted before room is made: making room wakes others, which may want the room too.
         self._opening[key] += 1
         if self.size > self._limits.total and not self._close_an_idle_one():
             self._opened(key)
@@ -259,25 +260,25 @@ class BrokerPool:
         return True
 
     def _close_surplus(self) -> None:
-        """Close connections above a lowered limit once their requests are answered."""
+        """Close the connections above a lowered limit, once they have no question left."""
         for connections in list(self._connections.values()):
             for connection in connections[self._limits.per_key :]:
                 if not connection.outstanding:
                     connection.close(DisconnectCause.IDLE)
-        # Count only open connections: `_keys` still has those that are closing, which must not cause further closes.
+        # Connections being closed are counted until they are gone: do not close more in their place.
         surplus = sum(connection.open for connection in self._keys) - self._limits.total
         while surplus > 0 and self._close_an_idle_one():
             surplus -= 1
 
     def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
-        """Use room for a connection; not for the key that has just failed, whose clients would retry in a loop."""
+        """Use a place that has become free; not for the key that just failed: its clients would dial in a loop."""
         for key in list(self._waiters):
             if key != failed and self._pick(key) is None:
                 self._open_if_allowed(key)
 
     # --- waiting and opening ----------------------------------------------------------------------
 
-    async def _wait_for_change(self, key: PoolKey) -> None:
+    async def _change(self, key: PoolKey) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()
         waiters = self._waiters.setdefault(key, set())
         waiters.add(waiter)
@@ -301,7 +302,7 @@ class BrokerPool:
         try:
             await self._dial(key)
         except OPENING_FAILURES as error:
-            self._record_failure(key, error)
+            self._note_failure(key, error)
             self._opened(key)
             if not self._connections.get(key):
                 self._wake(key, error)
@@ -339,16 +340,16 @@ class BrokerPool:
             self._keys[connection] = key
             self._connections.setdefault(key, []).append(connection)
 
-    def _record_failure(self, key: PoolKey, error: Exception) -> None:
+    def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
         if isinstance(error, RequestFailed):
             self._introductions.refused(key.broker, error)
-        # The broker is not at fault if it refuses credentials, or if the proxy lacks credentials or sockets.
+        # A broker has no part in credentials that it refuses or that the proxy lacks, nor in a lack of sockets.
         faultless = RequestFailed | CredentialsUnavailable | NoSocket
         if not isinstance(error, faultless) and not self._has_open(key.broker):
             answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
             self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
-        # Limit the lines: each request of each client fails here while a broker is down.
+        # Paced: every request of every client reaches this line while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
@@ -358,11 +359,11 @@ class BrokerPool:
     # --- challenges -------------------------------------------------------------------------------
 
     async def _respond(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
-        """Answer a challenge, or close the connection, whose credentials have expired."""
+        """Answer a challenge, or end the connection: its credentials have expired."""
         key = self._keys.get(connection)
         try:
             async with asyncio.timeout(self._limits.challenge_seconds):
-                # Wait until the broker has read the last answer before sending another.
+                # A broker that has not read the last answer gets no other answer.
                 await connection.drained()
                 if key is None:
                     connection.respond(await self._introductions.answer())
@@ -371,23 +372,23 @@ class BrokerPool:
         except ConnectionClosed:
             return
         except (AuthenticationFailed, TimeoutError) as error:
-            self._log_unanswered(connection, str(error) or "no client renewed its credentials in time")
+            self._in_vain(connection, str(error) or "no client renewed its credentials in time")
             connection.give_up(error, DisconnectCause.CREDENTIALS_NOT_RENEWED)
             return
         except (CredentialsUnavailable, RequestFailed) as error:
-            self._log_unanswered(connection, str(error))
+            self._in_vain(connection, str(error))
             connection.give_up(error, DisconnectCause.NO_BROKER_CREDENTIALS)
             return
         if connection in self._keys:
             connection.respond(frame)
             self._move(connection, replace(key, principal=principal))
 
-    def _log_unanswered(self, connection: BrokerConnection, reason: str) -> None:
+    def _in_vain(self, connection: BrokerConnection, reason: str) -> None:
         if connection.open and self._pace.due(self._loop.time(), "challenge"):
             self._log.warning("a broker asked for credentials in vain", reason=reason)
 
     def _move(self, connection: BrokerConnection, key: PoolKey) -> None:
-        """Move a connection to the key of its new credentials, so that only their clients share it."""
+        """Move a connection to the principal whose credentials it has from now on: nobody else may share it."""
         former = self._keys[connection]
         if former == key:
             return

@@ -1,7 +1,7 @@
 """Requests to brokers: what a request connection calls when the answer arrives, and requests with small answers.
 
-A request lives from the moment when it is written until the broker has answered or the connection is gone, even if its
-client has left: the broker works on the request all the same. The methods of a request are called by
+A request lives from the moment it is written until the broker's answer has passed or the connection is gone, even if
+the client that wanted the answer has left: the broker works on it all the same. The methods of a request are called by
 `BrokerConnection`, in order, and never wait.
 """
 
@@ -22,7 +22,7 @@ class Decision(Enum):
     """The treatment of an answer whose head has arrived when there is no sink for its body (yet)."""
 
     WAIT = "stop reading until the request decides"
-    SKIP = "skip the answer without storing it"
+    SKIP = "pass over the answer without storing it"
 
 
 class BrokerRequest(Protocol):
@@ -44,7 +44,7 @@ class BrokerRequest(Protocol):
 class SmallRequest:
     """A request whose answer is small; `answer` is the broker's command.
 
-    `on_over` is called once, when the broker has answered or can no longer answer, even if no task waits any more.
+    `on_over` is called once, when the broker has answered or can no longer, even if nobody waits for it any more.
 
     An ERROR from the broker, and an answer of another kind than `expected`, become RequestFailed.
     """
@@ -64,7 +64,7 @@ class SmallRequest:
         return Decision.SKIP
 
     def answered(self, command: pb.BaseCommand) -> None:
-        """Pass the answer to the waiting task."""
+        """Pass the answer to the asking task."""
         self._over()
         if command.type != self._expected:
             self.failed(unexpected_answer(command))
@@ -73,14 +73,14 @@ class SmallRequest:
 
     def body_complete(self) -> None:
         """Raise: there was no sink."""
-        raise AssertionError("a small request has no sink")
+        raise AssertionError("a small request gave no sink")
 
     def failed(self, error: Exception) -> None:
-        """Fail the waiting task."""
+        """Pass the failure to the asking task."""
         self._over()
         if not self.answer.done():
             self.answer.set_exception(error)
-            # Retrieve the exception, or asyncio would report it if the waiting task is gone.
+            # The asking task may be gone: an exception that nobody fetches must not be reported as forgotten.
             self.answer.exception()
 
     def _over(self) -> None:
