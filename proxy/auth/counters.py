@@ -1,12 +1,12 @@
-"""Count who proved a role and who did not."""
+"""Count the checks of clients' credentials."""
 
 KEY_FILE_RESULTS = ("applied", "refused")
 
 
 class AuthenticationCounters:
-    """Successes and failures of authentication (`proxy.auth.providers.registry.AuthenticationObserver`).
+    """Counters of authentication (`proxy.auth.providers.registry.AuthenticationObserver`).
 
-    Labels are this proxy's words only, so a client cannot make new ones.
+    Labels are words of this proxy only, so a client cannot create new ones.
     """
 
     __slots__ = ("expired_tokens", "failures", "reloads", "successes")
@@ -26,9 +26,9 @@ class AuthenticationCounters:
         self.failures[provider, method, reason] = self.failures.get((provider, method, reason), 0) + 1
 
     def expired(self) -> None:
-        """Count a token that was good once."""
+        """Count a token that has expired."""
         self.expired_tokens += 1
 
     def reloaded(self, result: str) -> None:
-        """Count a file of keys or passwords that changed."""
+        """Count the reload of a key or password file that changed."""
         self.reloads[result] += 1

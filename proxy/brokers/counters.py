@@ -12,10 +12,10 @@ class BrokerCounters(RoomCounters):
         "broker_connection_pauses",
         "broker_connection_states",
         "broker_fail_overs",
-        "broker_looks",
         "broker_member_states",
         "broker_names",
         "broker_open_failures",
+        "broker_probes",
         "unknown_broker_answers",
     )
 
@@ -26,7 +26,7 @@ class BrokerCounters(RoomCounters):
         self.broker_member_states: Callable[[], Mapping[str, int]] = dict
         self.broker_names: Callable[[], Mapping[str, int]] = dict
         self.broker_fail_overs = 0
-        self.broker_looks: dict[str, int] = {"reached": 0, "failed": 0}
+        self.broker_probes: dict[str, int] = {"reached": 0, "failed": 0}
         self.broker_open_failures: dict[str, int] = {}
         self.unknown_broker_answers = 0
 

@@ -253,7 +253,7 @@ class Brokers:
             error = f"cannot connect to broker {broker}: its name was not resolved in time"
         except (BrokerUnavailable, TargetRefused) as failure:
             error = str(failure)
-        self._counters.broker_looks["reached" if error is None else "failed"] += 1
+        self._counters.broker_probes["reached" if error is None else "failed"] += 1
         if self._members.probed(broker, began, self._loop.time(), error) is MemberState.UP:
             self._log.info("broker can be reached again", broker=str(broker))
         self._plan()

@@ -7,6 +7,7 @@ side is alive.
 import asyncio
 
 from protocol import commands
+from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import Endpoint, SharedReadBuffer
 
@@ -19,6 +20,11 @@ class BrokerEndpoint(Endpoint):
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
         super().__init__(loop, shared, hangup)
         self._pong_deferred = False
+
+    @property
+    def peer_closed_cause(self) -> DisconnectCause:
+        """Return the cause that a connection ends with when the broker closes it."""
+        return DisconnectCause.BROKER_CLOSED
 
     def answer_ping(self) -> None:
         """Write PONG, now or when the broker has received all bytes written before."""

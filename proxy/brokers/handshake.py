@@ -26,11 +26,6 @@ class BrokerHandshake(BrokerEndpoint):
 
     __slots__ = ("_connect_frame", "_decoder", "_state", "heard")
 
-    @property
-    def peer_closed_cause(self) -> DisconnectCause:
-        """The cause when the broker closes this connection."""
-        return DisconnectCause.BROKER_CLOSED
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

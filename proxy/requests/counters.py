@@ -54,7 +54,7 @@ class RequestCounters(RoomCounters):
         self.list_outcomes[outcome] = self.list_outcomes.get(outcome, 0) + 1
 
     def request_failed(self, kind: str) -> None:
-        """Count a request other than a topic list that its client got an error for."""
+        """Count a request, other than a topic list, that was answered with an error."""
         self.failed_requests[kind] = self.failed_requests.get(kind, 0) + 1
 
     def request_refused(self, reason: str) -> None:

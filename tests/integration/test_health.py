@@ -108,8 +108,8 @@ def test_an_address_of_ipv6_is_told_from_its_port(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"", "got b'', expected an answer of http: is it a web port (webserviceport)?"),
-        (b"\x00\x00\x00\x05hello", "expected an answer of http"),
+        (b"", "got b'', expected an HTTP response: is it a web port (webServicePort)?"),
+        (b"\x00\x00\x00\x05hello", "expected an HTTP response"),
         (b"HTTP/1.1 500 Oh\r\n\r\n", "status 500"),
         (b"HTTP/1.1 503 No\r\n\r\nnot listening yet\nmore", "not listening yet"),
     ],

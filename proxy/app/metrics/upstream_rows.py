@@ -1,6 +1,6 @@
-"""The rows of metrics that upstream's proxy has too, under its names: PIP-442's and the classic ones.
+"""The rows of metrics that upstream's proxy has too: PIP-442's and the older ones.
 
-Rule: names, labels and kinds are upstream's, to the letter; dashboards and alerts of others query them.
+Rule: names, labels and kinds are exactly upstream's, because existing dashboards and alerts query them.
 """
 
 from collections.abc import Callable
@@ -70,20 +70,25 @@ UPSTREAM_ROWS: Final[tuple[Instrument, ...]] = (
     _pip_442("direct_timeout", "counter", "Requests whose wait for direct memory timed out.",
              lambda s: s.direct.statistics().timed_out),
 
-    _classic("active_connections", "Client connections open now.", lambda c: c.clients.active_connections, "gauge"),
-    _classic("new_connections", "Client connections accepted.", lambda c: c.clients.new_connections),
+    _classic("active_connections", "Client connections open now.",
+             lambda c: c.clients.active_connections, "gauge"),
+    _classic("new_connections", "Client connections accepted.",
+             lambda c: c.clients.new_connections),
     _classic("rejected_connections", "Client connections refused by a limit on their number.",
              lambda c: c.clients.rejected_connections),
-    _classic("binary_ops", "Commands of lookup-mode clients.", lambda c: c.clients.binary_ops),
+    _classic("binary_ops", "Commands of lookup-mode clients.",
+             lambda c: c.clients.binary_ops),
     _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients.",
              lambda c: c.clients.binary_bytes + c.relay.binary_bytes,
-             better="up to date; upstream's moves in lumps of a GiB while it splices"),
-    _classic("lookup_requests", "Topic lookups asked for.", lambda c: c.requests.asked[CommandType.LOOKUP]),
-    _classic("partitions_metadata_requests", "Partition metadata asked for.",
+             better="always current; upstream's counter moves in steps of a GiB while it splices"),
+    _classic("lookup_requests", "Topic lookups requested.",
+             lambda c: c.requests.asked[CommandType.LOOKUP]),
+    _classic("partitions_metadata_requests", "Partition metadata requested.",
              lambda c: c.requests.asked[CommandType.PARTITIONED_METADATA]),
-    _classic("get_topics_of_namespace_requests", "Topic lists asked for.",
+    _classic("get_topics_of_namespace_requests", "Topic lists requested.",
              lambda c: c.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE]),
-    _classic("get_schema_requests", "Schemas asked for.", lambda c: c.requests.asked[CommandType.GET_SCHEMA]),
+    _classic("get_schema_requests", "Schemas requested.",
+             lambda c: c.requests.asked[CommandType.GET_SCHEMA]),
     _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work.",
              lambda c: c.requests.rejected[CommandType.LOOKUP],
              better="the limit counts requests until their answers"),

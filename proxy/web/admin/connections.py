@@ -1,7 +1,7 @@
-"""The rows of /v1/connections: a client as an operator sees it, whatever it is at the moment.
+"""The rows of /v1/connections: a client connection in the handshake, in lookup mode, or relayed.
 
-Rule: principals are named as in the log (`authenticationRoleLoggingAnonymizer`), never otherwise; what a row costs does
-not depend on what its client does.
+Rule: principals are shown as in the log (`authenticationRoleLoggingAnonymizer`), never otherwise. The cost of a row
+does not depend on its client.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from proxy.web.admin.paging import SLICE_ROWS, Row
 
 Names = Callable[[object], str]
 LONGEST_NAME: Final = 200
-# Numbers that are looked up at once: to find the place of the first of them all below it are passed over.
+# Ids fetched at once: the registry skips all lower ids, one by one, to find the first of them.
 WINDOW_ROWS: Final = 1000
 
 
 def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
-    """Describe one client at `now` (the loop's time)."""
+    """Return the row of one client at `now`, a time of the loop."""
     session = entry.member
     if isinstance(session, Relay):
         shown = _relay(session, names)
@@ -85,7 +85,7 @@ def _principal(principal: object, names: Names) -> str | None:
 
 
 class ConnectionsPage:
-    """One page of /v1/connections, found a slice at a time; `next` is known when all of it has been."""
+    """A page of /v1/connections, made in slices; `next` is set once all rows have been yielded."""
 
     def __init__(
         self, registry: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
@@ -98,7 +98,7 @@ class ConnectionsPage:
         self.next: int | None = None
 
     def steps(self, after: int) -> Iterator[Sequence[Row]]:
-        """Yield the rows of those with a larger number than `after` that are still there and are wanted."""
+        """Yield slices of rows: open connections with an id above `after` that match the filters."""
         found = 0
         for ids in self._slices(after):
             now, rows = self._now(), []
@@ -116,7 +116,7 @@ class ConnectionsPage:
             yield rows
 
     def _slices(self, after: int) -> Iterator[Sequence[int]]:
-        """Yield the numbers above `after` of those who were there at the first step, so that newcomers end no walk."""
+        """Yield slices of ids above `after`, but none accepted meanwhile: new clients could delay the end forever."""
         last = self._registry.last_id
         while after < last and (ids := self._registry.ids(after, WINDOW_ROWS)):
             for start in range(0, len(ids), SLICE_ROWS):
@@ -124,5 +124,4 @@ class ConnectionsPage:
             after = ids[-1]
 
     def tail(self) -> Row:
-        """Give what follows the rows."""
         return {"next": self.next}

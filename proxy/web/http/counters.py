@@ -4,7 +4,7 @@ from proxy.core.counters import RoomCounters, SharedCounters
 
 
 class WebCounters(RoomCounters):
-    """The counters of the web ports; change the attributes directly."""
+    """Counters of the web ports; change the attributes directly."""
 
     __slots__ = (
         "answers",
@@ -21,7 +21,7 @@ class WebCounters(RoomCounters):
 
     def __init__(self, shared: SharedCounters | None = None) -> None:
         super().__init__(shared)
-        # By class of status, so that their number is bounded.
+        # Keys are classes of status codes, so their number is bounded.
         self.answers: dict[str, int] = dict.fromkeys(("2xx", "3xx", "4xx", "5xx"), 0)
         self.refused: dict[str, int] = {}
         self.bytes_to_brokers = 0
@@ -34,11 +34,11 @@ class WebCounters(RoomCounters):
         self.tunnels = 0
 
     def answered(self, status: int) -> None:
-        """Count an answer that was passed on or made here."""
+        """Count an answer, forwarded or made by the proxy."""
         kind = f"{status // 100}xx"
         if kind in self.answers:
             self.answers[kind] += 1
 
     def request_refused(self, kind: str) -> None:
-        """Count a request that ended here; `kind` is one of a few words."""
+        """Count a request that the proxy refused; `kind` is one of a few words."""
         self.refused[kind] = self.refused.get(kind, 0) + 1
