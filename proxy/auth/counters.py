@@ -1,10 +1,10 @@
-"""Count who proved a role and who did not."""
+"""Count the checks of clients' credentials."""
 
 KEY_FILE_RESULTS = ("applied", "refused")
 
 
 class AuthenticationCounters:
-    """Successes and failures of authentication (`proxy.auth.providers.registry.AuthenticationObserver`).
+    """Counters of authentication (`proxy.auth.providers.registry.AuthenticationObserver`).
 
     Labels are words of this proxy only, so a client cannot create new ones.
     """

@@ -1,8 +1,8 @@
-"""The numbers that hot paths count: plain integers, read by `proxy.app.metrics` when somebody scrapes.
+"""The counters of hot paths: plain integers, which `proxy.app.metrics` reads for the exports.
 
-Rule: counting costs one attribute, no call and no lock; everything runs on one event loop. Only labelled counts go
-through a method. Each room has a class of counters of its own; the counts that several rooms make are here. Nothing
-here knows a metrics library.
+Rule: counting costs an attribute assignment, no call and no lock, because everything runs on one event loop. Only
+counts with labels go through a method. Each room has a class of counters of its own in its `counters.py`; this module
+has the counts that several rooms make. No `counters.py` imports a metrics library.
 """
 
 from collections.abc import Callable, Iterable

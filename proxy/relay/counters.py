@@ -6,7 +6,7 @@ from proxy.core.counters import RoomCounters, SharedCounters
 
 
 class WatchOvershoot(StrEnum):
-    """Why a topic-list watcher's frame passed without memory, or no longer under its permit."""
+    """Why a frame for a topic-list watcher passed without a permit, or lost its permit before it had passed."""
 
     PAUSE_OVER = "pause_over"
     PAUSED_BEFORE = "paused_before"
@@ -17,7 +17,7 @@ class WatchOvershoot(StrEnum):
 
 
 class WatchCounters:
-    """The counters of topic-list watchers on relayed connections; change the attributes directly."""
+    """Counters of topic-list watchers on relayed connections; change the attributes directly."""
 
     __slots__ = ("frame_bytes", "overshoots", "pause_seconds", "pauses", "successes", "unwalkable", "updates")
 

@@ -1,5 +1,5 @@
-"""Observability: durations, heavy hitters, tenants, refusals.
+"""Observability: durations, quantiles, heavy hitters, refusals.
 
-`events/` writes the event log. Each room has its own `counters.py`; `proxy.app.metrics` turns counters into metrics.
+`events/` writes the event log. Each room has counters of its own, which `proxy.app.metrics` turns into metrics.
 May import: `core`, `config`, `auth`. Start with `refusals.py`.
 """

@@ -7,10 +7,10 @@ from proxy.telemetry.durations import Durations
 
 
 class LimiterMetrics:
-    """The observer of one limiter (`limiter.observer.LimiterObserver`): keeps its wait times, milliseconds.
+    """The observer of a limiter (`limiter.observer.LimiterObserver`): keeps its wait times in milliseconds.
 
-    Counts are read from the limiter's own statistics. As in upstream's proxy a wait that timed out is a
-    sample too; unlike there it is not cut to whole milliseconds, so sums are exact.
+    Counts are read from the limiter's own statistics. As in upstream's proxy a wait that timed out is a sample too;
+    unlike there it is not cut to whole milliseconds, so sums are exact.
     """
 
     __slots__ = ("served_waiters", "wait_millis")
@@ -20,26 +20,26 @@ class LimiterMetrics:
         self.served_waiters = 0
 
     def granted(self, wait_seconds: float) -> None:
-        """Take the wait of a permit that was given."""
+        """Count the wait for a permit that was granted."""
         self.wait_millis.add(wait_seconds * 1000)
         if wait_seconds > 0:
             self.served_waiters += 1
 
     def timed_out(self, wait_seconds: float) -> None:
-        """Take the wait of a request that was given nothing."""
+        """Count the wait for a permit that timed out."""
         self.wait_millis.add(wait_seconds * 1000)
 
     def queued(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def rejected(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def cancelled(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def updated(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def released(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""

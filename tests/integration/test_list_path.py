@@ -7,10 +7,9 @@ threads, so that the calls on the loop's thread are the proxy's. The rule of cou
 - An entry is a *hop* if it leads on: from there a further module of `proxy` is entered. A call that ends where it
   arrives (a counter, a check, a property, an estimate) is a use of that module, no step of the path.
 - The same function entered from the same module counts once. Returning is no hop.
-- `protocol` and `limiter` are cores, whose calls end in themselves; telemetry and the counters of the rooms measure the
-  path and are no part of it.
+- `protocol` and `limiter` are cores, whose calls end in themselves; telemetry measures the path and is no part of it.
 
-The *files* are all modules of ours but these that are entered, by hops and by uses.
+The *files* are all modules of ours but telemetry that are entered, by hops and by uses.
 """
 
 import asyncio

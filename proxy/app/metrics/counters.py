@@ -18,10 +18,10 @@ EXPORT_RESULTS = ("sent", "failed", "skipped")
 
 
 class Counters:
-    """What the proxy has done since it started; each part of the proxy gets the counters of its own room.
+    """Counters since the start of the proxy; each part of the proxy gets the counters of its own room.
 
     `causes` and `outcomes` are exported as 0 until they happen, so that a rate over them starts at the first event.
-    `report` is called with each internal error (for the log).
+    `report` is called with each internal error, to log it.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Counters:
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
         self.config_accepted = True
         self.config_applied_at = 0.0
-        # By name: seconds since that loop last did its work.
+        # Name of a background loop -> callable that returns the seconds since it last ran.
         self.controllers: dict[str, Callable[[], float]] = {}
         self.otlp_exports: dict[str, int] = dict.fromkeys(EXPORT_RESULTS, 0)
 

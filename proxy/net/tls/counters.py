@@ -6,7 +6,7 @@ from proxy.core.counters import RoomCounters, SharedCounters
 
 
 class TlsCounters(RoomCounters):
-    """TLS handshakes, and the certificates of this proxy. `expiries` returns the seconds each has left."""
+    """Counters of TLS; `expiries` returns the seconds until each certificate of this proxy expires."""
 
     __slots__ = ("expiries", "handshakes", "handshakes_in_flight", "handshakes_waiting", "reloads")
 

@@ -7,7 +7,7 @@ from proxy.core.counters import RoomCounters, SharedCounters
 
 
 class SinkNumbers(NamedTuple):
-    """The counts of one sink, read when somebody scrapes."""
+    """The numbers of a sink of the event log, read at scrape time."""
 
     written: int
     dropped: int
@@ -17,7 +17,7 @@ class SinkNumbers(NamedTuple):
 
 
 class EventLogCounters(RoomCounters):
-    """The counts of the event log: sinks and files count for themselves, and are asked; None: not known."""
+    """The event log's numbers: `sinks` and `files` return the current counts; `topic_keeps` is None if not known."""
 
     __slots__ = ("files", "sinks", "topic_keeps")
 

@@ -4,7 +4,7 @@ from proxy.core.counters import RoomCounters, SharedCounters
 
 
 class WebCounters(RoomCounters):
-    """The counters of the web ports; change the attributes directly."""
+    """Counters of the web ports; change the attributes directly."""
 
     __slots__ = (
         "answers",
