@@ -20,7 +20,7 @@ UNFINISHED: tuple[str, ...] = (
     "eventlog/",
     "limiter/",
     "protocol/",
-    "proxy/app/",
+    "proxy/app/metrics/",
     "proxy/auth/",
     "proxy/brokers/",
     "proxy/clients/",
