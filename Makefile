@@ -34,10 +34,7 @@ types: $(VENV)/.dev ## mypy --strict
 	$(BIN)/mypy
 
 generated: $(VENV)/.dev ## Generated files are what their generators write
-	@set -e; for script in scripts/generate_*.py; do \
-	  $(BIN)/python -m scripts.$$(basename $$script .py) --check; done
-	$(BIN)/python -m benchmarks.ladder.report --check
-	$(BIN)/python -m benchmarks.pipeline.report --check
+	$(BIN)/python -m scripts.generate --check
 
 unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/helm tests/test_layering.py -m "not spark"
@@ -76,7 +73,7 @@ load: $(VENV)/.dev ## Load-test with Locust: the demo, or URL=pulsar://host:port
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
 
 generate: $(VENV)/.dev ## Write all generated files anew
-	@set -e; for script in scripts/generate_*.py; do $(BIN)/python -m scripts.$$(basename $$script .py); done
+	$(BIN)/python -m scripts.generate
 
 image: $(VENV)/.dev ## Build the image without a Docker engine (as root; needs buildah, debootstrap)
 	$(BIN)/python -m scripts.build_image $(ARGS)

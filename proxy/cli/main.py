@@ -46,7 +46,10 @@ def _run(given: list[str]) -> int:
         for line in shared_names():
             print(f"warning: {line}", file=sys.stderr)
     options = whole_parser().parse_args(given)
-    code: int = options.run(options)
+    try:
+        code: int = options.run(options)
+    except ConfigError as error:
+        return _report(error)
     return code
 
 
@@ -189,10 +192,7 @@ def _refuse(foreign: Sequence[str]) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    try:
-        config = _load(options)
-    except ConfigError as error:
-        return _report(error)
+    config = _load(options)
     from proxy.cli.installation import misplaced
 
     # Check before the other packages are imported: a foreign package of the same name would end in a traceback.
@@ -215,8 +215,6 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(config, log, lambda: _load(options), manager_of_this_process()))
-    except ConfigError as error:
-        return _report(error)
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED
@@ -228,10 +226,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    try:
-        config = _load(options)
-    except ConfigError as error:
-        return _report(error)
+    config = _load(options)
     from proxy.cli.installation import misplaced, shared_names
 
     if foreign := misplaced():
@@ -258,10 +253,7 @@ def _check_config(options: argparse.Namespace) -> int:
 
 
 def _print_config(options: argparse.Namespace) -> int:
-    try:
-        config = _load(options)
-    except ConfigError as error:
-        return _report(error)
+    config = _load(options)
     for key, value, origin in config.items():
         print(f"{key.name}={value}  # {origin}")
     return 0

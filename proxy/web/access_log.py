@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from limiter.clock import Clock
-from proxy.auth.fairness_key import KeyNames
+from proxy.auth.fairness_key import DisplayNames
 from proxy.core.log import Logger
 from proxy.web.http.clients import WebClient
 
@@ -32,7 +32,7 @@ class AccessEntry:
 class AccessLog:
     """Write the lines; `names` anonymizes principals as configured."""
 
-    def __init__(self, log: Logger, clock: Clock, names: KeyNames) -> None:
+    def __init__(self, log: Logger, clock: Clock, names: DisplayNames) -> None:
         self._log = log
         self._clock = clock
         self._names = names

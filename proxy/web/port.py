@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging, KeyNames
+from proxy.auth.fairness_key import DisplayNames, FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
@@ -59,7 +59,7 @@ class WebParts:
     config: Config
     pages: PageTable
     direct: AsyncSemaphore
-    charging: Charging
+    fairness_keys: FairnessKeys
     refusals: RefusalLog
     usage: UsageTracker
     writes: WriteWatch
@@ -72,7 +72,7 @@ class WebParts:
     own: BrokerCredentials | None = None
     tls_server: TlsStreams | None = None
     tls_client: CurrentContext | None = None
-    names: KeyNames = field(default_factory=KeyNames)
+    names: DisplayNames = field(default_factory=DisplayNames)
     recorder: Recorder | None = None
 
 
@@ -146,11 +146,11 @@ class WebPort:
         uploads = Uploads(lambda: parts.writes.limits)
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
         list_permits = TopicListPermits(
-            parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop,
+            parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters.web, self._loop,
             parts.recorder,
         )  # fmt: skip
         self._services = ProxyServices(
-            self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, list_permits,
+            self._loop, self._limits, parts.direct, parts.fairness_keys, parts.counters, parts.writes, list_permits,
             parts.lookups, parts.own, parts.tls_client, extra, parts.log, uploads,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)

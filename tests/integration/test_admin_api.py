@@ -130,17 +130,17 @@ async def test_a_page_is_made_in_slices_between_which_others_come_and_go(
         stage = api.stage
         clients = [await stage.client() for _ in range(120)]
         await stage.until(lambda: len(stage.proxy.sessions) == 120, "all clients")
-        roll, finds = stage.proxy.sessions.roll, []
-        find = roll.find
+        registry, finds = stage.proxy.sessions.registry, []
+        find = registry.find
 
         def watched(number: int) -> Any:
             if number == 51:
                 # The second slice: those of the first are written, the third has not been looked at.
-                stage.proxy.sessions.roll.find(110).member.abort("client_closed")  # type: ignore[union-attr, arg-type]
+                stage.proxy.sessions.registry.find(110).member.abort("client_closed")  # type: ignore[union-attr, arg-type]
             finds.append(number)
             return find(number)
 
-        monkeypatch.setattr(roll, "find", watched)
+        monkeypatch.setattr(registry, "find", watched)
         page = await api.get("/v1/connections?limit=10000")
         assert len(clients) == page["total"] == 120
         assert [row["id"] for row in page["connections"]] == [*range(1, 110), *range(111, 121)]
@@ -476,10 +476,10 @@ async def test_groups_are_known_until_their_last_member_has_left(
         clients = [await api.stage.connected() for _ in range(4)]
         for client in clients:
             await client.ask_topics(namespace(0))
-        roll = api.stage.proxy.services.requests.topic_lists.groups.roll
+        registry = api.stage.proxy.services.requests.topic_lists.groups.registry
 
         def members() -> int:
-            found = [roll.find(number) for number in roll.numbers()]
+            found = [registry.find(number) for number in registry.ids()]
             return sum(len(entry.member.members) for entry in found if entry is not None)
 
         await api.stage.until(lambda: members() == 4, "all members")
@@ -489,4 +489,4 @@ async def test_groups_are_known_until_their_last_member_has_left(
         gate.set()
         for client in clients:
             await client.answer()
-        await api.stage.until(lambda: not len(roll), "no group left")
+        await api.stage.until(lambda: not len(registry), "no group left")

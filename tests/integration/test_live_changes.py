@@ -61,7 +61,7 @@ def _queue(stage: Stage) -> Any:
 def _sharing(stage: Stage) -> object:
     queue = _queue(stage)
     shared = [each.share_by_key for each in (stage.heap, stage.direct, queue.in_flight, queue.reservations)]
-    return stage.proxy.memory.charging.fairness, shared
+    return stage.proxy.memory.fairness_keys.fairness, shared
 
 
 def _pool(stage: Stage) -> Any:

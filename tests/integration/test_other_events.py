@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from eventlog.reader import Problem, read_events
 from tests.integration.test_event_log import IMPATIENT, LISTS, kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
@@ -16,16 +15,13 @@ from tests.support.clients.async_client import topics_frame
 from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, namespace, staged
 from tests.support.proxies.shared_lists import let_go
 from tests.support.web.web_stage import web_staged
+from tests.unit.eventlog.parts import read_events
 
 FOREVER: Final = 600_000
 
 
-def unreadable(problem: Problem) -> None:
-    raise AssertionError(problem)
-
-
 def read_all(directory: Path) -> list[dict[str, Any]]:
-    return [event for path in directory.glob("*.jsonl.gz") for event in read_events(path, unreadable)]
+    return [event for path in directory.glob("*.jsonl.gz") for event in read_events(path)]
 
 
 # --- frames for watchers --------------------------------------------------------------------------

@@ -27,7 +27,7 @@ class Changes:
     async def kill(self, asked: Asked, who: str) -> Answer:
         """Close a connection at once and return its last row; raises HttpRefused."""
         number, sources = number_of(asked), self._sources
-        entry = sources.sessions.roll.find(number)
+        entry = sources.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
         session = entry.member

@@ -28,7 +28,7 @@ def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
         shown = _client(session, names)
     else:
         shown = {**_nothing_yet(session.name), "state": "tls_handshake"}
-    return {"id": entry.number, **shown, "age_seconds": round(now - entry.since, 3)}
+    return {"id": entry.id, **shown, "age_seconds": round(now - entry.since, 3)}
 
 
 def _nothing_yet(name: str) -> dict[str, Any]:
@@ -100,9 +100,9 @@ class ConnectionsPage:
     def steps(self, after: int) -> Iterator[Sequence[Row]]:
         """Yield slices of rows: open connections with an id above `after` that match the filters."""
         found = 0
-        for numbers in self._slices(after):
+        for ids in self._slices(after):
             now, rows = self._now(), []
-            for number in numbers:
+            for number in ids:
                 entry = self._registry.find(number)
                 row = None if entry is None else connection_row(entry, now, self._names)
                 if row is None or any(row[name] != value for name, value in self._wanted.items()):
@@ -110,18 +110,18 @@ class ConnectionsPage:
                 rows.append(row)
                 found += 1
                 if found == self._limit:
-                    self.next = number if self._registry.numbers(number, 1) else None
+                    self.next = number if self._registry.ids(number, 1) else None
                     yield rows
                     return
             yield rows
 
     def _slices(self, after: int) -> Iterator[Sequence[int]]:
         """Yield slices of ids above `after`, but none accepted meanwhile: new clients could delay the end forever."""
-        last = self._registry.last
-        while after < last and (numbers := self._registry.numbers(after, WINDOW_ROWS)):
-            for start in range(0, len(numbers), SLICE_ROWS):
-                yield [number for number in numbers[start : start + SLICE_ROWS] if number <= last]
-            after = numbers[-1]
+        last = self._registry.last_id
+        while after < last and (ids := self._registry.ids(after, WINDOW_ROWS)):
+            for start in range(0, len(ids), SLICE_ROWS):
+                yield [number for number in ids[start : start + SLICE_ROWS] if number <= last]
+            after = ids[-1]
 
     def tail(self) -> Row:
         return {"next": self.next}

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, do_nothing
 from proxy.core.threads import in_thread
 from proxy.net.accept_loop import AcceptLoop
 from proxy.web.admin.access import AdminAccess, Peer, peer_of
@@ -52,7 +52,7 @@ class AdminSlot:
         self._listener = listener
         self._timer = loop.call_later(REQUEST_SECONDS, self.end)
         self.peer = peer
-        self.cut: Callable[[], object] = _nothing
+        self.cut: Callable[[], object] = do_nothing
         self.served = False
 
     def connected(self, abort: Callable[[], object]) -> None:
@@ -168,7 +168,3 @@ class AdminListener:
 
     def _report(self, error: BaseException) -> None:
         self._sources.counters.internal_error(error, "admin")
-
-
-def _nothing() -> None:
-    return None

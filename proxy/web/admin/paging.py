@@ -41,8 +41,8 @@ class Rows:
 Answer = AdminDocument | Rows
 
 
-def steps(registry: Registry[M], numbers: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
+def steps(registry: Registry[M], ids: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
     """Yield slices of rows: a row for each of these members that still exists."""
-    for start in range(0, len(numbers), SLICE_ROWS):
-        found = map(registry.find, numbers[start : start + SLICE_ROWS])
+    for start in range(0, len(ids), SLICE_ROWS):
+        found = map(registry.find, ids[start : start + SLICE_ROWS])
         yield [row(entry) for entry in found if entry is not None]

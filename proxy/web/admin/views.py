@@ -46,14 +46,14 @@ class Views:
         return AdminDocument(self._sources.top())
 
     def connections(self, asked: Asked) -> Answer:
-        registry = self._sources.sessions.roll
+        registry = self._sources.sessions.registry
         limit = int(asked.get("limit", DEFAULT_PAGE))
         page = ConnectionsPage(registry, self._sources.loop.time, self._names, asked, limit)
         return Rows({"total": len(registry)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
 
     def connection(self, asked: Asked) -> Answer:
         number = number_of(asked)
-        entry = self._sources.sessions.roll.find(number)
+        entry = self._sources.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
         return AdminDocument(connection_row(entry, self._sources.loop.time(), self._names))
@@ -68,9 +68,9 @@ class Views:
         return Rows({"lines": waiting}, "waiters", self._waiters(semaphores, limit))
 
     def groups(self, asked: Asked) -> Answer:
-        registry = self._sources.groups.roll
-        numbers = registry.numbers(most=int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(registry)}, "groups", steps(registry, numbers, self._group))
+        registry = self._sources.groups.registry
+        ids = registry.ids(most=int(asked.get("limit", DEFAULT_PAGE)))
+        return Rows({"total": len(registry)}, "groups", steps(registry, ids, self._group))
 
     def config(self, _: Asked) -> Answer:
         return AdminDocument(self._sources.settings.config())

@@ -144,7 +144,7 @@ class Stage:
             "watched sockets": len(self.proxy.sockets.hangup),
             "groups of lists": len(self.proxy.services.requests.topic_lists._groups),
             "bodies being sent": len(self.proxy.sockets.pump),
-            "put off": len(self.proxy.sockets.turns),
+            "put off": len(self.proxy.sockets.loop_budget),
         }
 
     def settled(self) -> bool:

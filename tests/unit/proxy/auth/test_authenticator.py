@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.identity import AuthData, Authenticated
 from proxy.auth.providers.http_header import credentials_of_header
+from proxy.auth.roles import ANONYMIZERS
 from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings
 from proxy.config.config import Config
 from tests.support.auth.authentication import Doorman
