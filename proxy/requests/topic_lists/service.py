@@ -305,15 +305,18 @@ class TopicListService:
     async def _share(self, group: ListGroup, answer: TopicListAnswer, heap: Permit) -> None:
         """Encode the list under direct memory, and settle the members with it."""
         self._learn(group, answer)
-        frame_bytes = answer.encoded_size(group.charged_member.request_id)
-        recipients = self._recipients(group, answer, frame_bytes)
+        request_id = group.charged_member.request_id
+        size = answer.encoded_size(request_id)
+        recipients = self._recipients(group, answer, size)
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
         await await_a_reader(recipients)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
-        request_id, memory = group.charged_member.request_id, self._limiter.direct
-        size = answer.encoded_size(request_id)
+        memory = self._limiter.direct
+        if request_id != group.charged_member.request_id:
+            request_id = group.charged_member.request_id
+            size = answer.encoded_size(request_id)
         group.stands_at(Stage.DIRECT, Part.DIRECT)
         group.timeline.asks_direct(size, request_id)
         direct = await memory.acquire(size, charge=group.charge(memory, size))
