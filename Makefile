@@ -17,10 +17,13 @@ demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clien
 # Spark computes while the tests of Pulsar wait: side by side, the output of each in one piece, a failure of either counts.
 test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
+	@$(BIN)/python -m tests.support.stages --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory unit integration deploy
+	@set -e; for stage in check unit integration deploy; do \
+	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory $$stage; done
+	@$(BIN)/python -m tests.support.stages "spark and pulsar"
 	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target spark pulsar
+	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
 check: lint types generated ## Lint, types, generated files
@@ -34,10 +37,7 @@ types: $(VENV)/.dev ## mypy --strict
 	$(BIN)/mypy
 
 generated: $(VENV)/.dev ## Generated files are what their generators write
-	@set -e; for script in scripts/generate_*.py; do \
-	  $(BIN)/python -m scripts.$$(basename $$script .py) --check; done
-	$(BIN)/python -m benchmarks.ladder.report --check
-	$(BIN)/python -m benchmarks.pipeline.report --check
+	$(BIN)/python -m scripts.generate --check
 
 unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/helm tests/test_layering.py -m "not spark"
@@ -76,7 +76,7 @@ load: $(VENV)/.dev ## Load-test with Locust: the demo, or URL=pulsar://host:port
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
 
 generate: $(VENV)/.dev ## Write all generated files anew
-	@set -e; for script in scripts/generate_*.py; do $(BIN)/python -m scripts.$$(basename $$script .py); done
+	$(BIN)/python -m scripts.generate
 
 image: $(VENV)/.dev ## Build the image without a Docker engine (as root; needs buildah, debootstrap)
 	$(BIN)/python -m scripts.build_image $(ARGS)

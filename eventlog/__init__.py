@@ -1,4 +1,4 @@
-"""The event log: what one event says, and how events get into files. Standard library only.
+"""The event log: the schema of events, and the way of events into files. Standard library only.
 
-The proxy writes events, the pipeline reads them; this package is all that the two share.
+The proxy writes events, and the pipeline reads them; both share only this package.
 """

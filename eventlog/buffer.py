@@ -1,14 +1,15 @@
-"""Events on their way from the event loop to the thread of a sink, bounded by bytes.
+"""Queue of events between the event loop and the thread of a sink, bounded by bytes.
 
-Rule: one thread puts and one takes, and neither ever waits for the other: each number has one writer, and the rest is a
-deque, whose ends CPython guards. What does not fit is dropped, counted, and said in the next event that gets in.
+Rule: a single thread puts and a single thread takes, and neither ever waits for the other: each number has one writer,
+and CPython guards both ends of a deque. An event that does not fit is dropped and counted, and the next event in the
+queue reports the loss.
 
-Events become JSON before they get here, by whoever has just made them: encoding takes a fraction of the time then, and
-an event of 1 KB is kept instead of a dictionary of 4 KB. What is kept is a copy: a fast encoder gives out its text in
-all the memory that it took for it, orjson 8 to 32 KB, which nobody has counted and no cache holds.
+The maker of an event encodes it as JSON at once: encoding is much cheaper then, and the queue holds 1 KB of text
+instead of a dictionary of 4 KB. The text is copied: orjson returns its text in an over-allocated buffer of 8 to 32 KB,
+which no budget counts.
 
-`seq` is given to every event before any sink sees it, those included that a sink drops: an event has the same number in
-the file and in the topic, so that (proxy_id, boot_id, seq) names it, and a gap in `seq` is a loss.
+Every event gets its `seq` before any sink, also an event that a sink drops. So an event has the same number in the file
+and in the topic, (proxy_id, boot_id, seq) identifies the event, and a gap in `seq` is a loss.
 """
 
 import threading
@@ -21,20 +22,20 @@ from eventlog.schema import SCHEMA_VERSION
 __all__ = ["ENTRY_BYTES", "Encode", "EventBuffer", "NumberedEvent", "Stamp", "Tee"]
 
 Encode = Callable[[Mapping[str, object]], bytes]
-# An event without its stamp: its number, how many the sink had lost just before it, and its JSON behind the opening
-# brace. A plain tuple: one with names costs as much to make as all the rest that is done for it here.
+# An event without its stamp: its number, how many events the sink had lost just before it, and its JSON after the
+# opening brace. A plain tuple, because making a named tuple would double the cost of an event here.
 NumberedEvent = tuple[int, int, bytes]
 
-# The object around the text, its number, and its place here: 33 + 32 + 80 + 8 bytes, rounded up.
+# Memory of an event beside its text: bytes object, number, tuple, deque slot: 33 + 32 + 80 + 8 bytes, rounded up.
 ENTRY_BYTES: Final = 192
-# The taker is woken before its time when the buffer is that full.
+# The taker is woken early when a quarter of the buffer is full.
 WAKE_PART: Final = 4
 # dropped_before is an int32.
 MOST_DROPPED: Final = 2**31 - 1
 
 
 class Stamp:
-    """What all events of one process have in common, put before the rest of each; `encode` makes JSON of it."""
+    """The fields that all events of a process have in common; `encode` returns JSON."""
 
     def __init__(self, proxy_id: str, boot_id: str, encode: Encode) -> None:
         self.proxy_id = proxy_id
@@ -44,14 +45,14 @@ class Stamp:
         self._head = encode(common)[:-1]
 
     def line(self, event: NumberedEvent, lost: int = 0) -> bytes:
-        """Give the whole event as one line of JSON; `lost` are events that went missing behind the buffer."""
+        """Return the whole event as a line of JSON; `lost` counts events that were lost after they left the buffer."""
         seq, dropped_before, rest = event
         dropped = min(dropped_before + lost, MOST_DROPPED) if dropped_before or lost else 0
         return b'%b,"seq":%d,"dropped_before":%d,%b\n' % (self._head, seq, dropped, rest)
 
 
 class EventBuffer:
-    """What one sink has not taken yet: `limit_bytes` at most, `ENTRY_BYTES` for each event included."""
+    """The events that a sink has not taken yet: at most `limit_bytes`, with `ENTRY_BYTES` for each event."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -61,7 +62,7 @@ class EventBuffer:
         self._taken_bytes = 0
         self._gap = 0
         self._closed = False
-        # Locked while there is nothing to tell: who waits for it is woken by its release, and locks it again.
+        # Locked while there is no news: its release wakes the taker, which locks it again.
         self._bell = threading.Lock()
         self._bell.acquire()
         self.dropped = 0
@@ -69,7 +70,7 @@ class EventBuffer:
     # --- the event loop's side ----------------------------------------------------------------------
 
     def offer(self, seq: int, rest: bytes) -> None:
-        """Take an event's number and its JSON behind the opening brace, or drop it if there is no room."""
+        """Store an event (its number, and its JSON after the opening brace), or drop it if there is no room."""
         size_bytes = len(rest) + ENTRY_BYTES
         pending = self._put_bytes - self._taken_bytes + size_bytes
         if self._closed or pending > self._limit_bytes:
@@ -82,17 +83,17 @@ class EventBuffer:
             self.ring()
 
     def lose(self) -> None:
-        """Count an event that this sink does not get."""
+        """Count an event as dropped."""
         self._gap += 1
         self.dropped += 1
 
     def ring(self) -> None:
-        """Wake the taker."""
+        """Wake the thread that takes events."""
         if self._bell.locked():
             self._bell.release()
 
     def close(self) -> None:
-        """Let nothing in any more, and wake the taker."""
+        """Refuse further events, and wake the thread that takes events."""
         self._closed = True
         self.ring()
 
@@ -100,21 +101,21 @@ class EventBuffer:
 
     @property
     def closed(self) -> bool:
-        """Tell whether nothing comes any more."""
+        """Whether the buffer refuses further events."""
         return self._closed
 
     @property
     def pending_bytes(self) -> int:
-        """Give the memory of what was not taken."""
+        """Memory of the events that were not taken."""
         return self._put_bytes - self._taken_bytes
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def take(self, most: int) -> list[NumberedEvent]:
-        """Give the oldest events, `most` of them at most."""
+        """Remove and return the oldest events, at most `most`."""
         oldest = self._entries.popleft
-        # Nobody else takes: those that are there now are there to be taken.
+        # No other thread takes, so the events counted by len() stay until they are taken here.
         taken = [oldest() for _ in range(min(most, len(self._entries)))]
         self._taken_bytes += sum(len(rest) for _, _, rest in taken) + ENTRY_BYTES * len(taken)
         return taken
@@ -125,9 +126,9 @@ class EventBuffer:
 
 
 class Tee:
-    """Numbers events, makes JSON of them, and hands each to all buffers (`eventlog.sink.EventSink`).
+    """Numbers events, encodes them as JSON, and puts each into all buffers (implements `eventlog.sink.EventSink`).
 
-    One that is no JSON is counted as dropped by all, and `failed` is told why.
+    An event that cannot be encoded counts as dropped in all buffers, and `failed` is called with the error.
     """
 
     def __init__(self, buffers: Sequence[EventBuffer], encode: Encode, failed: Callable[[Exception], None]) -> None:
@@ -137,10 +138,10 @@ class Tee:
         self.seq = 0
 
     def put(self, event: Mapping[str, object]) -> None:
-        """Take one event, whatever is wrong with it."""
+        """Put an event into all buffers; never raise."""
         self.seq = seq = self.seq + 1
         try:
-            # Behind the brace: what is kept is a copy of its own size.
+            # Cut the '{': the stamp comes before these fields. The copy also trims orjson's over-allocated buffer.
             rest = self._encode(event)[1:]
         except Exception as error:
             for buffer in self._buffers:

@@ -1,10 +1,10 @@
-"""The way of events from a buffer into a store, in a thread of its own.
+"""Writes events from a buffer into a store, in a thread of its own.
 
-Rule: `Drain` decides and has no clock; what it is told the time of, it does then, and says when it is to be asked
-again. What a store could not take stays in hand, at most `BLOCK_BYTES` of lines, and is tried again after a pause that
-doubles; meanwhile nothing is taken from the buffer, which fills up and drops. Events are counted as written when the
-store has said so, as lost when nobody will try again, or when the store says that what it had is gone: those count as
-both. The next event that is written says how many are missing before it, also one that is in hand by then.
+Rule: `Drain` has no clock: its caller passes the time and gets the time of the next step. Lines that a store could not
+write stay in hand, at most `BLOCK_BYTES`, and are tried again after a pause that doubles. Meanwhile no events are taken
+from the buffer, which fills up and drops. Events count as written when the store has confirmed them, and as lost when
+they will not be tried again, or when the store reports that written events are gone; the latter count as both. The next
+event that is written reports how many events are missing before it, also if that event is already in hand.
 """
 
 import threading
@@ -18,7 +18,7 @@ from eventlog.sink import SinkCounts
 __all__ = ["BLOCK_BYTES", "Drain", "DrainThread", "Store", "StoreError"]
 
 BLOCK_BYTES: Final = 256 * 1024
-# How many events are taken before the event loop may have the interpreter again: about 0.1 ms.
+# Events taken before the event loop gets the interpreter again: about 0.1 ms.
 SLICE: Final = 128
 SLICE_PAUSE_SECONDS: Final = 0.0003
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -28,9 +28,9 @@ Report = Callable[[str], None]
 
 
 class StoreError(Exception):
-    """A store cannot take events now; the text says why, lower case.
+    """A store cannot write events now; the text gives the reason in lower case.
 
-    `lost_events` were written before, in front of all that is in hand, and are gone with what failed.
+    `lost_events` counts earlier events that were written and are now gone.
     """
 
     def __init__(self, message: str, lost_events: int = 0) -> None:
@@ -39,31 +39,31 @@ class StoreError(Exception):
 
 
 class Store(Protocol):
-    """Where a sink keeps events; only its thread calls it."""
+    """The storage of a sink; only the sink's thread calls it."""
 
     def open(self) -> None:
-        """Do what is to be done before the first block; raises StoreError."""
+        """Prepare for the first block; raise StoreError."""
 
     def write(self, lines: list[bytes], now: float) -> int:
-        """Keep all lines, or none that it would not be right to write again; gives the bytes that it took.
+        """Write all lines and return the bytes written.
 
-        Raises StoreError.
+        Raise StoreError only if writing the same lines again is right.
         """
 
     def tick(self, now: float) -> None:
-        """Do what time alone brings; raises StoreError."""
+        """Called at each flush interval, for work that depends on time alone; raise StoreError."""
 
     def close(self) -> None:
-        """Finish what was written; raises StoreError."""
+        """Finish the written events; raise StoreError."""
 
 
 def _step_aside() -> None:
-    """Let the event loop have the interpreter: without a real pause this thread would take it back at once."""
+    """Pause for the event loop: without a real pause this thread would get the interpreter back at once."""
     time.sleep(SLICE_PAUSE_SECONDS)
 
 
 class Drain:
-    """Takes events out of one buffer and writes them into one store."""
+    """Takes events out of a buffer and writes them into a store."""
 
     def __init__(self, buffer: EventBuffer, stamp: Stamp, store: Store, flush_seconds: float, report: Report,
                  between_slices: Callable[[], None] = _step_aside) -> None:  # fmt: skip
@@ -77,9 +77,9 @@ class Drain:
         self._opened = False
         self._lines: list[bytes] = []
         self._bytes = 0
-        # Events that went missing behind the buffer and in front of the next one to be taken.
+        # Events lost after they left the buffer, and before the next event to be taken.
         self._lost = 0
-        # The first event in hand, and what it was told to have lost: it may have to say more.
+        # The first event in hand and the loss that its line reports, which may have to grow.
         self._first: tuple[NumberedEvent, int] | None = None
         self._flush_at = 0.0
         self._retry_at = 0.0
@@ -87,11 +87,11 @@ class Drain:
 
     @property
     def in_hand(self) -> int:
-        """Give the number of events that have left the buffer and are not written."""
+        """Number of events that have left the buffer and are not written."""
         return len(self._lines)
 
     def step(self, now: float) -> float:
-        """Do what is due at `now` (seconds), and give the seconds until the next step."""
+        """Write the events that are due at `now` (seconds), and return the seconds until the next step."""
         if now < self._retry_at:
             return self._retry_at - now
         try:
@@ -104,17 +104,17 @@ class Drain:
         return self._flush_at - now
 
     def finish(self, now: float) -> None:
-        """Write all that is left and close the store; at the first failure the rest is lost."""
+        """Write the remaining events and close the store; after the first failure the rest is lost."""
         try:
             self._finish(now)
         except StoreError as error:
             self._failed(error, now)
             if error.lost_events:
-                self._finish_again(now)  # what is gone says nothing against a new file, and the rest tells of the gap
+                self._finish_again(now)  # a new file may succeed, and its events report the gap
             self.give_up()
 
     def give_up(self) -> None:
-        """Count all that is left as lost."""
+        """Count the remaining events as lost."""
         rest = self._buffer.take(len(self._buffer))
         self.counts.lost += len(self._lines) + len(rest)
         self._forget()
@@ -150,7 +150,7 @@ class Drain:
             self._store.tick(now)
 
     def _fill(self) -> bool:
-        """Take events until a block is full or the buffer empty, and tell whether it is full."""
+        """Take events until a block is full or the buffer empty; return whether the block is full."""
         while self._bytes < BLOCK_BYTES:
             taken = self._buffer.take(SLICE)
             if not taken:
@@ -181,13 +181,13 @@ class Drain:
     def _failed(self, error: StoreError, now: float) -> None:
         self.counts.errors += 1
         self.counts.lost += error.lost_events
-        self._tell_of_gap(error.lost_events)
+        self._report_gap(error.lost_events)
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
         self._retry_at = now + self._pause_seconds
         self._report(str(error))
 
-    def _tell_of_gap(self, lost_events: int) -> None:
-        """Have the next event to be written say what is missing before it."""
+    def _report_gap(self, lost_events: int) -> None:
+        """Make the next event to be written report the events missing before it."""
         if self._first is None:
             self._lost += lost_events
         elif lost_events:
@@ -199,7 +199,7 @@ class Drain:
 
 
 class DrainThread:
-    """Runs a drain until its buffer closes, then to its end; a thread that hangs is left behind."""
+    """Runs a drain until its buffer closes, then finishes it; nothing waits for a thread that hangs."""
 
     def __init__(self, name: str, buffer: EventBuffer, drain: Drain, clock: Callable[[], float],
                  crashed: Callable[[Exception], None]) -> None:  # fmt: skip
@@ -207,15 +207,14 @@ class DrainThread:
         self._drain = drain
         self._clock = clock
         self._crashed = crashed
-        # Nobody waits for it at the end of the process: a disk or a broker that hangs must not hold that up.
+        # A daemon: a disk or a broker that hangs must not delay the exit of the process.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end, which the closing of the buffer begins; tell whether it came. Blocks."""
+        """Block until the thread has ended, which needs a closed buffer; return whether it has."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

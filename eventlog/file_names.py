@@ -1,7 +1,7 @@
 """The names of event files: `events-<proxy>-<boot>-<n>.jsonl.gz`, hidden as `.<name>.open` until they are finished.
 
-Rule: readers see finished files only, because Spark and shells pass over names that begin with a dot. A name tells its
-proxy without doubt, so that two never write one file; nothing else in a directory is taken for an event file.
+Rule: readers see finished files only, because Spark and shells ignore names that begin with a dot. A name identifies
+its proxy, so two proxies never write the same file; other files in a directory are never treated as event files.
 """
 
 import hashlib
@@ -28,39 +28,39 @@ _LONGEST_PROXY: Final = 150
 
 
 def new_name(proxy_id: str, boot_id: str, number: int) -> str:
-    """Give the name of the n-th file of a process; names of one process sort by age."""
+    """Return the name of the n-th file of a process; the names of a process sort by age."""
     return f"events-{_written(proxy_id)}-{boot_id}-{number:06d}.jsonl.gz"
 
 
 def open_name(name: str) -> str:
-    """Give the name of the file while it is written."""
+    """Return the name of a file while it is being written."""
     return f".{name}.open"
 
 
 def is_open_name(name: str) -> bool:
-    """Tell whether it is the name of an event file that is, or was, being written."""
+    """Return whether a name is that of an event file that is, or was, being written."""
     return _OPEN.fullmatch(name) is not None
 
 
 def finished_name(name: str) -> str:
-    """Give the name that an open file gets when it is finished."""
+    """Return the final name of an open file."""
     found = _OPEN.fullmatch(name)
     assert found is not None, name
     return found.group(1)
 
 
 def damaged_name(name: str) -> str:
-    """Give the name under which a file is kept whose sound parts are finished as `name`."""
+    """Return the name under which a damaged file is kept whose sound parts are finished as `name`."""
     return f".{name}.damaged"
 
 
 def saved_name(name: str) -> str:
-    """Give the name of the copy of what is sound while it is written."""
+    """Return the name of the copy of the sound parts while it is being written."""
     return f".{name}.saved"
 
 
 class FileName(NamedTuple):
-    """Whose file it is: a proxy as it is written in names, one of its starts, and which file of that."""
+    """The parts of a file name: the proxy in its quoted form, the start of the proxy, and the number of the file."""
 
     proxy: str
     boot_id: str
@@ -68,7 +68,7 @@ class FileName(NamedTuple):
 
 
 def file_name(name: str) -> FileName | None:
-    """Read the name of a finished file, or of one kept as damaged; None for any other."""
+    """Parse the name of a finished or damaged file; return None for any other name."""
     found = _PARTS.fullmatch(name)
     if found is None or name.startswith(".") != bool(found.group(4)):
         return None
@@ -76,7 +76,7 @@ def file_name(name: str) -> FileName | None:
 
 
 def _written(proxy_id: str) -> str:
-    """Write a proxy's name so that it can stand in a file name and is no other's."""
+    """Return a unique form of a proxy's name that is allowed in file names."""
     written = quote(proxy_id, safe="")
     if len(written) > _LONGEST_PROXY:
         written = written[:_LONGEST_PROXY] + "~" + hashlib.sha256(proxy_id.encode()).hexdigest()[:16]

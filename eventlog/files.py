@@ -1,10 +1,10 @@
-"""Event files: JSON lines, compressed, bounded in size, age and sum.
+"""Event files: JSON lines, compressed, bounded in size, age and total size.
 
-Rule: each flush is a whole gzip member, so that of a proxy that was killed everything up to the last flush is there and
-readable. A file is hidden and locked while it is written; finished, it has its name by one rename. Whatever the disk
-does, the writer goes on: it says what failed and is asked again. Only one thread calls it.
+Rule: each flush is a whole gzip member, so after a kill everything up to the last flush is readable. A file is hidden
+and locked while it is written, and a single rename finishes it. The writer survives every error of the disk: it reports
+the error and is called again. Only a single thread calls it.
 
-Who makes a store may bring a faster way to make gzip members than the standard library has.
+A store may get a faster function to make gzip members than that of the standard library.
 """
 
 import os
@@ -26,7 +26,7 @@ __all__ = ["Compress", "FileCounts", "FileSettings", "FileStore"]
 # Measured on events: level 2 saves 4 % of the size and costs 30 % more, level 6 saves 13 % and costs 3.6 times as much.
 LEVEL: Final = 1
 
-# Makes a whole gzip member without a name in its head, which recovery would not know (`eventlog.members.HEADER`).
+# Makes a whole gzip member; its header has no file name, or recovery would not find it (`eventlog.members.HEADER`).
 Compress = Callable[[bytes], bytes]
 
 
@@ -37,7 +37,7 @@ def _gzip_member(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """Where files go and how large and old they get; the directory keeps `max_total_bytes`, of all proxies; 0: all."""
+    """The directory of files and their limits; `max_total_bytes` is for the files of all proxies, 0: no limit."""
 
     directory: Path
     proxy_id: str
@@ -49,7 +49,7 @@ class FileSettings:
 
 @dataclass(slots=True)
 class FileCounts:
-    """What became of files: finished here, for writers that had died, found damaged, deleted to keep to the sum."""
+    """Counts of files: finished here, finished for dead writers, found damaged, deleted to stay below the limit."""
 
     finished: int = 0
     recovered: int = 0
@@ -59,7 +59,7 @@ class FileCounts:
 
 @dataclass(slots=True)
 class _Open:
-    """The file that is being written; `length` is the end of the last whole flush."""
+    """The file that is being written; `length` is the offset after the last whole flush."""
 
     file: BinaryIO
     path: Path
@@ -69,7 +69,7 @@ class _Open:
 
 
 class FileStore:
-    """Writes the event files of one process (`eventlog.drain.Store`)."""
+    """Writes the event files of a process (implements `eventlog.drain.Store`)."""
 
     def __init__(self, settings: FileSettings, note: Callable[[str], None], compress: Compress = _gzip_member) -> None:
         self.counts = FileCounts()
@@ -77,18 +77,18 @@ class FileStore:
         self._note = note
         self._compress = compress
         self._number = 0
-        # The youngest file that was there before this process wrote any, as the file system has it.
+        # Time of the youngest file that was there before this process wrote any, by the file system.
         self._began_ns: int | None = None
-        # The directory is to be looked at: a file was finished, or given up and is now like a dead writer's.
+        # The directory needs tidying: a file was finished, or was given up and is now like that of a dead writer.
         self._untidy = True
         self._open: _Open | None = None
 
     def open(self) -> None:
-        """Make the directory, finish what dead writers left there, and keep to the sum."""
+        """Create the directory, finish the files of dead writers, and delete files above the limit."""
         self._tidy_up()
 
     def write(self, lines: list[bytes], now: float) -> int:
-        """Write one gzip member, all of it or nothing; raises StoreError."""
+        """Write a gzip member, entirely or not at all; raise StoreError."""
         member = self._compress(b"".join(lines))
         self.tick(now)
         opened = self._opened(now)
@@ -102,7 +102,7 @@ class FileStore:
         return len(member)
 
     def tick(self, now: float) -> None:
-        """Finish a file that is large or old enough; raises StoreError."""
+        """Finish a file that is large or old enough; raise StoreError."""
         opened, settings = self._open, self._settings
         self._tidy_up()
         if opened is None:
@@ -111,15 +111,15 @@ class FileStore:
             self._end_file()
 
     def close(self) -> None:
-        """Finish the file; raises StoreError."""
+        """Finish the open file; raise StoreError."""
         if self._open is not None:
             self._end_file()
         self._tidy_up()
 
-    # --- one file -----------------------------------------------------------------------------------
+    # --- the open file ------------------------------------------------------------------------------
 
     def _opened(self, now: float) -> _Open:
-        """Give the file to write to: the one there is, if nobody took it away, or a new one."""
+        """Return the open file, or a new file; raise StoreError, also if the open file was deleted."""
         try:
             if self._open is not None:
                 self._ensure_there(self._open)
@@ -130,7 +130,7 @@ class FileStore:
         return self._open
 
     def _ensure_there(self, opened: _Open) -> None:
-        """Raise StoreError if what is written would be found by nobody."""
+        """Raise StoreError if the file was deleted or replaced."""
         if not same_file(opened.file, opened.path):
             self._open = None
             with suppress(OSError):
@@ -147,7 +147,7 @@ class FileStore:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             file = os.fdopen(os.open(path, flags, 0o640), "r+b", buffering=0)
             try:
-                # In the moment before the lock another proxy may have taken it for a dead one's, and deleted it.
+                # Before the lock another proxy may have treated the file as a dead writer's and deleted it.
                 if lock(file) and same_file(file, path):
                     return _Open(file, path, now)
             except OSError:
@@ -157,7 +157,7 @@ class FileStore:
             file.close()
 
     def _cut(self, opened: _Open) -> None:
-        """Take back half a flush; a file that cannot be cut is left to recovery, which can."""
+        """Truncate a partial flush; leave a file that cannot be truncated to recovery."""
         try:
             os.ftruncate(opened.file.fileno(), opened.length)
             opened.file.seek(opened.length)
@@ -186,7 +186,7 @@ class FileStore:
     # --- the directory ------------------------------------------------------------------------------
 
     def _tidy_up(self) -> None:
-        """Look at the directory if there is need. What is wrong there must not keep events from being written."""
+        """Clean up the directory if needed; errors are reported, since they must not keep events from being written."""
         if self._untidy:
             self._untidy = False
             try:
@@ -201,9 +201,9 @@ class FileStore:
         recovered = recover(directory, self._note)
         self.counts.recovered += recovered.finished
         self.counts.damaged += recovered.damaged
-        self._keep_to_the_sum()
+        self._delete_oldest_files()
 
-    def _keep_to_the_sum(self) -> None:
+    def _delete_oldest_files(self) -> None:
         found = finished_files(self._settings.directory)
         if self._began_ns is None:
             self._began_ns = max((file.changed_ns for file in found), default=0)

@@ -5,16 +5,19 @@ can write: nothing is unpacked into memory as a whole, and what finds no member 
 """
 
 import os
+import re
 import zlib
+from collections.abc import Iterator
 from typing import BinaryIO, Final, Literal, NamedTuple
 
-__all__ = ["GZIP", "Stretch", "stretches"]
+__all__ = ["CHUNK_BYTES", "GZIP", "Stretch", "headers", "is_zero", "stretches", "unpacked"]
 
 # As zlib counts: a window of 32 KiB, and the head and check sum of gzip.
 GZIP: Final = 31
 CHUNK_BYTES: Final = 64 * 1024
-# The head of a member as zlib writes it: deflate, no flags. By chance it stands in packed bytes once in 4 GiB.
-HEADER: Final = b"\x1f\x8b\x08\x00"
+# A member begins so: deflate, and no flag that gzip does not know. By chance it stands in packed bytes once in 128 MiB.
+_HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
+_HEADER_BYTES: Final = 4
 # What may be unpacked in vain, each attempt counted with at least so many bytes: about a second of work,
 # and 4096 attempts, so that a list of stretches is at most some 2 MB. What is behind them counts as damaged.
 VAIN_BYTES: Final = 256 * 1024 * 1024
@@ -37,13 +40,40 @@ class Stretch(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """What became of reading a member; `ran_out`: the file ended before anything was wrong."""
+    """What became of reading a member: its `end`, or 0; `ran_out`: the file ended before anything was wrong."""
 
-    sound: bool
     end: int
     lines: int
     unpacked_bytes: int
     ran_out: bool
+
+
+def unpacked(file: BinaryIO, start: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the text of the member at `start`, at most `CHUNK_BYTES` at once, and where the member ends, 0 until known.
+
+    Raises zlib.error if the member is damaged, EOFError if the file ends inside it, OSError.
+    """
+    file.seek(start)
+    member = zlib.decompressobj(GZIP)
+    while not member.eof:
+        data = member.unconsumed_tail or file.read(CHUNK_BYTES)
+        if not data:
+            raise EOFError
+        text = member.decompress(data, CHUNK_BYTES)
+        yield text, file.tell() - len(member.unused_data) if member.eof else 0
+
+
+def headers(file: BinaryIO, start: int) -> Iterator[int]:
+    """Yield where members could begin, at or behind `start`; the file may be read elsewhere in between."""
+    while True:
+        file.seek(start)
+        data = file.read(CHUNK_BYTES)
+        for found in _HEADER.finditer(data):
+            yield start + found.start()
+        if len(data) < _HEADER_BYTES:
+            return
+        # A header may stand across two reads.
+        start += len(data) - _HEADER_BYTES + 1
 
 
 def stretches(file: BinaryIO) -> list[Stretch]:
@@ -53,12 +83,12 @@ def stretches(file: BinaryIO) -> list[Stretch]:
     at = vain_bytes = 0
     while at < size:
         member = _member(file, at)
-        if member.sound:
+        if member.end:
             _add(found, Stretch("sound", at, member.end, member.lines))
         else:
             vain_bytes += max(ATTEMPT_BYTES, member.unpacked_bytes)
-            following = _next_header(file, at + 1) if vain_bytes < VAIN_BYTES else size
-            missing = following == size and (member.ran_out or _is_zero(file, at))
+            following = next(headers(file, at + 1), size) if vain_bytes < VAIN_BYTES else size
+            missing = following == size and (member.ran_out or is_zero(file, at))
             _add(found, Stretch("unfinished" if missing else "damaged", at, following))
         at = found[-1].end
     return found
@@ -72,38 +102,18 @@ def _add(found: list[Stretch], new: Stretch) -> None:
 
 
 def _member(file: BinaryIO, start: int) -> _Attempt:
-    member = zlib.decompressobj(GZIP)
-    file.seek(start)
-    read = lines = unpacked = 0
+    end = lines = count = 0
     try:
-        while not member.eof:
-            data = member.unconsumed_tail
-            if not data:
-                data = file.read(CHUNK_BYTES)
-                read += len(data)
-            if not data:
-                return _Attempt(False, start, 0, unpacked, ran_out=True)
-            text = member.decompress(data, CHUNK_BYTES)
-            unpacked += len(text)
+        for text, known_end in unpacked(file, start):
+            end = known_end
+            count += len(text)
             lines += text.count(b"\n")
-    except zlib.error:
-        return _Attempt(False, start, 0, unpacked, ran_out=False)
-    return _Attempt(True, start + read - len(member.unused_data), lines, unpacked, ran_out=False)
+    except (zlib.error, EOFError) as fault:
+        return _Attempt(0, 0, count, ran_out=isinstance(fault, EOFError))
+    return _Attempt(end, lines, count, ran_out=False)
 
 
-def _next_header(file: BinaryIO, start: int) -> int:
-    """Give where the next header stands at or behind `start`, or where the file ends."""
-    file.seek(start)
-    data = b""
-    while more := file.read(CHUNK_BYTES):
-        # A header may stand across two reads.
-        data = data[-len(HEADER) + 1 :] + more
-        found = data.find(HEADER)
-        if found >= 0:
-            return file.tell() - len(data) + found
-    return file.tell()
-
-
-def _is_zero(file: BinaryIO, start: int) -> bool:
+def is_zero(file: BinaryIO, start: int) -> bool:
+    """Return whether nothing but zeros stands from `start` on, as a file system gives for what it lost."""
     file.seek(start)
     return not any(map(any, iter(lambda: file.read(CHUNK_BYTES), b"")))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from eventlog.file_names import damaged_name, finished_name, is_open_name, saved_name
-from eventlog.members import CHUNK_BYTES, Stretch, stretches
+from eventlog.members import CHUNK_BYTES, Stretch, is_zero, stretches
 
 __all__ = ["Recovered", "flush_directory", "lock", "recover", "same_file"]
 
@@ -58,7 +58,7 @@ def _recover_one(directory: Path, name: str, report: Report) -> Recovered:
         found = stretches(file)
         sound = [stretch for stretch in found if stretch.kind == "sound"]
         damaged = any(stretch.kind == "damaged" for stretch in found)
-        if damaged or (not sound and _holds_bytes(file)):
+        if damaged or not (sound or is_zero(file, 0)):
             return _set_aside(file, path, sound, report)
         if not sum(stretch.lines for stretch in sound):
             path.unlink()
@@ -116,12 +116,6 @@ def _copy(file: BinaryIO, saved: BinaryIO, stretch: Stretch) -> None:
     while left and (data := file.read(min(left, CHUNK_BYTES))):
         saved.write(data)
         left -= len(data)
-
-
-def _holds_bytes(file: BinaryIO) -> bool:
-    """Tell whether there is anything in it but the zeros of a file system that lost it."""
-    file.seek(0)
-    return any(map(any, iter(lambda: file.read(CHUNK_BYTES), b"")))
 
 
 def lock(file: BinaryIO) -> bool:

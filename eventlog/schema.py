@@ -1,8 +1,8 @@
-"""Every field of an event, declared once; JSON Schema, Spark schema and docs/reference/events.md are derived from it.
+"""Declarations of all fields of an event, from which JSON Schema, Spark schema and docs/reference/events.md derive.
 
-Rules: a field is never removed, renamed or retyped. A new one is nullable and comes with a new `SCHEMA_VERSION`, which
-is its `since`. Readers ignore fields they do not know; events of a later version than theirs they set aside. An event
-is one JSON object; durations come from a monotonic clock, `ts_us` from the wall clock.
+Rules: a field is never removed, renamed or retyped. A new field is nullable and comes with a new `SCHEMA_VERSION`,
+which is its `since`. Readers ignore unknown fields, and set events of a later version aside. An event is a JSON object;
+durations come from a monotonic clock, `ts_us` from the wall clock.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of an event; `values` lists what a text may be, empty if it may be anything."""
+    """A field of an event; `values` lists the values of a text, empty for any text."""
 
     name: str
     type: FieldType
@@ -77,13 +77,13 @@ def _flag(name: str, meaning: str) -> Field:
 
 
 FIELDS: Final[tuple[Field, ...]] = (
-    # Who writes, and in which order.
+    # The writer, and the order of its events.
     Field("schema_version", "int16", "", "Version of this schema that the event follows."),
     _text("proxy_id", "The proxy instance: `eventLogProxyId`, by default the host name."),
     _text("boot_id", "Random for each start of the process."),
     Field("seq", "int64", "", "Number of the event since the start; with proxy_id and boot_id it names the event."),
     _count("dropped_before", "events", "Events that were lost just before this one, because a sink could not keep up."),
-    # What was asked, and by whom.
+    # The request and its client.
     _micros("ts_us", "When the command arrived, or the watch frame began: microseconds since 1970, UTC."),
     _text("kind", "What the event is about.", values=KINDS),
     _text("tenant", "Tenant of the namespace; for watch frames of a relay that does not know it, the empty text."),
@@ -107,7 +107,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     _bytes("heap_estimate_bytes", "Heap memory asked for before the size was known; null if never.", nullable=True),
     _bytes("heap_actual_bytes", "Heap memory the answer needed; null if it was never known.", nullable=True),
     _bytes("direct_bytes", "Direct memory asked for; null if it was never asked for.", nullable=True),
-    # Where the time went: each part begins where the one before ended, so that their sum is the life of the request.
+    # Durations of the stages: each stage begins where the previous ended, so their sum is the life of the request.
     _micros("client_wait_us", "Waited behind earlier requests of its own connection before it was looked at."),
     _micros("group_wait_us", "Waited for the answer to the equal question before it."),
     _micros("heap_wait_us", "Waited for heap memory for the estimate, in its broker's line and in the common one."),
@@ -123,7 +123,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     _micros("direct_held_us", "The same for direct memory, of a watch frame too.", nullable=True),
     Field("heap_byte_us", "int64", "bytes*us", "Sum of heap memory times the time it was booked; null as above.", True),
     Field("direct_byte_us", "int64", "bytes*us", "The same for direct memory, of a watch frame too.", True),
-    # What the limiters looked like when the request arrived, and what the configuration was.
+    # State of the limiters when the request arrived, and the configuration.
     _count("heap_queue_len", "requests", "Requests that waited for heap memory on arrival."),
     _count("direct_queue_len", "requests", "Requests that waited for direct memory on arrival."),
     _bytes("heap_used_bytes", "Heap memory in use on arrival."),
@@ -139,7 +139,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     _text("fairness", "Between whom memory was shared.", values=FAIRNESS),
     _count("key_cap_percent", "%", "Most of each limit that one key may be let in with."),
     _flag("coalescing", "Equal requests shared answers."),
-    # How it ended.
+    # The end of the request.
     _text("outcome", "How the request ended for its client.", values=OUTCOMES),
     _text("outcome_stage", "Where it stood when it did not end well.", nullable=True, values=STAGES),
     _micros("cancelled_after_us", "From arrival to the client's socket closing; null if it did not.", nullable=True),

@@ -1,6 +1,6 @@
-"""The seam between who knows events and who keeps them.
+"""The interface between the makers of events and the event log.
 
-Rule: giving an event away costs the giver next to nothing: it never blocks, never fails, and is never told more.
+Rule: `put` costs its caller next to nothing: it never blocks, never fails and returns nothing.
 """
 
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from typing import Final, Protocol
 
 __all__ = ["STAMPED", "EventSink", "SinkCounts"]
 
-# What the event log itself says of each event; whoever puts one leaves these fields out.
+# Fields that the event log adds to each event; makers of events leave these out.
 STAMPED: Final = ("schema_version", "proxy_id", "boot_id", "seq", "dropped_before")
 
 
 class EventSink(Protocol):
-    """Takes events: all fields of the schema but `STAMPED`."""
+    """A receiver of events, which have all fields of the schema but `STAMPED`."""
 
     def put(self, event: Mapping[str, object]) -> None:
-        """Take one event, which is the sink's from now on; it never blocks and never raises."""
+        """Store an event, which the caller must not change afterwards; never block and never raise."""
 
 
 @dataclass(slots=True)
 class SinkCounts:
-    """What became of the events of one sink; written by its thread alone, read by anybody.
+    """Counts of the events of a sink; only its thread writes them, any thread may read them.
 
-    None ever falls. `lost` are events that had left the buffer, those included that were written and are gone with
-    their file; `errors` counts attempts that failed, most of which succeed later.
+    No count ever decreases. `lost` counts events that had left the buffer, also those that were written and are gone
+    with their file; `errors` counts failed attempts, most of which succeed later.
     """
 
     written: int = 0

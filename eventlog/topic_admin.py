@@ -1,10 +1,10 @@
-"""Pulsar's admin API: whether a topic keeps its events, making it keep them, and questions of other modules.
+"""Client of Pulsar's admin API: checks and sets the retention of a topic, and serves requests of other modules.
 
-A topic keeps messages that nobody has read if its retention is not zero, and it stays itself if the policy for inactive
-topics does not delete it: without both, events are gone about a minute after the last producer has left. A policy of
-the topic goes before its namespace's, and that before the broker's configuration.
+A topic retains unread messages if its retention is not zero, and the topic itself stays if the policy for inactive
+topics does not delete it. Without both, events are gone about a minute after the last producer has left. A policy of
+the topic overrides the policy of its namespace, which overrides the broker's configuration.
 
-Rule: every request ends within its timeout; what was set is read back. Nothing of credentials is in any error text.
+Rule: every request ends within its timeout; changed policies are read back. No error text holds credentials.
 """
 
 import json
@@ -24,21 +24,21 @@ __all__ = ["AdminError", "Keeping", "RedirectError", "TopicAdmin", "TopicName", 
 TIMEOUT_SECONDS: Final = 30.0
 MOST_REDIRECTS: Final = 5
 LARGEST_ANSWER_BYTES: Final = 1024 * 1024
-FOR_EVER: Final = -1
-# Of tenants and namespaces brokers take these characters alone. A topic with a slash would be of the old four parts,
-# and behind ? or # no server of the admin API sees the name.
+UNLIMITED: Final = -1
+# Brokers accept only these characters in tenants and namespaces. A topic with a slash would have the old four parts,
+# and servers of the admin API do not see a name after ? or #.
 _TOPIC: Final = re.compile(r"persistent://([-=:.\w]+)/([-=:.\w]+)/([^/?#\s\x00-\x1f\x7f]+)", re.ASCII)
 
 Level = Literal["namespace", "topic"]
 Headers = Callable[[], Mapping[str, str]]
-# Takes what is wanted out of an answer, which came from a URL.
+# Reads an answer, which came from a URL.
 Take = Callable[[HTTPResponse, str], Any]
 
 
 class AdminError(Exception):
-    """The admin API refused (`status`), or could not be asked (`status` 0).
+    """The admin API refused the request (`status`), or could not be reached (`status` 0).
 
-    `reason` is what the API answered, or the exception that stood in the way.
+    `reason` is the API's text, or the exception of the attempt.
     """
 
     def __init__(self, message: str, status: int = 0, reason: str | Exception = "") -> None:
@@ -48,7 +48,7 @@ class AdminError(Exception):
 
 
 class RedirectError(AdminError):
-    """A redirect leads to where no request may go, or never ends."""
+    """A redirect leads to a forbidden address, or there are too many redirects."""
 
 
 class TopicName(NamedTuple):
@@ -63,7 +63,7 @@ class TopicName(NamedTuple):
 
 
 def topic_name(text: str) -> TopicName:
-    """Read `persistent://tenant/namespace/topic`; raises ValueError."""
+    """Parse `persistent://tenant/namespace/topic`; raise ValueError."""
     found = _TOPIC.fullmatch(text)
     if found is None:
         raise ValueError(f"got {text!r}, expected persistent://tenant/namespace/topic")
@@ -72,7 +72,7 @@ def topic_name(text: str) -> TopicName:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What a topic does with messages; None is not known, and what a broker does by default is lose them."""
+    """The retention of a topic's messages; None is unknown, and by default a broker deletes them."""
 
     retention_minutes: int | None = None
     retention_mb: int | None = None
@@ -80,11 +80,11 @@ class Keeping:
 
     @property
     def keeps(self) -> bool:
-        """Tell whether unread messages stay, and the topic does without producers."""
+        """Whether unread messages are retained, and the topic is retained without producers."""
         return bool(self.retention_minutes) and bool(self.retention_mb) and self.deletes_inactive is False
 
     def problems(self) -> tuple[str, ...]:
-        """Say what is wrong, and what it should be."""
+        """Return the settings that are wrong, each with the expected value."""
         found = []
         if not self.retention_minutes or not self.retention_mb:
             found.append(f"retention is {_shown(self.retention_minutes, 'min')} and {_shown(self.retention_mb, 'MB')}, "
@@ -101,9 +101,9 @@ def _shown(value: int | None, unit: str) -> str:
 
 @dataclass(frozen=True)
 class TopicAdmin:
-    """The admin API at `urls`, asked one after the other until one answers; `headers` brings credentials each time.
+    """The admin API at `urls`, which are tried in order; `headers` returns the credentials for each request.
 
-    Without `tls` an https URL is checked against the system's authorities.
+    Without `tls` certificates are checked against the system's authorities.
     """
 
     urls: Sequence[str]
@@ -115,17 +115,17 @@ class TopicAdmin:
     # --- asking -------------------------------------------------------------------------------------
 
     def keeping(self, topic: TopicName) -> Keeping:
-        """Ask what is in force for a topic that exists; raises AdminError."""
+        """Return the policies in force for an existing topic; raise AdminError."""
         return _keeping(self._policy(topic, "retention"), self._policy(topic, "inactiveTopicPolicies"))
 
     def partitions(self, topic: TopicName) -> int | None:
-        """Give the number of partitions, 0 for a topic that has none, None if it does not exist; raises AdminError."""
+        """Return the number of partitions, 0 for a topic without, None for no such topic; raise AdminError."""
         try:
             found = self._call("GET", f"{_path(topic)}/partitions")
         except AdminError as error:
             if error.status != 404:
                 raise
-            found = None  # no topic, or no namespace: the next question tells
+            found = None  # no topic, or no namespace: the next request shows which
         if isinstance(found, dict) and found.get("partitions"):
             return int(found["partitions"])
         return 0 if str(topic) in self._topics(topic) else None
@@ -135,11 +135,11 @@ class TopicAdmin:
         return found if isinstance(found, list) else []
 
     def _policy(self, topic: TopicName, name: str) -> Any:
-        """Give the policy in force for a topic; where topics have none of their own the namespace's."""
+        """Return the policy in force for a topic, or the namespace's if topics have no policies."""
         try:
             return self._call("GET", f"{_path(topic)}/{name}?applied=true")
         except AdminError as error:
-            # 405: topicLevelPoliciesEnabled=false. 403: policies of topics may be another role's affair.
+            # 405: topicLevelPoliciesEnabled=false. 403: another role may be in charge of policies of topics.
             if error.status not in (403, 404, 405, 412):
                 raise
         return self._call("GET", f"{_namespace_path(topic)}/{name}")
@@ -147,7 +147,7 @@ class TopicAdmin:
     # --- changing -----------------------------------------------------------------------------------
 
     def create_namespace(self, topic: TopicName) -> bool:
-        """Create the namespace of a topic, and its tenant in all clusters; False if it was there; raises AdminError."""
+        """Create the namespace of a topic, and its tenant in all clusters; False if it exists; raise AdminError."""
         path = _namespace_path(topic)
         try:
             self._call("GET", path)
@@ -167,11 +167,11 @@ class TopicAdmin:
         return True
 
     def grow(self, topic: TopicName, partitions: int) -> None:
-        """Give a partitioned topic more partitions; raises AdminError."""
+        """Increase the partitions of a partitioned topic; raise AdminError."""
         self._call("POST", f"{_path(topic)}/partitions", partitions)
 
     def create(self, topic: TopicName, partitions: int) -> bool:
-        """Create a topic, 0 partitions for one without; False if it is there already; raises AdminError."""
+        """Create a topic (0: without partitions); return False if it exists already; raise AdminError."""
         path = _path(topic)
         try:
             if partitions:
@@ -185,11 +185,12 @@ class TopicAdmin:
         return True
 
     def keep(
-        self, topic: TopicName, minutes: int = FOR_EVER, megabytes: int = FOR_EVER, level: Level = "namespace"
+        self, topic: TopicName, minutes: int = UNLIMITED, megabytes: int = UNLIMITED, level: Level = "namespace"
     ) -> Keeping:
-        """Have the namespace, or the topic alone, keep messages, and give what is in force then; raises AdminError.
+        """Set the retention of the namespace, or of the topic alone; raise AdminError.
 
-        A policy of the topic that was there goes on before that of the namespace: look at what comes back.
+        Return the policies then in force. An existing policy of the topic still overrides that of the namespace, so
+        check them.
         """
         path = _namespace_path(topic) if level == "namespace" else _path(topic)
         self._call("POST", f"{path}/retention", {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes})
@@ -204,11 +205,11 @@ class TopicAdmin:
     # --- HTTP ---------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Any:
-        """Return the decoded answer; raises AdminError."""
+        """Return the decoded answer; raise AdminError."""
         return self._call("GET", path)
 
     def answer_headers(self, path: str) -> HTTPMessage:
-        """Return the headers of an answer, whose body is not read; raises AdminError."""
+        """Return the headers of an answer, whose body is not read; raise AdminError."""
         found: HTTPMessage = self._call("GET", path, take=lambda response, url: response.headers)
         return found
 
@@ -263,7 +264,7 @@ class TopicAdmin:
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        # No proxies of the environment: brokers are reached as the rest of the process reaches them.
+        # No HTTP proxies of the environment: the rest of the process connects to brokers directly, too.
         handlers = [urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=self.tls)]
         return urllib.request.build_opener(*handlers)
 
@@ -273,7 +274,7 @@ class _Elsewhere(NamedTuple):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Leave redirects to the caller: urllib follows none of a PUT or POST, and brokers send both to the owner."""
+    """Leaves redirects to the caller: brokers redirect PUT and POST to the owner, and urllib follows neither."""
 
     def http_error_302(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
@@ -284,7 +285,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _next_url(url: str, location: str) -> str:
-    """Return where a redirect leads; raises RedirectError if credentials would leave TLS there."""
+    """Return the target of a redirect; raise RedirectError if credentials would leave TLS."""
     try:
         found = urljoin(url, location)
         old, new = urlsplit(url), urlsplit(found)
@@ -316,7 +317,7 @@ def _reason(text: bytes) -> str:
 
 
 def _shown_url(url: str) -> str:
-    """Show a URL without what does not tell which server it is; user info was refused."""
+    """Return a URL without its query, for error texts; user info was refused before."""
     return url.partition("?")[0]
 
 

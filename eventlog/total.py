@@ -1,8 +1,9 @@
-"""How much of event files a directory keeps: the oldest go, whoever wrote them.
+"""Limit of the total size of event files in a directory: the oldest files of any proxy are deleted.
 
-Rule: the bound is the directory's. Proxies get new names at each start (pods), and nobody would own what the last one
-left. Files that are being written are not touched. Of one start the numbers tell the age, and what was there when this
-process began is older than all it writes: a clock that was set back must not make the newest the oldest.
+Rule: the limit is for the directory. Proxies in pods get new names at each start, and no process would own the files of
+the previous proxy. Files that are being written are not touched. Files of the same start are ordered by number, and
+files from before this process count as older than its own: a clock that was set back must not make the newest the
+oldest.
 """
 
 import os
@@ -16,7 +17,7 @@ __all__ = ["Found", "delete_oldest", "finished_files", "oldest_first"]
 
 
 class Found(NamedTuple):
-    """A finished file, or one kept as damaged."""
+    """A finished file, or a file that is kept as damaged."""
 
     path: Path
     name: FileName
@@ -25,7 +26,7 @@ class Found(NamedTuple):
 
 
 def finished_files(directory: Path) -> list[Found]:
-    """Find the event files of all proxies in `directory`; raises OSError."""
+    """Return the event files of all proxies in `directory`; raise OSError."""
     found = []
     for text in os.listdir(directory):
         name = file_name(text)
@@ -37,25 +38,25 @@ def finished_files(directory: Path) -> list[Found]:
 
 
 def oldest_first(found: list[Found], boot_id: str, began_ns: int) -> list[Found]:
-    """Sort by age; files of the start `boot_id` are younger than `began_ns`, the change of any that it found."""
+    """Sort files by age; those of the start `boot_id` count as changed at `began_ns` or later."""
     ages = {}
     later: dict[tuple[str, str], int] = {}
     for file in sorted(found, key=lambda file: file.name.number, reverse=True):
         start = file.name[:2]
-        # A file is no younger than the next of its start.
+        # A file is no younger than the next file of its start.
         changed_ns = later[start] = min(file.changed_ns, later.get(start, file.changed_ns))
         ages[file.path] = max(changed_ns, began_ns) if file.name.boot_id == boot_id else changed_ns
     return sorted(found, key=lambda file: (ages[file.path], file.name.boot_id == boot_id, file.name))
 
 
 def delete_oldest(files: list[Found], max_total_bytes: int) -> int:
-    """Delete from the front until the sum is small enough, and give the number of files deleted; raises OSError."""
+    """Delete files from the front until the total is small enough; return their number; raise OSError."""
     deleted = 0
     total = sum(file.size_bytes for file in files)
     for file in files:
         if total <= max_total_bytes:
             break
-        with suppress(FileNotFoundError):  # another proxy keeps to the sum as well
+        with suppress(FileNotFoundError):  # another proxy deletes files as well
             file.path.unlink()
             deleted += 1
         total -= file.size_bytes

@@ -62,7 +62,7 @@ class Ledger:
         )
 
     def resize(self, permit: Permit, n: int) -> None:
-        """Book the new size of `permit`; a caller that grows a permit checks `may_grow` first."""
+        """Record the new size of `permit`; a caller that grows a permit checks `may_grow` first."""
         delta = n - permit.size
         if not delta:
             return

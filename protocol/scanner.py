@@ -40,7 +40,7 @@ class FrameMatch:
         self.unwalkable = False
 
     def add(self, kind: int, frame_bytes: int, open_bytes: int) -> None:
-        """Count a frame."""
+        """Count a frame of `kind`, and record the bytes that are still open."""
         if kind == _SUCCESS:
             self.successes += 1
         else:

@@ -1,7 +1,7 @@
-"""Every alert of the proxy, one row each: what is asked of Prometheus, how long it must hold, and what to do first.
+"""Every alert of the proxy as a row: its Prometheus expression, how long the expression must hold, the first step.
 
-Rule: an alert is declared in `ALERTS` and nowhere else; the rule file of the chart, the table in docs/monitoring.md and
-the head of each runbook are written from it. `critical` wakes somebody, `warning` waits for the morning.
+Rule: an alert is declared only in `ALERTS`; the chart's rule file, the table in docs/monitoring.md and the head of each
+runbook are generated from it. `critical` wakes somebody up, `warning` waits for the morning.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ Group = Literal["pip-442", "clients", "process", "configuration"]
 LIST: Final = "pulsar_proxy_topic_list_"
 WEEK_SECONDS: Final = 7 * 86_400
 DAY_SECONDS: Final = 86_400
-# Every answer that a client takes for a failure: C++ and Python clients raise at once.
+# Every answer that clients treat as a failure: C++ and Python clients raise an exception at once.
 REFUSED: Final = 'pulsar_proxy_lists_answers_total{outcome=~"refused_.*|timed_out"}'
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alerting rule.
+    """An alerting rule.
 
-    `holds` is Prometheus' `for`. `summary` may name labels and the value that the rule leaves (Prometheus templates);
-    `first` is a plain sentence: what to do before anything else is understood. Two rows may share a name, one for each
-    severity, and then share a runbook.
+    `holds` is the rule's `for`. `summary` may use the labels and the value of the rule's result (Prometheus templates).
+    `first` is a plain sentence: the first step before the cause is known. Rows of different severity may share a name,
+    and then share a runbook.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """The page to open, from the root of the repository."""
+        """The path of the runbook, from the root of the repository."""
         return f"docs/runbooks/{self.name}.md"
 
 
-# The four of PIP-442 are its own expressions with the names of its metrics written out.
+# The four alerts of PIP-442 have its expressions, with the full names of the metrics.
 PIP_442: Final = (
     Alert(
         "PulsarProxyHeapMemoryHigh", "pip-442", "warning",
@@ -120,7 +120,7 @@ CLIENTS: Final = (
 PROCESS: Final = (
     Alert(
         "PulsarProxyDown", "process", "critical",
-        # A target that never came up is known by its neighbours: same job and, in Kubernetes, same namespace.
+        # A target that never came up is recognized by its neighbours: same job and, in Kubernetes, same namespace.
         "up == 0 and on (job, namespace) group by (job, namespace) (last_over_time(pulsar_proxy_build_info[1d]))", "2m",
         "{{ $labels.instance }} of the job {{ $labels.job }} cannot be scraped",
         "See whether the process runs and whether the other proxies carry its clients; read the last lines of its log "
@@ -128,7 +128,7 @@ PROCESS: Final = (
     ),
     Alert(
         "PulsarProxyRestarting", "process", "critical",
-        # Between two starts no scrape succeeds: without the range, `for` would start anew at each.
+        # No scrape succeeds between two starts: without the range, each start would reset `for`.
         "changes(process_start_time_seconds[15m]) > 2"
         " and on (job, instance) last_over_time(pulsar_proxy_build_info[15m])", "1m",
         "{{ $labels.instance }} was started {{ $value }} times in 15 minutes",
@@ -159,7 +159,7 @@ PROCESS: Final = (
     ),
     Alert(
         "PulsarProxyInternalErrors", "process", "warning",
-        # A `where` that happens for the first time is a new series: it has no increase yet.
+        # A `where` that occurs for the first time is a new series, which has no increase yet.
         "sum without (where) (increase(pulsar_proxy_internal_errors_total[15m])) > 0 or sum without (where)"
         " (pulsar_proxy_internal_errors_total unless pulsar_proxy_internal_errors_total offset 15m) > 0", "1m",
         "{{ $labels.instance }} met an exception that nobody expected",
@@ -207,5 +207,5 @@ ALERTS: Final[tuple[Alert, ...]] = (*PIP_442, *CLIENTS, *PROCESS, *CONFIGURATION
 
 
 def names() -> list[str]:
-    """Give the names of all alerts, each once, in the order of the table."""
+    """Return the names of all alerts, each once, in the order of the table."""
     return list(dict.fromkeys(alert.name for alert in ALERTS))

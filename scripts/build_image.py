@@ -1,8 +1,8 @@
-"""Build the image of deploy/image/Dockerfile where there is no Docker engine and no registry of images (deploy/image).
+"""Build the image of deploy/image/Dockerfile without a Docker engine and without a registry of images (deploy/image).
 
-Rule: nothing is left outside .cache and the archive that was asked for. The base is made by debootstrap of the mirror
-that apt uses here, libraries come from the index that pip uses here; the image keeps no trace of either. Needs root,
-as debootstrap does.
+Rule: nothing is written outside .cache and the archive named by an option. debootstrap makes the base from the mirror
+that apt uses here, and libraries come from the index that pip uses here; the image keeps no trace of either. The build
+needs root, as debootstrap does.
 """
 
 import argparse
@@ -27,26 +27,26 @@ from proxy.core.version import VERSION  # noqa: E402
 
 DOCKERFILE: Final = ROOT / "deploy" / "image" / "Dockerfile"
 SUITE: Final = "bookworm"
-# What the suite brings, and so the one that wheels are fetched for.
+# The Python version of the suite, for which wheels are fetched.
 SUITE_PYTHON: Final = "3.11"
-# All that the Dockerfile's base must have.
+# The packages that the base of the Dockerfile needs.
 PACKAGES: Final = "python3-minimal,python3-venv,ca-certificates"
-# Half of what debootstrap leaves; licences (usr/share/doc) stay.
+# Half of the size of debootstrap's result; licences (usr/share/doc) stay.
 UNNEEDED: Final = ("var/cache/apt", "var/lib/apt/lists", "usr/share/locale", "usr/share/man", "var/log")
 BASE: Final = f"localhost/pulsar-proxy-base:{SUITE}"
 NAME: Final = f"localhost/pulsar-proxy:{VERSION}"
-# Kernel and network are the machine's: fine for a build, and all that a machine without an engine may have.
+# A build step shares kernel and network with the machine: a machine without an engine may offer nothing else.
 ISOLATION: Final = "chroot"
 STEP_SECONDS: Final = 900.0
 
 
 class BuildFailed(Exception):
-    """A step failed; the text is its command and the end of what it said."""
+    """A step failed; the text is its command and the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The programs that build."""
+    """The programs that build the image."""
 
     buildah: str = "buildah"
     debootstrap: str = "debootstrap"
@@ -54,7 +54,7 @@ class Tools:
 
 
 class Images:
-    """A store of images of this project alone, below `home`, for one builder at a time."""
+    """A store of images for this project only, below `home`, used by a single builder at a time."""
 
     def __init__(self, home: Path, tools: Tools) -> None:
         self.home = home
@@ -62,31 +62,31 @@ class Images:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Keep other builders out until the block ends."""
+        """Lock out other builders until the block ends."""
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Of builders that were killed: whoever has the lock is alone.
+            # Remove the containers of killed builders: no other builder runs while this one has the lock.
             self.buildah("rm", "--all")
             yield
 
     def buildah(self, *arguments: str) -> str:
-        """Run one command of buildah in this store and give what it printed; raises BuildFailed."""
+        """Run a command of buildah in this store and return its output; raises BuildFailed."""
         store = ("--root", str(self.home / "storage"), "--runroot", str(self.home / "run"), "--storage-driver", "vfs")
         return run([self._tools.buildah, *store, *arguments])
 
     def has(self, name: str) -> bool:
-        """Say whether an image is here."""
+        """Return whether the store has an image."""
         return bool(self.buildah("images", "--quiet", "--filter", f"reference={name}"))
 
     def configuration(self, name: str) -> dict[str, Any]:
-        """Give what a container of an image is started with: Entrypoint, Cmd, Env, User, Labels, Healthcheck."""
+        """Return the start settings of an image: Entrypoint, Cmd, Env, User, Labels, Healthcheck."""
         found: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", name))["Docker"]["config"]
         return found
 
     @contextmanager
     def root_of(self, name: str) -> Iterator[Path]:
-        """Give the root directory of a container of an image until the block ends."""
+        """Yield the root directory of a new container of an image, until the block ends."""
         container = self.buildah("from", "--pull-never", name)
         try:
             yield Path(self.buildah("mount", container))
@@ -94,7 +94,7 @@ class Images:
             self.buildah("rm", container)
 
     def make_base(self) -> None:
-        """Make the base out of Debian packages, if it is not here."""
+        """Build the base image from Debian packages, unless the store has it."""
         if self.has(BASE):
             return
         directory = self.home / "base"
@@ -108,7 +108,7 @@ class Images:
         shutil.rmtree(directory)
 
     def fetch_wheels(self) -> Path:
-        """Fetch what requirements/ locks, by hash, with the index and the credentials that pip has here."""
+        """Fetch the locked libraries with their hashes, from pip's own index and with its credentials."""
         wheels = self.home / "wheels"
         locked = [ROOT / "requirements" / f"{name}.txt" for name in ("image", "build")]
         wanted = "".join(path.read_text(encoding="utf-8") for path in locked)
@@ -124,18 +124,18 @@ class Images:
         return wheels
 
     def build(self) -> str:
-        """Build the image, unless it is here and was built of the same, and give its name; raises BuildFailed."""
+        """Return the name of the image, after building it if its inputs have changed; raises BuildFailed."""
         made = arguments()
         inputs = digest(made)
         built = self.home / "built-of.txt"
         if built.exists() and built.read_text(encoding="utf-8") == inputs and self.has(NAME):
             return NAME
-        # Both mostly wait for other machines.
+        # Run in parallel, as both steps mostly wait for other machines.
         with ThreadPoolExecutor(max_workers=1) as beside:
             wheels = beside.submit(self.fetch_wheels)
             self.make_base()
             self._bud(wheels.result(), made)
-        # The image of this name that was before has none now, and would stay for ever.
+        # The previous image has lost its name to the new image, and would otherwise stay in the store.
         self.buildah("rmi", "--prune")
         built.write_text(inputs, encoding="utf-8")
         return NAME
@@ -153,25 +153,25 @@ class Images:
 
 
 def arguments() -> dict[str, str]:
-    """Give the Dockerfile's arguments for this state of the sources."""
+    """Return the build arguments of the Dockerfile for this state of the sources."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
-    # Sources that differ from their commit say so in the image.
+    # The revision in the image says "dirty" if the sources differ from their commit.
     revision = _git("describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
     return {"BASE": BASE, "VERSION": VERSION, "REVISION": revision, "CREATED": _date(epoch)}
 
 
 def digest(made: Mapping[str, str], root: Path = ROOT) -> str:
-    """Give a text that differs as soon as anything differs that the image is built of."""
+    """Return a hash of everything that the image is built from."""
     kept = hashlib.sha256(repr(sorted(made.items())).encode())
     for path in sorted(context(root)):
-        # Lengths keep one file's end from being read as another's beginning.
+        # The lengths separate files: moving bytes from the end of a file to the next file changes the hash.
         content = path.read_bytes()
         kept.update(f"{path.relative_to(root)} {path.stat().st_mode & 0o111:o} {len(content)}\n".encode() + content)
     return kept.hexdigest()
 
 
 def context(root: Path = ROOT) -> Iterator[Path]:
-    """Yield each file that the Dockerfile may copy: what .dockerignore names, and what decides on it."""
+    """Yield .dockerignore, the Dockerfile, and each file that the Dockerfile may copy."""
     ignore = root / ".dockerignore"
     yield from (ignore, root / DOCKERFILE.relative_to(ROOT))
     for line in ignore.read_text(encoding="utf-8").splitlines():
@@ -185,7 +185,7 @@ def _ignored(path: Path) -> bool:
 
 
 def run(command: Sequence[str]) -> str:
-    """Run a program to its end and give what it printed; raises BuildFailed."""
+    """Run a program to its end and return its output; raises BuildFailed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_SECONDS, check=False, cwd=ROOT)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -196,7 +196,7 @@ def run(command: Sequence[str]) -> str:
 
 
 def _mirror() -> list[str]:
-    # Where apt gets the suite from on this machine; without apt debootstrap knows a mirror by itself.
+    # The mirror from which apt gets the suite on this machine; without apt, debootstrap uses its default mirror.
     if shutil.which("apt-get") is None:
         return []
     lines = run(["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).splitlines()
@@ -205,7 +205,7 @@ def _mirror() -> list[str]:
 
 
 def _git(*arguments: str) -> str:
-    # An archive of the sources has no history.
+    # An archive of the sources has no git history.
     try:
         return run(["git", *arguments])
     except BuildFailed:
@@ -217,9 +217,9 @@ def _date(epoch: str) -> str:
 
 
 def main() -> int:
-    """Run as a command; gives the exit code."""
+    """Build the image, write the archive if an option names a file, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts.build_image", description="build the image without a Docker engine")
-    parser.add_argument("--archive", metavar="FILE", help="write it as an archive that `docker load` reads")
+    parser.add_argument("--archive", metavar="FILE", help="write the image to an archive for `docker load`")
     options = parser.parse_args()
     images = Images(ROOT / ".cache" / "image", Tools())
     try:

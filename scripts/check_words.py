@@ -18,20 +18,17 @@ GENERATED = ("protocol/pb/",)
 # Rooms whose texts are still to be rewritten; the list must be empty at the end.
 UNFINISHED: tuple[str, ...] = (
     "eventlog/",
-    "limiter/",
-    "protocol/",
     "proxy/app/",
-    "proxy/auth/",
     "proxy/brokers/",
-    "proxy/cli/",
     "proxy/clients/",
-    "proxy/config/",
-    "proxy/core/",
-    "proxy/net/",
-    "proxy/relay/",
+    "proxy/net/output.py",
+    "proxy/net/pump.py",
+    "proxy/net/write_watch.py",
     "proxy/requests/",
-    "proxy/telemetry/",
-    "proxy/web/",
+    "proxy/telemetry/events/direct_records.py",
+    "proxy/telemetry/events/recorder.py",
+    "proxy/telemetry/events/requirements.py",
+    "proxy/telemetry/events/timeline.py",
 )
 
 
@@ -119,7 +116,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence that breaks a rule, and where."""
+    """A sentence that breaks a rule, its line and the rule."""
 
     line: int
     sentence: str
@@ -238,6 +235,8 @@ def _opening_fault(sentence: str, *, is_property: bool) -> str | None:
     words = [word.lower() for word in _WORD.findall(sentence)[:2]]
     if not words or words[0] in NOUNLESS or words[0] in DEMONSTRATIVES:
         return None  # Reported as prose already.
+    if tuple(words) == ("do", "nothing"):
+        return None
     if words[0] in PRIVATE_VERBS or tuple(words) in PRIVATE_PHRASES:
         return f'begins with "{words[0]}": write Return, Send, Record, Called when, ...'
     if not is_property and words[0] not in USUAL_VERBS:

@@ -1,7 +1,7 @@
-"""Every panel of the Grafana dashboard: rows are questions, a panel is a part of the answer.
+"""Every panel of the Grafana dashboard: a row is a question, its panels are the answer.
 
-Rule: a panel is declared in `ROWS` and nowhere else; the JSON is written from it, and docs/images/dashboard.png is
-drawn from the same queries. Each says in its description what is normal and what to look at otherwise.
+Rule: a panel is declared only in `ROWS`; the JSON is generated from it, and docs/images/dashboard.png is drawn with the
+same queries. Each description says what is normal, and where to look otherwise.
 """
 
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ Kind = Literal["timeseries", "stat"]
 Unit = Literal["bytes", "Bps", "ms", "s", "short", "percentunit", "ops", "cps", "reqps", "suffix: d"]
 
 COLUMNS: Final = 24
-# What a dashboard's variables select; a target without such a label (a VM has no pod) matches the regular expression of
-# "All", which matches the empty text.
+# The labels that the dashboard's variables select. A target without such a label (a VM has no pod) matches "All", whose
+# regular expression matches the empty text.
 VARIABLES: Final = ("cluster", "namespace", "pod", "instance")
 _SELECTED: Final = ",".join(f'{name}=~"${name}"' for name in VARIABLES)
 LIST: Final = "pulsar_proxy_topic_list_"
-# Ends that are nobody's trouble.
+# Causes of disconnects that are normal.
 _ORDERLY: Final = "client_closed|broker_closed|idle|shutdown|connection_age"
 REFUSED: Final = "refused_.*|timed_out"
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query and what its lines are called (Grafana's `{{label}}`)."""
+    """A query and the legend of its lines (with Grafana's `{{label}}`)."""
 
     expression: str
     legend: str
@@ -33,7 +33,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel; `width` is in columns of 24. `most` is the end of the axis, for shares of one, `least` its begin."""
+    """A panel `width` of 24 columns wide; the axis goes from `least` to `most` (for shares of 1)."""
 
     title: str
     description: str
@@ -55,27 +55,27 @@ class Row:
 
 
 def of(metric: str, *matchers: str) -> str:
-    """Select a metric of the chosen proxies."""
+    """Return the selector of a metric of the selected proxies."""
     return f"{metric}{{{','.join((_SELECTED, *matchers))}}}"
 
 
 def rate(metric: str, *matchers: str, by: str = "") -> str:
-    """Give the rate of a counter over all chosen proxies, by a label if one is named."""
+    """Return the rate of a counter, summed over all selected proxies or by a label."""
     return f"sum {f'by ({by}) ' if by else ''}(rate({of(metric, *matchers)}[$__rate_interval]))"
 
 
 def total(metric: str, *matchers: str, by: str = "") -> str:
-    """Give the sum of a gauge over all chosen proxies, by a label if one is named."""
+    """Return the sum of a gauge over all selected proxies, or by a label."""
     return f"sum {f'by ({by}) ' if by else ''}({of(metric, *matchers)})"
 
 
 def most(metric: str, *matchers: str, by: str = "") -> str:
-    """Give the largest of a gauge among the chosen proxies, by a label if one is named."""
+    """Return the maximum of a gauge over all selected proxies, or by a label."""
     return f"max {f'by ({by}) ' if by else ''}({of(metric, *matchers)})"
 
 
 def share(part: str, whole: str) -> str:
-    """Give a share of each proxy."""
+    """Return the ratio of two metrics for each proxy."""
     return f"max by (instance) ({of(part)} / {of(whole)})"
 
 
@@ -199,7 +199,7 @@ ERRORS: Final = Row("What goes wrong?", (
            Query(rate("pulsar_authentication_failures_total", by="reason"), "credentials: {{reason}}"))),
     Panel("Days until a certificate expires", "The alert comes at 7.", "suffix: d",
           (Query(f"min by (cert) ({of('pulsar_proxy_tls_cert_expiry_seconds')}) / 86400", "{{cert}}"),),
-          least=None),  # An expired one has fewer than none.
+          least=None),  # An expired certificate has a negative number of days.
     Panel("The proxy itself", "Normal: all 0. Internal errors are bugs, with a traceback in the log.", "short",
           (Query(f"sum (increase({of('pulsar_proxy_internal_errors_total')}[$__rate_interval]))", "internal errors"),
            Query(f"sum (increase({of('pulsar_proxy_event_log_dropped_total')}[$__rate_interval]))", "events lost"),

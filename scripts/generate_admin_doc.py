@@ -1,20 +1,14 @@
-"""Write docs/reference/admin.md from the table of routes of the admin API.
+"""Write docs/reference/admin.md from the table of routes of the admin API."""
 
-`--check` writes nothing and fails if the file differs, so that the table stays the only source.
-"""
-
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.web.admin.access import LEAST_TOKEN  # noqa: E402
-from proxy.web.admin.listener import ANSWER_SECONDS, MOST_CONNECTIONS, REQUEST_SECONDS  # noqa: E402
-from proxy.web.admin.paging import SLICE_ROWS  # noqa: E402
-from proxy.web.admin.routes import ROUTES, Parameter, Route  # noqa: E402
-from proxy.web.admin.views import SLICE_LIMITERS  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
+from proxy.web.admin.access import LEAST_TOKEN
+from proxy.web.admin.listener import ANSWER_SECONDS, MOST_CONNECTIONS, REQUEST_SECONDS
+from proxy.web.admin.paging import SLICE_ROWS
+from proxy.web.admin.routes import ROUTES, Parameter, Route
+from proxy.web.admin.views import SLICE_LIMITERS
+from scripts.generated import ROOT
 
 PAGE = ROOT / "docs/reference/admin.md"
 INTRODUCTION = f"""\
@@ -111,9 +105,5 @@ def page() -> str:
     return "\n".join([*lines, CONNECTION_END]).rstrip() + "\n"
 
 
-def main() -> int:
-    return write_or_check("scripts.generate_admin_doc", lambda: {PAGE: page()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {PAGE: page()}

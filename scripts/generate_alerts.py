@@ -1,21 +1,16 @@
 """Write what repeats the table of alerts: the chart's rule file, the table in docs/monitoring.md, the runbooks' heads.
 
-`--check` writes nothing and fails if a file differs. The prose of a runbook is written by hand, between generated lines
-nothing is.
+The prose of a runbook is written by hand, nothing between the generated lines is.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from scripts.alert_table import ALERTS, Alert, names  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
+from scripts.alert_table import ALERTS, Alert, names
+from scripts.generated import ROOT, placed
 
 RULES = ROOT / "helm/pulsar-proxy-sidecar/rules/pulsar-proxy.yaml"
 MONITORING = ROOT / "docs/monitoring.md"
@@ -59,24 +54,9 @@ def head(name: str) -> Iterator[str]:
             yield f"| {alert.severity} | {alert.holds} | `{expression}` |"
 
 
-def between_marks(page: Path, lines: Iterator[str]) -> str:
-    """Give the page with its generated part anew; raises ValueError if it has no place for it."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page.relative_to(ROOT)}: got no generated part, expected {BEGIN!r} and {END!r}")
-    return "\n".join((f"{before}{BEGIN}", *lines, f"{END}{after}"))
-
-
 def files() -> Mapping[Path, str]:
     pages = {ROOT / "docs/runbooks" / f"{name}.md": head(name) for name in names()}
     pages[MONITORING] = table()
-    return {RULES: rules(), **{page: between_marks(page, lines) for page, lines in pages.items()}}
-
-
-def main() -> int:
-    return write_or_check("scripts.generate_alerts", files)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return {RULES: rules()} | {
+        page: placed(page, {(BEGIN, END): "\n".join(("", *lines, ""))}) for page, lines in pages.items()
+    }

@@ -1,24 +1,17 @@
-"""Write docs/compatibility.md from the tables of keys, metrics, documents and what the Java proxy has besides.
+"""Write docs/compatibility.md from the tables of keys, metrics, documents and what the Java proxy has besides."""
 
-`--check` writes nothing and fails if the file differs, so that the tables stay the only source.
-"""
-
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.app.metrics.instrument import Instrument  # noqa: E402
-from proxy.app.metrics.table import INSTRUMENTS  # noqa: E402
-from proxy.config.config import Config  # noqa: E402
-from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey  # noqa: E402
-from proxy.config.java_surface import JAVA_ENDPOINTS, JAVA_METRICS, Parity  # noqa: E402
-from proxy.config.keys.key import Key  # noqa: E402
-from proxy.web.stats import StatsSources, stats_documents  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
+from proxy.app.metrics.instrument import Instrument
+from proxy.app.metrics.table import INSTRUMENTS
+from proxy.config.config import Config
+from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
+from proxy.config.java_surface import JAVA_ENDPOINTS, JAVA_METRICS, Parity
+from proxy.config.keys.key import Key
+from proxy.web.stats import StatsSources, stats_documents
+from scripts.generated import ROOT
 
 PAGE = ROOT / "docs/compatibility.md"
 INTRODUCTION = """\
@@ -108,9 +101,5 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    return write_or_check("scripts.generate_compatibility", lambda: {PAGE: page()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {PAGE: page()}

@@ -1,19 +1,13 @@
-"""Write proxy.conf and docs/reference/configuration.md from the table of keys.
+"""Write proxy.conf and docs/reference/configuration.md from the table of keys."""
 
-`--check` writes nothing and fails if a file differs, so that the table stays the only source.
-"""
-
-import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.config.keys.key import Key  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
-from scripts.packaging.key_facts import ORIGINS, facts, sections  # noqa: E402
+from proxy.config.keys.key import Key
+from scripts.generated import ROOT
+from scripts.packaging.key_facts import ORIGINS, facts, sections
 
 # Pages that say how the keys of a section work together.
 MORE = {
@@ -28,7 +22,7 @@ MORE = {
     "Operation": ("day to day", "operations.md#day-to-day"),
     "Event log": ("the event log", "behaviour.md#the-event-log"),
 }
-# A sample file should load as it stands, so the one required key gets an address that nobody owns.
+# A sample file should load as it stands, so the only required key gets an address of a reserved domain.
 SAMPLES = {"brokerServiceURL": "pulsar://broker.example:6650"}
 
 
@@ -60,8 +54,8 @@ def reference() -> str:
         "(`<key>` or `PULSAR_PREFIX_<key>`; the prefixed name wins), flags. The file has the syntax of Java",
         "properties, as the Java proxy's has. A blank number keeps its default.",
         "",
-        "*Live* marks keys that SIGHUP changes without a restart; what that means below what is held is in",
-        "[operations](../operations.md#what-a-change-means-for-connected-clients).",
+        "*Live* marks keys that SIGHUP changes without a restart. The effect on connected clients and on memory in use",
+        "is described in [operations](../operations.md#what-a-change-means-for-connected-clients).",
     ]
     for section, keys in sections():
         lines += [
@@ -85,17 +79,12 @@ def more(section: str) -> list[str]:
 
 def row(key: Key[Any]) -> str:
     default = "**required**" if key.required else f"`{key.default_text}`" if key.default_text else "(empty)"
-    expected = key.kind.expected[0].upper() + key.kind.expected[1:]
+    expected = key.kind.expected
+    # The scheme of a URL keeps its lower case.
+    expected = f"Form: {expected}" if "://" in expected.split()[0] else expected[0].upper() + expected[1:]
     meaning = f"{key.doc} {expected}. *{ORIGINS[key.since]}*".replace("|", "\\|")
     return f"| `{key.name}` | {default} | {key.unit} | {'yes' if key.dynamic else ''} | {meaning} |"
 
 
-def main() -> int:
-    return write_or_check(
-        "scripts.generate_config",
-        lambda: {ROOT / "proxy.conf": proxy_conf(), ROOT / "docs/reference/configuration.md": reference()},
-    )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {ROOT / "proxy.conf": proxy_conf(), ROOT / "docs/reference/configuration.md": reference()}

@@ -1,20 +1,14 @@
-"""Write docs/reference/java-differences.md from the table of differences that the transcript tests check.
+"""Write docs/reference/java-differences.md from the table of differences that the transcript tests check."""
 
-`--check` writes nothing and fails if the file differs, so that the table stays the only source.
-"""
-
-import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from scripts.generated import write_or_check  # noqa: E402
-from tests.transcripts.differences import REASONS  # noqa: E402
-from tests.transcripts.rules import Rule  # noqa: E402
-from tests.transcripts.scripts import SCRIPTS  # noqa: E402
-from tests.transcripts.token_differences import TOKEN_REASONS  # noqa: E402
+from scripts.generated import ROOT
+from tests.transcripts.differences import REASONS
+from tests.transcripts.rules import Rule
+from tests.transcripts.scripts import SCRIPTS
+from tests.transcripts.token_differences import TOKEN_REASONS
 
 PAGE = ROOT / "docs/reference/java-differences.md"
 INTRODUCTION = f"""\
@@ -54,9 +48,5 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> int:
-    return write_or_check("scripts.generate_differences_doc", lambda: {PAGE: page()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {PAGE: page()}

@@ -1,18 +1,11 @@
-"""Write docs/reference/events.md and docs/reference/event-v1.schema.json from the table of fields of an event.
+"""Write docs/reference/events.md and docs/reference/event-v1.schema.json from the table of fields of an event."""
 
-`--check` writes nothing and fails if a file differs, so that the table stays the only source.
-"""
-
-import json
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from eventlog.schema import FIELDS, SCHEMA_VERSION, Field  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
+from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
+from scripts.generated import ROOT, json_records
 
 REFERENCE = ROOT / "docs/reference"
 SCHEMA_NAME = f"event-v{SCHEMA_VERSION}.schema.json"
@@ -88,14 +81,8 @@ def schema() -> str:
         "required": [field.name for field in FIELDS if field.since == 1],
         "additionalProperties": True,
     }
-    return json.dumps(document, indent=2) + "\n"
+    return json_records(document) + "\n"
 
 
-def main() -> int:
-    return write_or_check(
-        "scripts.generate_events", lambda: {REFERENCE / "events.md": page(), REFERENCE / SCHEMA_NAME: schema()}
-    )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {REFERENCE / "events.md": page(), REFERENCE / SCHEMA_NAME: schema()}

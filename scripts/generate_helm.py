@@ -1,23 +1,13 @@
-"""Write what the Helm charts have of the table of keys, of the budget and of their own values.yaml.
+"""Write what the Helm charts have of the table of keys, of the budget and of their own values.yaml."""
 
-`--check` writes nothing and fails if a file differs, so that the declarations stay the only source.
-"""
-
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.core.version import VERSION  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
-from scripts.helm import keys, readme, schema  # noqa: E402
-
-LIBRARY = ROOT / "helm/pulsar-proxy-sidecar-lib"
-GATEWAY = ROOT / "helm/pulsar-proxy-sidecar"
+from proxy.core.version import VERSION
+from scripts.helm import keys, readme, schema
+from scripts.helm.render import GATEWAY, LIBRARY
 
 
 def table_template() -> str:
@@ -40,11 +30,3 @@ def files() -> Mapping[Path, str]:
         written[chart / "values.schema.json"] = schema.values_schema(f"Values of {chart.name}", defaults, others)
         written[chart / "README.md"] = readme.with_values(chart / "README.md", chart / "values.yaml")
     return written
-
-
-def main() -> int:
-    return write_or_check("scripts.generate_helm", files)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,21 +1,17 @@
 """Write what the charts give for each of their ci/ values files, and the examples under deploy/pipeline.
 
 Most renders of the gateway are kept as unified diffs against its default render, which is kept whole.
-`--check` writes nothing and fails if a file differs: a change of a template is seen in what it changes.
+A change of a template is seen in the renders that it changes.
 """
 
 import difflib
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from scripts.generated import write_or_check  # noqa: E402
-from scripts.helm.render import EXAMPLE, GATEWAY, LoadedChart, Render, read_values  # noqa: E402
+from scripts.generated import ROOT
+from scripts.helm.render import EXAMPLE, GATEWAY, LoadedChart, Render, read_values
 
 GOLDEN: Final = ROOT / "tests/helm/golden"
 DEPLOY: Final = ROOT / "deploy/pipeline"
@@ -91,11 +87,3 @@ def _examples(name: str, render: Render) -> Mapping[Path, str]:
         DEPLOY / f"{target}.yaml": head + render.texts[f"pulsar-proxy-sidecar/templates/pipeline/{template}.yaml"]
         for template, target in EXAMPLES.get(name, {}).items()
     }
-
-
-def main() -> int:
-    return write_or_check("scripts.generate_helm_renders", files)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

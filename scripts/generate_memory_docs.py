@@ -1,19 +1,15 @@
 """Write the figures of memory that docs/memory.md, docs/capacity.md and README.md have, out of the proxy's own budget.
 
-`--check` writes nothing and fails if a page differs. A page has what its marks ask for; its prose is written by hand.
+A page has what its marks ask for; its prose is written by hand.
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.app.budget import (  # noqa: E402
+from proxy.app.budget import (
     LINES,
     MIB,
     Condition,
@@ -27,10 +23,10 @@ from proxy.app.budget import (  # noqa: E402
     worst_case_bytes,
     worst_case_parts,
 )
-from proxy.config.config import Config  # noqa: E402
-from proxy.config.keys.key import Key  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
-from scripts.helm.render import GATEWAY, LIBRARY, read_values  # noqa: E402
+from proxy.config.config import Config
+from proxy.config.keys.key import Key
+from scripts.generated import ROOT
+from scripts.helm.render import GATEWAY, LIBRARY, read_values
 
 PAGES: Final = (ROOT / "docs/memory.md", ROOT / "docs/capacity.md", ROOT / "README.md")
 BEGIN: Final = "<!-- memory: {}; written by scripts/generate_memory_docs.py, do not edit -->"
@@ -272,11 +268,3 @@ def written(found: re.Match[str]) -> str:
 
 def files() -> Mapping[Path, str]:
     return {page: _BLOCK.sub(written, page.read_text(encoding="utf-8")) for page in PAGES}
-
-
-def main() -> int:
-    return write_or_check("scripts.generate_memory_docs", files)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,19 +1,13 @@
-"""Write docs/reference/metrics.md from the table of instruments.
+"""Write docs/reference/metrics.md from the table of instruments."""
 
-`--check` writes nothing and fails if the file differs, so that the table stays the only source.
-"""
-
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.app.metrics.instrument import Instrument  # noqa: E402
-from proxy.app.metrics.table import INSTRUMENTS  # noqa: E402
-from proxy.telemetry.durations import BOUNDS_SECONDS  # noqa: E402
-from proxy.telemetry.tenants import MOST_TENANTS  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
+from proxy.app.metrics.instrument import Instrument
+from proxy.app.metrics.table import INSTRUMENTS
+from proxy.telemetry.durations import BOUNDS_SECONDS
+from proxy.telemetry.tenants import MOST_TENANTS
+from scripts.generated import ROOT
 
 PAGE = ROOT / "docs/reference/metrics.md"
 SECTIONS = {
@@ -75,9 +69,5 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> int:
-    return write_or_check("scripts.generate_metrics_doc", lambda: {PAGE: page()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {PAGE: page()}

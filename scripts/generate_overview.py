@@ -1,19 +1,12 @@
-"""Draw the picture of the README, docs/images/overview-light.svg and overview-dark.svg: one drawing, two themes.
+"""Draw the picture of the README, docs/images/overview-light.svg and overview-dark.svg: one drawing, two themes."""
 
-`--check` writes nothing and fails if a file differs.
-"""
-
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from scripts.generated import write_or_check  # noqa: E402
+from scripts.generated import ROOT
 
 WIDTH, HEIGHT = 1000, 430
 FONT: Final = "-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
@@ -122,13 +115,5 @@ def drawing(theme: Theme) -> str:
     return "\n".join(parts) + "\n"
 
 
-def main() -> int:
-    images = ROOT / "docs/images"
-    return write_or_check(
-        "scripts.generate_overview",
-        lambda: {images / f"overview-{theme.name}.svg": drawing(theme) for theme in THEMES},
-    )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {ROOT / f"docs/images/overview-{theme.name}.svg": drawing(theme) for theme in THEMES}

@@ -1,18 +1,12 @@
-"""Write docs/reference/pipeline-tables.md from the declarations of the tables.
+"""Write docs/reference/pipeline-tables.md from the declarations of the tables."""
 
-`--check` writes nothing and fails if the file differs, so that the declarations stay the only source.
-"""
-
-import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from pipeline.tables import TABLES, Column, Table  # noqa: E402
-from pipeline.tables.events import REASONS  # noqa: E402
-from scripts.generated import write_or_check  # noqa: E402
+from pipeline.tables import TABLES, Column, Table
+from pipeline.tables.events import REASONS
+from scripts.generated import ROOT
 
 PAGE = ROOT / "docs/reference/pipeline-tables.md"
 INTRODUCTION = """\
@@ -48,9 +42,5 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> int:
-    return write_or_check("scripts.generate_pipeline_tables", lambda: {PAGE: page()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {PAGE: page()}

@@ -1,16 +1,9 @@
-"""Write docs/reference/states.md from the tables of protocol.states, or check that it is what they give.
+"""Write docs/reference/states.md from the tables of protocol.states."""
 
-python -m scripts.generate_state_docs [--check]
-"""
-
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from protocol.states import (  # noqa: E402
+from protocol.states import (
     DEFAULT_VERDICTS,
     MEANING,
     START,
@@ -21,7 +14,7 @@ from protocol.states import (  # noqa: E402
     Verdict,
     close_cause,
 )
-from scripts.generated import write_or_check  # noqa: E402
+from scripts.generated import ROOT
 
 TARGET = ROOT / "docs/reference/states.md"
 NO_COMMAND = -1
@@ -82,9 +75,5 @@ def _verdict_text(verdict: Verdict, state: State, command_type: int) -> str:
     return verdict.name
 
 
-def main() -> int:
-    return write_or_check("scripts.generate_state_docs", lambda: {TARGET: render()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def files() -> Mapping[Path, str]:
+    return {TARGET: render()}

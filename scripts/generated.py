@@ -1,28 +1,42 @@
-"""Write generated files, or check that they are what their generator gives: the command line of all generators.
+"""What generators of files share: the root of the checkout, pages with a generated part, JSON by the record."""
 
-Rule: `--check` writes nothing and fails if a file differs, so that the declarations stay the only source.
-"""
-
-import argparse
-import sys
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[1]
+__all__ = ["ROOT", "json_records", "placed"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
 
 
-def write_or_check(generator: str, files: Callable[[], Mapping[Path, str]]) -> int:
-    """Write what `files` gives or, with `--check`, name those that differ; gives the exit code."""
-    parser = argparse.ArgumentParser(prog=generator)
-    parser.add_argument("--check", action="store_true", help="fail if a file differs instead of writing it")
-    check: bool = parser.parse_args().check
-    stale = []
-    for path, content in files().items():
-        if not check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != content:
-            stale.append(str(path.relative_to(ROOT)))
-    if stale:
-        print(f"out of date: {', '.join(stale)}; run python -m {generator}", file=sys.stderr)
-    return 1 if stale else 0
+def placed(page: Path, parts: Mapping[tuple[str, str], str]) -> str:
+    """Return the text of a page with each part between its two marks; raises ValueError if a mark is missing."""
+    text = page.read_text(encoding="utf-8")
+    for (begin, end), part in parts.items():
+        before, found, rest = text.partition(begin)
+        _, ended, after = rest.partition(end)
+        if not found or not ended:
+            raise ValueError(f"{page.relative_to(ROOT)}: got no generated part, expected {begin!r} and {end!r}")
+        text = f"{before}{begin}{part}{end}{after}"
+    return text
+
+
+def json_records(value: Any, depth: int = 0) -> str:
+    """Return JSON with one line for each object without objects in it, so that a diff shows whole records."""
+    if not any(_has_objects(each) for each in _inner(value)):
+        return json.dumps(value, ensure_ascii=False)
+    texts = [json_records(each, depth + 1) for each in _inner(value)]
+    if isinstance(value, dict):
+        texts = [f"{json.dumps(name)}: {text}" for name, text in zip(value, texts, strict=True)]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    indent = "\n" + " " * depth
+    return f"{begin}{indent} {f',{indent} '.join(texts)}{indent}{end}"
+
+
+def _inner(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+def _has_objects(value: Any) -> bool:
+    return (isinstance(value, dict) and bool(value)) or any(map(_has_objects, _inner(value)))

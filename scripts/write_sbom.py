@@ -1,8 +1,8 @@
 """Write dist/sbom.json, a CycloneDX document of the proxy and of each library that its image installs.
 
-Rule: what is listed is what requirements/image.txt locks, with licences and dependencies as the installed packages
-declare them; a version that is installed here but not locked is an error. Packages of the image's base are not
-listed: they are the base's, whose maker tells of them.
+Rule: the document lists what requirements/image.txt locks, with licences and dependencies as the installed packages
+declare them. An installed version that differs from the lock is an error. Packages of the base image are not listed:
+the vendor of the base has its own document.
 """
 
 import argparse
@@ -28,22 +28,22 @@ LOCKED: Final = re.compile(r"^[A-Za-z0-9][^\\\n]*==[^\\\n]*", re.MULTILINE)
 
 
 class NotLocked(Exception):
-    """This environment is not what is locked; the text says which package."""
+    """This environment differs from the lock; the text names the package."""
 
 
 def locked(text: str) -> dict[str, str]:
-    """Give name and version of each line of a lock that counts for this Python."""
+    """Return the version of each locked package, by name, for this version of Python."""
     found = [Requirement(line.strip()) for line in LOCKED.findall(text)]
     here = [wanted for wanted in found if wanted.marker is None or wanted.marker.evaluate()]
     return {canonicalize_name(wanted.name): str(wanted.specifier).removeprefix("==") for wanted in here}
 
 
 def of_environment() -> dict[str, Any]:
-    """Describe all that is installed beside this interpreter."""
+    """Return the document of all packages installed for this interpreter."""
     asked = [
         sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(ROOT / "pyproject.toml"),
         "--mc-type", "application", "--of", "JSON", "--output-reproducible",
-        # What is written is looked at by a test; to look at all that is installed here takes 15 s, and most is dropped.
+        # A test validates the final document. Validation here takes 15 s, and most of this document is dropped.
         "--no-validate", sys.executable,
     ]  # fmt: skip
     done = subprocess.run(asked, capture_output=True, text=True, timeout=300, check=True)
@@ -52,7 +52,7 @@ def of_environment() -> dict[str, Any]:
 
 
 def only_locked(document: dict[str, Any], wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Keep what is locked; raises NotLocked if it is not installed in that version."""
+    """Return the document without packages that are not locked; raises NotLocked for a wrong version."""
     components: dict[str, Any] = {canonicalize_name(found["name"]): found for found in document["components"]}
     for name, version in wanted.items():
         installed = components[name]["version"] if name in components else "nothing"
@@ -66,15 +66,15 @@ def only_locked(document: dict[str, Any], wanted: Mapping[str, str]) -> dict[str
 
 
 def licensed(component: dict[str, Any]) -> dict[str, Any]:
-    """Add the licence that a package names in its own words; those of SPDX are there already."""
+    """Return a component with the licence that its package declares in free text, unless it has an SPDX licence."""
     if component.get("licenses"):
         return component
     package = metadata.metadata(component["name"])
-    told = package["License"] if "License" in package else ""  # noqa: SIM401 - a message has no typed get
-    if not told:
+    text = package["License"] if "License" in package else ""  # noqa: SIM401 - a message has no typed get
+    if not text:
         return component
-    # Some put the whole text there; it begins with the name.
-    name = told.strip().splitlines()[0].strip()
+    # Some packages declare the full text of their licence, whose first line is its name.
+    name = text.strip().splitlines()[0].strip()
     return component | {"licenses": [{"license": {"name": name, "acknowledgement": "declared"}}]}
 
 
@@ -86,9 +86,9 @@ def _among(dependencies: list[dict[str, Any]], references: set[str]) -> Iterator
 
 
 def main() -> int:
-    """Run as a command; gives the exit code."""
+    """Write the document and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts.write_sbom")
-    parser.add_argument("--to", type=Path, default=ROOT / "dist" / "sbom.json", metavar="FILE", help="where to")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist" / "sbom.json", metavar="FILE", help="output file")
     to: Path = parser.parse_args().to
     try:
         document = only_locked(of_environment(), locked(LOCK.read_text(encoding="utf-8")))

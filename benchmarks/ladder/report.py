@@ -1,21 +1,14 @@
-"""Write the ladder's part of `benchmarks/results/README.md` from result files; `--check` only compares."""
+"""The ladder's part of `benchmarks/results/README.md`, made from result files (`python -m scripts.generate`)."""
 
 from __future__ import annotations
 
-import json
-import sys
 import textwrap
 from statistics import median
 from typing import Any
 
-from benchmarks.ladder.page import Part
-from benchmarks.ladder.processes import LADDER
 from benchmarks.ladder.rows import MIB, Column
 from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.verdict import FAULTS
-
-RESULTS = LADDER.parent / "results"
-PART = Part("ladder")
 
 UNITS = {"per_second": "per second", "cpu_us": "CPU time", "mb_per_second": "MB/s", "seconds": "seconds"}
 QUANTITIES = UNITS | {"peak_rss_bytes": "peak RSS", "p50_ms": "p50", "p99_ms": "p99"}
@@ -113,12 +106,3 @@ def _machine(result: Json) -> list[str]:
 
 def _mib(count: float) -> str:
     return f"{count / MIB:,.0f} MiB"
-
-
-def load_results() -> list[Json]:
-    paths = [RESULTS / f"{name}.json" for name in SCENARIOS]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
-
-
-if __name__ == "__main__":
-    sys.exit(PART.main(lambda: render(load_results())))

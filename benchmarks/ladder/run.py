@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from pathlib import Path
 
-from benchmarks.ladder import machine, measure, verdict
+from benchmarks.ladder import machine, measure, results, verdict
 from benchmarks.ladder.measure import Effort, Measured, say
-from benchmarks.ladder.processes import CACHE, LADDER, LadderError, end_on_signals
+from benchmarks.ladder.processes import LadderError, end_on_signals
 from benchmarks.ladder.rows import ROWS, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.servers import build_loadgen, missing
 
-RESULTS = LADDER.parent / "results"
-QUICK_RESULTS = CACHE / "quick"
 GROUPS = {
     "all": tuple(SCENARIOS),
     "tls": tuple(name for name, scenario in SCENARIOS.items() if scenario.tls),
@@ -110,9 +106,7 @@ def _run(name: str, options: argparse.Namespace) -> None:
     rows = measure.RUNNERS[scenario.kind](scenario, _rows(scenario, options.rows), effort)
     result = _result(name, scenario, rows, effort)
     _show(result)
-    directory: Path = QUICK_RESULTS if options.quick or options.rows else RESULTS
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    results.write(name, result, kept=not (options.quick or options.rows))
 
 
 def expanded(names: list[str]) -> list[str]:

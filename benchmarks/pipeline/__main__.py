@@ -1,16 +1,14 @@
-"""The command line: `python -m benchmarks.pipeline [PART...]`. Owns the result files, `results/pipeline-*.json`."""
+"""The command line: `python -m benchmarks.pipeline [PART...]`. Result files: `results/pipeline-*.json`."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import traceback
 from typing import Any
 
-from benchmarks.ladder import machine
-from benchmarks.ladder.run import QUICK_RESULTS, RESULTS
+from benchmarks.ladder import machine, results
 from benchmarks.pipeline.parts import PARTS, run_part
 
 
@@ -22,8 +20,6 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"got {', '.join(sorted(unknown))}, expected some of {', '.join(PARTS)}")
-    directory = QUICK_RESULTS if options.quick else RESULTS
-    directory.mkdir(parents=True, exist_ok=True)
     missed = 0
     for name in options.parts or PARTS:
         print(f"pipeline-{name}", flush=True)
@@ -39,7 +35,7 @@ def main() -> int:
         took = round(time.monotonic() - began)
         result |= {"measured_on": time.strftime("%Y-%m-%d", time.gmtime()), "took_seconds": took}
         result["machine"] = machine.facts()
-        (directory / f"pipeline-{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        results.write(f"pipeline-{name}", result, kept=not options.quick)
         missed += sum(not one["reached"] for one in result["checks"])
         _tell(result)
         print(f"pipeline-{name}: {took:,} s", flush=True)

@@ -1,20 +1,13 @@
-"""Write the pipeline's part of `benchmarks/results/README.md` from result files; `--check` only compares."""
+"""The pipeline's part of `benchmarks/results/README.md`, made from result files (`python -m scripts.generate`)."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from benchmarks.ladder.page import Part
-from benchmarks.ladder.report import RESULTS
 from benchmarks.ladder.rows import MIB
-from benchmarks.pipeline.parts import PARTS
 
 Json = dict[str, Any]
-
-PART: Final = Part("pipeline")
 
 
 def render(results: list[Json]) -> str:
@@ -72,13 +65,3 @@ COLUMNS: Final[dict[str, Callable[[Json], str]]] = {
     "start": lambda row: _number(row, "start_seconds", ",.1f"),
     "peak RSS": lambda row: f"{row['peak_rss_bytes'] / MIB:,.0f} MiB" if "peak_rss_bytes" in row else "",
 }
-
-
-def load_results() -> list[Json]:
-    """Read the results there are."""
-    paths = [RESULTS / f"pipeline-{name}.json" for name in PARTS]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
-
-
-if __name__ == "__main__":
-    sys.exit(PART.main(lambda: render(load_results())))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -12,8 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from benchmarks.ladder import machine
-from benchmarks.ladder.run import QUICK_RESULTS, RESULTS
+from benchmarks.ladder import machine, results
 from benchmarks.ladder.verdict import Json, check
 from benchmarks.real_broker.consumers import run_consumers
 from benchmarks.real_broker.storms import STORMS, run_storm
@@ -96,9 +94,7 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    directory = QUICK_RESULTS if quick else RESULTS
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "real-broker.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    results.write("real-broker", result, kept=not quick)
     missed = [one for one in result["checks"] if not one["reached"]]
     for one in missed:
         print(f"  MISSED {one['row']}: {one['what']} is {one['got']}, required {one['required']}")

@@ -8,31 +8,24 @@ Memory: `MAX_LINE_BYTES` and one chunk of a file at a time. Plain Python, since 
 """
 
 import codecs
+import os
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, Final
+
+from eventlog.members import CHUNK_BYTES, headers, unpacked
 
 __all__ = ["COMPRESSED_BYTES", "MAX_LINE_BYTES", "has_long_line", "is_whole", "lines_of"]
 
-CHUNK_BYTES: Final = 1024 * 1024
-# Members are small: what is read beyond the end of one is read again.
-PIECE_BYTES: Final = 64 * 1024
 # Of a file without line breaks, as a crash can leave one full of zeros; Spark takes a few times as much of its heap.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 # No smaller compressed file has such a line: deflate makes of a byte 1032 at the most.
 COMPRESSED_BYTES: Final = MAX_LINE_BYTES // 1032
-GZIP: Final = 16 + zlib.MAX_WBITS
 MAGIC: Final = b"\x1f\x8b"
-# A member begins so: deflate, and no flag that gzip does not know.
-HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
-HEADER_BYTES: Final = 4
 # As much of a file tells whether it is text.
 LOOK_BYTES: Final = 4096
 CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
-# In the place of the end of a member: it is damaged, or the end of the file cuts it.
-DAMAGED: Final = -1
-CUT: Final = -2
 
 
 def is_whole(file: BinaryIO) -> bool:
@@ -90,73 +83,32 @@ def _is_text(file: BinaryIO) -> bool:
 
 def _plain(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     file.seek(0)
-    return ((piece, False) for piece in _pieces(file))
+    return ((piece, False) for piece in iter(lambda: file.read(CHUNK_BYTES), b""))
 
 
 def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     """Decompress member after member; a pair with True stands where some could not be read."""
     at: int | None = 0
-    while at is not None:
-        end = yield from _member(file, at)
-        if end == at:
-            return
-        if end < 0:
-            yield b"", True
-            at = _next_member(file, at + 1)
-        else:
-            at = end
-
-
-def _member(file: BinaryIO, at: int) -> Generator[tuple[bytes, bool], None, int]:
-    """Decompress one member; give its end, which is `at` if there is none, or `DAMAGED` or `CUT`."""
-    file.seek(at)
-    member = zlib.decompressobj(GZIP)
-    read = 0
-    for data in _pieces(file):
-        read += len(data)
-        while data:
-            try:
-                plain = member.decompress(data, CHUNK_BYTES)
-            except zlib.error:
-                return DAMAGED
-            yield plain, False
-            if member.eof:
-                return at + read - len(member.unused_data)
-            data = member.unconsumed_tail
-    return CUT if read else at
-
-
-def _next_member(file: BinaryIO, at: int) -> int | None:
-    """Find the next member worth reading: it ends well, or the end of the file cuts it and it began as an event."""
-    for begin in _headers(file, at):
-        first, end = _tried(file, begin)
-        if end >= 0 or (end == CUT and first == b"{"):
-            return begin
-    return None
-
-
-def _tried(file: BinaryIO, at: int) -> tuple[bytes, int]:
-    """Read a member to its end for its first byte and its end."""
-    member, first = _member(file, at), b""
-    while True:
+    size = file.seek(0, os.SEEK_END)
+    while at is not None and at < size:
+        begin = at
         try:
-            first = first or next(member)[0][:1]
-            next(member)
-        except StopIteration as ended:
-            return first, ended.value
+            for plain, end in unpacked(file, begin):
+                yield plain, False
+                at = end
+        except (zlib.error, EOFError):
+            yield b"", True
+            at = next((place for place in headers(file, begin + 1) if _is_worth_reading(file, place)), None)
 
 
-def _headers(file: BinaryIO, at: int) -> Iterator[int]:
-    """Give where members could begin, from a place on."""
-    while True:
-        file.seek(at)
-        piece = file.read(PIECE_BYTES)
-        for found in HEADER.finditer(piece):
-            yield at + found.start()
-        if len(piece) < PIECE_BYTES:
-            return
-        at += len(piece) - HEADER_BYTES + 1
-
-
-def _pieces(file: BinaryIO) -> Iterable[bytes]:
-    return iter(lambda: file.read(PIECE_BYTES), b"")
+def _is_worth_reading(file: BinaryIO, at: int) -> bool:
+    """Say whether a member ends well, or the end of the file cuts it and it began as an event."""
+    first = b""
+    try:
+        for plain, _ in unpacked(file, at):
+            first = first or plain[:1]
+    except zlib.error:
+        return False
+    except EOFError:
+        return first == b"{"
+    return True

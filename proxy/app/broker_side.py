@@ -47,7 +47,7 @@ class BrokerSide:
             self._resolve,
             sockets.shared,
             sockets.hangup,
-            sockets.turns,
+            sockets.loop_budget,
             counters,
             log,
             PoolLimits.of(config),

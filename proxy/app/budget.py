@@ -17,8 +17,8 @@ from proxy.config.config import Config
 from proxy.config.keys.key import Key
 from proxy.relay.relay_log import NAMES_BYTES
 from proxy.web.admin.control_socket import NO_SOCKET
-from proxy.web.admin.listener import ASKER_BYTES
-from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ASKERS
+from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
+from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
 from proxy.web.forward.settings import WINDOW_BUFFERS, WebTargets
 
 MIB: Final = 1024 * 1024
@@ -203,8 +203,8 @@ _WEB_LINES: Final = (
 )  # fmt: skip
 _ADMIN_LINES: Final = (
     Line("askers of the admin API", Config.admin_api_address.name,
-         (Part(MOST_ASKERS * ASKER_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
-          Part(MOST_ASKERS * ASKER_BYTES, when=(Given((Config.admin_api_address,)),)))),
+         (Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
+          Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Given((Config.admin_api_address,)),)))),
 )  # fmt: skip
 _EVENT_LOG_LINES: Final = (
     Line("event log, files", Config.event_log_directory.name,

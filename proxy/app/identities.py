@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass
 
 from proxy.app.start_checks import missing_secret
-from proxy.auth.anonymizer import ANONYMIZERS
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.fairness_key import KeyNames
+from proxy.auth.fairness_key import DisplayNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.auth.own.plugins import own_credentials
 from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
+from proxy.auth.roles import ANONYMIZERS
 from proxy.auth.settings import AuthenticationSettings
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
@@ -27,7 +27,7 @@ from proxy.telemetry.counters import Counters
 class Identities:
     """The parts of authentication; `clients` is None where clients need not prove anything."""
 
-    names: KeyNames
+    names: DisplayNames
     own: BrokerCredentials
     introductions: ConnectFrames
     clients: ClientAuthentication | None
@@ -68,7 +68,7 @@ def make_identities(
             role_finder = authenticator = _authenticator(config, loop, counters, log)
         clients = ClientAuthentication(loop, role_finder, CheckSettings.of(config), holders, log, time.time)
     return Identities(
-        names=KeyNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
+        names=DisplayNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
         own=own,
         introductions=ConnectFrames(loop, own, holders, versions, log, authentication=config.authentication_enabled),
         clients=clients,

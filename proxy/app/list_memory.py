@@ -6,7 +6,7 @@ from typing import Final
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.config.config import Config
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.telemetry.counters import LimiterMetrics
@@ -23,7 +23,7 @@ class ListMemory:
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
         self.slabs = SlabPool(_spare_slabs(config))
         self.sizes = ListSizes(first_estimate(config))
-        self.charging = Charging(config.topic_list_fairness)
+        self.fairness_keys = FairnessKeys(config.topic_list_fairness)
 
     def waiters_served(self) -> int:
         """Count those who waited for memory and got it."""
@@ -44,7 +44,7 @@ class ListMemory:
         direct.set_limit(config.direct_limit_bytes)
         self.slabs.set_spare(_spare_slabs(config))
         _share(self.limiter, config)
-        self.charging.fairness = config.topic_list_fairness
+        self.fairness_keys.fairness = config.topic_list_fairness
 
 
 def first_estimate(config: Config) -> int:

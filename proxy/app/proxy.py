@@ -269,7 +269,7 @@ class Proxy:
         It is for clients that have left, of which each is a cycle: where many wait and few have left, it can wait.
         """
         left = sum(self.counters.disconnects.values())
-        waiting = len(self.services.requests.topic_lists.groups.roll)
+        waiting = len(self.services.requests.topic_lists.groups.registry)
         worth_it = waiting <= FEW_LISTS or left - self._left_at_collection >= MANY_LEFT
         quiet = self.sockets.quiet and worth_it
         if now - self._collected_at >= (COLLECT_SECONDS if quiet else COLLECT_AT_LAST_SECONDS):
@@ -393,7 +393,7 @@ class Proxy:
             config=config,
             pages=self._pages(render_metrics),
             direct=self.memory.limiter.direct,
-            charging=self.memory.charging,
+            fairness_keys=self.memory.fairness_keys,
             refusals=self.refusals,
             usage=self.usage,
             writes=self.writes,

@@ -23,7 +23,7 @@ class Sockets:
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)
-        self.turns = LoopBudget(loop, perf_counter)
+        self.loop_budget = LoopBudget(loop, perf_counter)
         self.tls_files = TlsFiles(config, counters, log)
         # Handshakes have turns of their own: they are longer than anybody else's.
         self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes)
@@ -31,7 +31,7 @@ class Sockets:
     @property
     def quiet(self) -> bool:
         """Tell whether no list is being sent."""
-        return not len(self.pump) and not len(self.turns)
+        return not len(self.pump) and not len(self.loop_budget)
 
     def close(self) -> None:
         """Give up what the loop was asked to watch."""

@@ -1,7 +1,7 @@
-"""What `pulsar-proxy top` is told: one document of numbers and short texts (docs/monitoring.md names every field).
+"""The document that `pulsar-proxy top` shows: numbers and short texts (docs/monitoring.md names every field).
 
-Rule: made on demand out of books that others keep, in a millisecond or two, and of bounded size. Fields are added,
-never renamed. It must not import what the start of the proxy would have to wait for.
+Rule: the document is made on demand from numbers that are kept anyway, within two milliseconds, and its size is
+bounded. Fields are added, never renamed. This module must import nothing slow: the start of the proxy loads it.
 """
 
 import os
@@ -25,14 +25,14 @@ from proxy.web.admin.rates import Rates
 
 TOP_ROWS: Final = 10
 TOP_BROKERS: Final = 50
-# Causes of disconnects that say that a client does not read.
+# Causes of disconnects of clients that read too slowly.
 SLOW_READERS: Final = ("write_stalled", "reads_too_slowly", "memory_limit")
 _WATCH_METRICS: Final = "pulsar_proxy_watch_"
 
 
 @dataclass(frozen=True, slots=True)
 class TopSources:
-    """The books that the document is made from."""
+    """The parts of the proxy that the document shows."""
 
     config: Config
     restart_needed: tuple[str, ...]
@@ -48,7 +48,7 @@ class TopSources:
 
 
 def top_document(sources: TopSources) -> Mapping[str, object]:
-    """Give the document as a tree for JSON; a quantile of nothing is NaN, so null."""
+    """Return the document as JSON values; a quantile without samples is NaN, which JSON writes as null."""
     metrics = sources.metrics
     return {
         "proxy": _proxy(sources),
@@ -97,19 +97,19 @@ def _memory(metrics: MetricSources) -> Mapping[str, object]:
     }
 
 
-def _limiter(books: LimiterStatistics, waits: LimiterMetrics) -> Mapping[str, object]:
+def _limiter(statistics: LimiterStatistics, waits: LimiterMetrics) -> Mapping[str, object]:
     p50, p99 = waits.wait_millis.quantiles(0.5, 0.99)
     return {
-        "held_bytes": books.held,
-        "limit_bytes": books.limit,
-        "peak_held_bytes": books.peak_held,
-        "queue_size": books.queue_size,
-        "queue_max_size": books.max_queue,
-        "growers_waiting": books.growers_waiting,
-        "overshoots": books.overshoots,
-        "timed_out": books.timed_out,
-        "queue_full": books.rejected,
-        "cancelled": books.cancelled,
+        "held_bytes": statistics.held,
+        "limit_bytes": statistics.limit,
+        "peak_held_bytes": statistics.peak_held,
+        "queue_size": statistics.queue_size,
+        "queue_max_size": statistics.max_queue,
+        "growers_waiting": statistics.growers_waiting,
+        "overshoots": statistics.overshoots,
+        "timed_out": statistics.timed_out,
+        "queue_full": statistics.rejected,
+        "cancelled": statistics.cancelled,
         "wait_p50_ms": p50,
         "wait_p99_ms": p99,
     }
@@ -127,7 +127,7 @@ def _clients(sources: TopSources) -> Mapping[str, object]:
 
 
 def _watches(metrics: MetricSources) -> Mapping[str, float]:
-    """Give all that is measured of watches, under the names of the metrics less their common beginning."""
+    """Return all metrics of topic-list watches, by their names without the common prefix."""
     found = {}
     for instrument in INSTRUMENTS:
         if instrument.name.startswith(_WATCH_METRICS):
@@ -136,8 +136,8 @@ def _watches(metrics: MetricSources) -> Mapping[str, float]:
     return found
 
 
-def _usage(book: UsageTracker) -> Mapping[str, object]:
-    top = book.top(TOP_ROWS)
+def _usage(tracker: UsageTracker) -> Mapping[str, object]:
+    top = tracker.top(TOP_ROWS)
     return {
         "half_life_seconds": HALF_LIFE_SECONDS,
         "namespaces": _rows(top.namespaces),

@@ -1,6 +1,7 @@
-"""Who a client is and who the proxy is to brokers.
+"""Authentication of clients, and the proxy's own credentials for brokers.
 
-`providers/` verify what clients present; `own/` makes what the proxy presents; the files beside them run a client's
-authentication and name principals, fairness keys and anonymized roles. Nothing here writes to a socket of a client.
+`providers/` verify the credentials of clients; `own/` makes the credentials of the proxy; the files beside them run
+the authentication of a client and define principals, fairness keys and anonymized roles. No module of this room writes
+to a client's socket.
 May import: `core`, `config`. Start with `client_authentication.py`, then `providers/registry.py`.
 """

@@ -1,11 +1,11 @@
-"""Check the credentials of clients: with an end to every wait, long work so many at once, in the order they came.
+"""Check the credentials of clients: every wait has a time limit, and expensive checks run a few at once, in order.
 
-Places are for work of this proxy's own. Who needs none, a token whose key is known or a password that was proven
-before, never stands behind those that do; and who waits for an issuer holds none (`proxy.auth.providers.issuer_keys`
-bounds them): strangers and a silent issuer together keep nobody else out.
+Only expensive work of the proxy itself takes a slot. Cheap checks, of a token whose key is known or a password that was
+proven before, never queue for a slot. Checks that wait for an issuer hold no slot
+(`proxy.auth.providers.issuer_keys` bounds them), so unknown clients and a silent issuer cannot keep others out.
 
-Owns the places of the checks under way and the log lines of those that failed; both know a client by its address, and
-neither ever sees more of its credentials than the provider's verdict.
+Owns the slots of the checks under way and the log lines of failed checks. Both identify a client by its address and see
+only the provider's verdict, never the credentials.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
 from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 
-# What each connection may keep for as long as it lives (docs/memory.md); web servers bound tokens alike.
+# Each connection keeps forwarded credentials as long as it lives (docs/memory.md); web servers bound tokens alike.
 MAX_FORWARDED_BYTES: Final = 8 * 1024
 MAX_AUTH_DATA_BYTES: Final = 64 * 1024
 MAX_METHOD_CHARS: Final = 64
@@ -31,7 +31,7 @@ MAX_METHOD_CHARS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """How clients are authenticated: times in seconds, whether what they present goes on to brokers, checks at once."""
+    """Settings of the checks: times in seconds, forwarding of credentials, number of expensive checks at once."""
 
     refresh_seconds: float
     forward: bool
@@ -50,17 +50,17 @@ class CheckSettings:
 
 
 class RoleFinder(Protocol):
-    """Who knows all ways to prove a role (`proxy.auth.providers.registry.Authenticator` does)."""
+    """All providers together (implemented by `proxy.auth.providers.registry.Authenticator`)."""
 
     def needs_turn(self, method: str, data: bytes) -> bool:
-        """Tell whether the check is long work of this proxy's own, without doing any of it."""
+        """Return whether the check is expensive work of the proxy itself; the check is not begun."""
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Find the role of a peer that names `method`; raises AuthenticationFailed."""
+        """Return the role that a client proves with `method`; raise AuthenticationFailed."""
 
 
 class ClientAuthentication:
-    """Authenticate clients, at the start and again when their credentials expire."""
+    """Authenticates clients when they connect and again when their credentials expire."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ClientAuthentication:
         self._role_finder = role_finder
         self._log = log
         self._pace = LinePace()
-        self._turns = AsyncSemaphore(
+        self._slots = AsyncSemaphore(
             "authentications", settings.at_once, max_queue=0, timeout_seconds=math.inf, clock=loop
         )
         self.settings = settings
@@ -84,24 +84,24 @@ class ClientAuthentication:
 
     @property
     def under_way(self) -> int:
-        """Count the checks that hold a place or wait for one."""
-        return self._turns.held + self._turns.queue_size
+        """Number of checks that hold a slot or wait for a slot."""
+        return self._slots.held + self._slots.queue_size
 
     async def verify(self, presented: AuthData, certificate: bytes | None) -> Authenticated:
-        """Find the role of a client; raises AuthenticationFailed, also when it takes too long."""
+        """Return the role of a client; raise AuthenticationFailed, also after a timeout."""
         self._check_size(presented)
         method, data = presented.method, presented.data
         try:
             async with asyncio.timeout(self.settings.verify_seconds):
                 if not self._role_finder.needs_turn(method, data):
                     return await self._role_finder.authenticate(method, data, certificate)
-                with await self._turns.acquire(1):
+                with await self._slots.acquire(1):
                     return await self._role_finder.authenticate(method, data, certificate)
         except TimeoutError:
             raise AuthenticationFailed("credentials could not be checked in time", busy=True) from None
 
     def refused(self, client: str, failure: AuthenticationFailed) -> None:
-        """Write a line about a client that proved nothing, at most one a second."""
+        """Log that a client failed to authenticate, at most one line a second."""
         if self._pace.due(self._loop.time()):
             self._log.warning("client failed to authenticate", client=client, reason=str(failure))
 
@@ -115,10 +115,10 @@ class ClientAuthentication:
 
 
 def code_of(failure: AuthenticationFailed) -> int:
-    """Give the code for the client: one that nobody judged shall come again, and gives up at AuthenticationError."""
+    """Return the error code for the client: it retries after ServiceNotReady, gives up after AuthenticationError."""
     return ServerError.ServiceNotReady if failure.busy else ServerError.AuthenticationError
 
 
 def presented_by(connect: pb.CommandConnect) -> AuthData:
-    """Give what a client presents; its `original_*` fields are no part of that: nobody vouches for them."""
+    """Return the credentials in a CONNECT, without its `original_*` fields: a client cannot prove those."""
     return AuthData(commands.auth_method(connect), connect.auth_data)

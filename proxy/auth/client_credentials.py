@@ -1,7 +1,7 @@
-"""What is known of one client's credentials, and what their age demands (upstream's rules of refresh, PIP-55).
+"""State of the credentials of a client, and when they must be refreshed (upstream's rules of refresh, PIP-55).
 
-Without I/O and without a clock: whoever looks says what time it is, twice: `now` is the epoch's, which credentials
-expire by; `elapsed` is the loop's, by which a client has to answer.
+No I/O and no clock: the caller passes two times. `now` is seconds since the epoch, by which credentials expire;
+`elapsed` is the loop's time, by which a client has to answer.
 """
 
 from enum import Enum
@@ -10,7 +10,7 @@ from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, P
 
 
 class Look(Enum):
-    """What a look at a client's credentials finds."""
+    """Result of a look at the credentials of a client."""
 
     VALID = "nothing to do"
     ASK = "ask the client for newer ones"
@@ -19,7 +19,7 @@ class Look(Enum):
 
 
 class ClientCredentials:
-    """Credentials that were verified once, of a client that may be asked for newer ones."""
+    """Verified credentials of a client, which may be asked to renew them."""
 
     __slots__ = ("_asked_at", "_forward", "_renewable", "_verifying", "expires_at", "method", "principal")
 
@@ -36,16 +36,16 @@ class ClientCredentials:
 
     @property
     def renewable(self) -> bool:
-        """Tell whether the client can be asked for newer ones: upstream asks only for what it forwards."""
+        """Whether the client can be asked for new credentials: only if they are forwarded, as in upstream."""
         return self._forward and self._renewable
 
     @property
     def under_way(self) -> bool:
-        """Tell whether newer ones are awaited, or are being verified."""
+        """Whether new credentials are awaited or are being verified."""
         return self._asked_at is not None or self._verifying
 
     def look(self, now: float, elapsed: float, interval_seconds: float) -> Look:
-        """Decide what to do; an answer may take as long as it is from one look to the next."""
+        """Return what has to be done; a client has `interval_seconds` to answer."""
         if self._verifying:
             return Look.VALID
         if self._asked_at is not None:
@@ -55,23 +55,23 @@ class ClientCredentials:
         return Look.ASK if self.renewable else Look.EXPIRED
 
     def valid(self, now: float) -> bool:
-        """Tell whether they have not expired."""
+        """Return whether the credentials have not expired."""
         return self.expires_at is None or now < self.expires_at
 
     def asked(self, elapsed: float) -> None:
-        """Note that the client was asked for newer ones."""
+        """Record that the client was asked for new credentials."""
         assert not self.under_way, "a client is asked for one answer at a time"
         self._asked_at = elapsed
 
     def answered(self) -> bool:
-        """Note an answer, which is verified now; False if nobody had asked for it."""
+        """Record an answer, which is now being verified; return False for an answer that was not asked for."""
         if self._asked_at is None:
             return False
         self._asked_at, self._verifying = None, True
         return True
 
     def renewed(self, found: Authenticated, data: bytes) -> None:
-        """Take newer ones in place of the old; raises AuthenticationFailed if they are somebody else's."""
+        """Replace the old credentials; raise AuthenticationFailed if the new ones prove another role."""
         if found.role != self.principal.role:
             raise AuthenticationFailed("the role must not change while a connection lasts")
         self._verifying = False
@@ -80,5 +80,5 @@ class ClientCredentials:
 
 
 def _principal(found: Authenticated, presented: AuthData, *, forward: bool) -> Principal:
-    # Who presented nothing (a certificate, or the anonymous role) has nothing that could be forwarded.
+    # A client without data (a certificate, or the anonymous role) has no credentials to forward.
     return Principal(found.role, presented if forward and presented.data else None)

@@ -1,7 +1,7 @@
-"""Who can renew the credentials that are forwarded: the clients in lookup mode, by what they presented.
+"""The clients that can renew forwarded credentials: clients in lookup mode, by their principal.
 
-A broker asks on a pooled connection for newer credentials of the principal that the connection speaks for. They come
-from one of the clients that share it; who leaves or cannot answer is followed by the next.
+On a pooled connection a broker may ask for new credentials of the connection's principal. The proxy asks a client that
+shares the connection; if that client leaves or cannot answer, the proxy asks the next client.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from proxy.core.errors import ConnectionClosed
 
 
 class Holder(Protocol):
-    """A client that presented the credentials (`proxy.clients.credential_refresh.ClientRefresh` is one)."""
+    """A client that presented the credentials (implemented by `proxy.clients.credential_refresh.ClientRefresh`)."""
 
     def renew(self) -> asyncio.Future[Principal] | None:
-        """Ask the client for newer credentials; the future is the principal with them, or fails with ConnectionClosed.
+        """Ask the client for new credentials; the future is their principal, or fails with ConnectionClosed.
 
-        None if the client cannot be asked.
+        Return None if the client cannot be asked.
         """
 
 
 class CredentialHolders:
-    """Find a client that can renew a principal's credentials."""
+    """Finds a client that can renew the credentials of a principal."""
 
     def __init__(self) -> None:
         self._holders: dict[Principal, dict[Holder, None]] = {}
@@ -31,11 +31,11 @@ class CredentialHolders:
         return sum(map(len, self._holders.values()))
 
     def add(self, principal: Principal, holder: Holder) -> None:
-        """Note that `holder` presented the credentials of `principal`."""
+        """Record that `holder` presented the credentials of `principal`."""
         self._holders.setdefault(principal, {})[holder] = None
 
     def remove(self, principal: Principal, holder: Holder) -> None:
-        """Forget it: the client has left, or has presented newer ones."""
+        """Remove a client that has left or has presented new credentials."""
         holders = self._holders.get(principal)
         if holders is None:
             return
@@ -44,9 +44,9 @@ class CredentialHolders:
             del self._holders[principal]
 
     async def renewed(self, principal: Principal) -> Principal:
-        """Get newer credentials from a client; raises AuthenticationFailed if none is left that could give them.
+        """Return new credentials from a client; raise AuthenticationFailed if no client is left that can renew them.
 
-        The wait has no end of its own.
+        The wait has no time limit; the caller sets one.
         """
         asked: set[Holder] = set()
         while True:

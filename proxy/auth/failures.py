@@ -1,7 +1,7 @@
-"""Why credentials are refused, and which setting of authentication is at fault.
+"""Reasons why credentials are refused, and faults in the settings of authentication.
 
-Rule: no text here holds any part of a credential or a key. `Reason` is the label that is counted: a fixed set, named as
-the error codes of upstream's providers, so that alerts on `pulsar_authentication_failures_total` keep working.
+Rule: no text here holds any part of a credential or a key. `Reason` is a metric label with a fixed set of values, named
+like the error codes of upstream's providers, so that alerts on `pulsar_authentication_failures_total` keep working.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ from proxy.core.errors import ProxyError
 
 
 class Reason(StrEnum):
-    """Label `reason` of `pulsar_authentication_failures_total`."""
+    """The label `reason` of `pulsar_authentication_failures_total`."""
 
     INVALID_AUTH_DATA = "INVALID_AUTH_DATA"
     INVALID_TOKEN = "INVALID_TOKEN"
@@ -28,13 +28,13 @@ class Reason(StrEnum):
     ERROR_VERIFYING_JWT_SIGNATURE = "ERROR_VERIFYING_JWT_SIGNATURE"
     INVALID_JWT_CLAIM = "INVALID_JWT_CLAIM"
     EXPIRED_JWT = "EXPIRED_JWT"
-    # Ours: upstream has no name for these.
+    # Upstream has no names for these.
     BUSY = "BUSY"
     NO_PROVIDER = "NO_PROVIDER"
 
 
 class CredentialsRefused(AuthenticationFailed):
-    """Credentials that a provider looked at and did not believe; `expired` ones were good once."""
+    """A provider refused the credentials; `expired` credentials were valid earlier."""
 
     def __init__(self, reason: Reason, message: str, *, expired: bool = False) -> None:
         super().__init__(message, busy=reason is Reason.BUSY)
@@ -43,7 +43,7 @@ class CredentialsRefused(AuthenticationFailed):
 
 
 class SettingFault(ProxyError):
-    """A key of the configuration that authentication cannot work with; `key` names it, `problem` says why."""
+    """Authentication cannot use the value of the configuration key `key`, for the reason in `problem`."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}")

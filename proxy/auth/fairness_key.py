@@ -1,34 +1,34 @@
-"""Decide who is charged for memory: the key under which the limiter books it and shares it (`topicListFairness`)."""
+"""The fairness key of a request: the key that the limiter charges for memory and shares it by (`topicListFairness`)."""
 
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 from proxy.auth.identity import Principal
 
-# A key may outlive its request as a debtor; clients choose how long a namespace's name is.
+# A key with a deficit outlives its request, and clients choose the length of a namespace's name.
 LONGEST_KEY: Final = 256
 
 
-class Charged(Protocol):
-    """Who can be charged: a client of either port."""
+class ChargedClient(Protocol):
+    """A client of the binary or web port, which can be charged for memory."""
 
     @property
     def principal(self) -> Hashable:
-        """Give the authenticated client; None if nobody is authenticated."""
+        """The authenticated principal; None if the client is not authenticated."""
 
     @property
     def name(self) -> str:
-        """Name the connection."""
+        """The name of the connection."""
 
 
-class Charging:
-    """Name the key of a client's request; `fairness` may change at any time, what is booked keeps its key."""
+class FairnessKeys:
+    """Finds the fairness key of a request; `fairness` may change, and memory then stays charged to its old key."""
 
     def __init__(self, fairness: str) -> None:
         self.fairness = fairness
 
-    def key(self, client: Charged, namespace: str | None) -> Hashable:
-        """Give the key for a request about `namespace`; None if it is about no namespace in particular."""
+    def key(self, client: ChargedClient, namespace: str | None) -> Hashable:
+        """Return the key for a request about `namespace`, which is None if the request is not about one namespace."""
         if self.fairness == "principal":
             return role_of(client.principal)
         if namespace is None or self.fairness == "connection":
@@ -38,25 +38,25 @@ class Charging:
 
 
 def role_of(principal: Hashable) -> Hashable:
-    """Give the principal without what it presented: newer credentials of a role are not somebody else's."""
+    """Return the principal without its credentials: a role with renewed credentials keeps its key."""
     if isinstance(principal, Principal) and principal.original is not None:
         return Principal(principal.role)
     return principal
 
 
-class KeyNames:
-    """Name keys and principals for operators: roles as `authenticationRoleLoggingAnonymizer` has them, never more."""
+class DisplayNames:
+    """Names of keys and principals for operators; roles are anonymized by `authenticationRoleLoggingAnonymizer`."""
 
     def __init__(self, anonymize: Callable[[str], str] = str) -> None:
         self._anonymize = anonymize
 
     def __call__(self, key: object) -> str:
-        """Give the name of a namespace, a client, or a principal."""
+        """Return the name of a namespace, a client, or a principal."""
         return self._anonymize(key.role) if isinstance(key, Principal) else str(key)
 
 
 def namespace_of(topic: str) -> str | None:
-    """Give `tenant/namespace` of a topic's full name, None for any other."""
+    """Return `tenant/namespace` of a full topic name, None for any other text."""
     _, scheme, rest = topic.partition("://")
     parts = rest.split("/", 2)
     return f"{parts[0]}/{parts[1]}" if scheme and len(parts) == 3 else None

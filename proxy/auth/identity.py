@@ -1,6 +1,6 @@
-"""Identities: what a peer presents, who it is found to be, and who vouches for that.
+"""Identities: the credentials of a peer, the principal that they prove, and the interface of providers.
 
-Nothing here shows credentials: neither a log line nor a traceback may carry them.
+No `repr` here shows credentials: neither a log line nor a traceback may carry them.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from proxy.core.errors import ProxyError
 
 @dataclass(frozen=True, slots=True)
 class AuthData:
-    """Credentials as a peer presents them: a method's name and its data."""
+    """Credentials of a peer: the name of an authentication method and its data."""
 
     method: str
     data: bytes = field(repr=False)
@@ -19,9 +19,9 @@ class AuthData:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated client: connections to brokers, shared answers and memory shares never cross principals.
+    """An authenticated client. Principals never share connections to brokers, answers or memory shares.
 
-    `original` is what the client presented, kept only to be forwarded (`forwardAuthorizationCredentials`).
+    `original` holds the credentials of the client if they are forwarded (`forwardAuthorizationCredentials`).
     """
 
     role: str
@@ -30,16 +30,16 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """A role that was proven, and until when (seconds since the epoch; None: for ever)."""
+    """A role that was proven, and its expiry (seconds since the epoch; None: never)."""
 
     role: str
     expires_at: float | None = None
 
 
 class AuthenticationFailed(ProxyError):
-    """Credentials that prove nothing; the text says why and holds no part of them.
+    """Credentials were refused; the text gives the reason and holds no part of them.
 
-    `busy`: nobody has judged them, the same may pass at another time.
+    `busy`: the credentials were not checked for lack of capacity; the same ones may pass later.
     """
 
     def __init__(self, message: str, *, busy: bool = False) -> None:
@@ -48,14 +48,14 @@ class AuthenticationFailed(ProxyError):
 
 
 class Provider(Protocol):
-    """One way to prove a role."""
+    """A way to prove a role."""
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Name the methods of CONNECT that this provider answers for."""
+        """The authentication methods of CONNECT that this provider handles."""
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Find the role; `certificate` is the verified one of the TLS connection, DER.
+        """Return the proven role; `certificate` is the verified client certificate of the TLS connection, DER.
 
-        Raises AuthenticationFailed.
+        Raise AuthenticationFailed.
         """

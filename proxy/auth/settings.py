@@ -1,6 +1,7 @@
-"""What authentication needs to know, and how it is read out of the configuration.
+"""Settings of authentication, read from the configuration.
 
-Here and not beside the providers, because these import libraries that a proxy without them need not wait for.
+The settings are apart from the providers, because the providers import slow libraries that only a proxy with
+authentication should load.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from proxy.config.config import Config
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """The `token*` keys. Where both keys are set the secret one counts, as upstream has it."""
+    """The `token*` keys. If both keys are set, the secret key is used, as in upstream."""
 
     secret_key: str = field(default="", repr=False)
     public_key: str = ""
@@ -37,7 +38,7 @@ class TokenSettings:
 
 @dataclass(frozen=True, slots=True)
 class IssuerAccess:
-    """How issuers are reached; an empty `trust_file` trusts what the system trusts."""
+    """Access to issuers; an empty `trust_file` means the certificates that the system trusts."""
 
     connect_seconds: float = 10.0
     read_seconds: float = 10.0
@@ -57,7 +58,7 @@ class IssuerAccess:
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """How many issuers' keys are kept, and three ages in seconds."""
+    """The number of issuers whose keys are cached, and three ages in seconds."""
 
     size: int = 5
     refresh_seconds: float = 18 * 3600.0
@@ -103,7 +104,7 @@ class OpenIdSettings:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
-    """`authenticationProviders` in their order, and what each of them needs."""
+    """`authenticationProviders` in their order, and the settings of each provider."""
 
     providers: tuple[str, ...] = ()
     anonymous_role: str = ""

@@ -1,7 +1,8 @@
-"""The bytes behind a setting: a file, data in the setting itself, or base64; and files that are read again on change.
+"""Contents of a setting: a file, inline data, or base64; and files that are read again when they change.
 
-Rule: a fault at the start is a fault of the configuration and names its key; a fault later keeps what was in force. The
-disk is never touched on the event loop once the proxy runs. Texts never hold contents, they may be secrets.
+Rule: a fault at the start is a fault of the configuration and names its key; after a later fault the old contents stay
+in force. The disk is never accessed on the event loop once the proxy runs. Error texts never hold contents, which may
+be secrets.
 """
 
 import asyncio
@@ -24,17 +25,17 @@ _Stamp = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Either a file (`path`) or what the setting itself holds (`content`)."""
+    """Either the path of a file or the inline content of the setting."""
 
     path: str = ""
     content: bytes = field(default=b"", repr=False)
 
 
 def source_of(value: str, key: str) -> Source:
-    """Find what a setting refers to: `file:` and `data:` URLs, the path of a file, or base64 text.
+    """Return the source that a setting refers to: a `file:` or `data:` URL, the path of a file, or base64 text.
 
-    Unlike upstream's proxy an absolute path that does not exist is never taken for base64: a mistyped path would become
-    a key that anybody can read off the configuration. Raises SettingFault.
+    Raise SettingFault. Unlike upstream's proxy, this function never decodes an absolute path that does not exist as
+    base64: a mistyped path would become a key that anybody can read in the configuration.
     """
     value = value.strip()
     if value.startswith("data:"):
@@ -55,7 +56,7 @@ def _file_url(value: str, key: str) -> str:
 
 
 def _data_url(value: str, key: str) -> bytes:
-    # RFC 2397, as far as upstream reads it: data:[type][;charset=...][;base64],<data>
+    # RFC 2397, the part that upstream reads: data:[type][;charset=...][;base64],<data>
     head, comma, data = value.removeprefix("data:").partition(",")
     if not comma or not data:
         raise SettingFault(key, "expected data:;base64,<base64 text> or data:,<text>")
@@ -77,9 +78,9 @@ def _base64(text: str, key: str, problem: str) -> bytes:
 
 
 class Watched(Generic[T]):
-    """What a setting's bytes were made into: `value`, kept up to date by `look`.
+    """A value built from the contents of a setting; `look` rebuilds it when the file has changed.
 
-    `build` makes it and raises ValueError with a text for the operator. Raises SettingFault when made.
+    `build` makes the value and raises ValueError with a text for the operator. The constructor raises SettingFault.
     """
 
     __slots__ = ("_build", "_source", "_stamp", "_unreadable", "key", "value")
@@ -91,22 +92,22 @@ class Watched(Generic[T]):
         self._stamp: _Stamp | None = None
         self._unreadable = False
         value = self._newer()
-        assert value is not None  # nothing was read before
+        assert value is not None  # the first read is always a change
         self.value = value[0]
 
     @property
     def path(self) -> str:
-        """The file to watch, or nothing if the setting holds its own data."""
+        """The file to watch; empty if the setting has inline data."""
         return self._source.path
 
     async def look(self) -> bool:
-        """Read the file again if it changed; tells whether `value` is new.
+        """Read the file again if it changed, and return whether `value` is new.
 
-        Raises SettingFault if it changed into something unusable, once per change; `value` stays.
+        Raise SettingFault once per change to unusable contents; `value` stays.
         """
         if not self.path:
             return False
-        # The stamp is written by that thread; two looks at a time do not happen, one task looks at one file.
+        # The thread writes the stamp without a lock: each file has one task, so looks never overlap.
         newer = await asyncio.get_running_loop().run_in_executor(None, self._newer)
         if newer is None:
             return False
@@ -124,13 +125,13 @@ class Watched(Generic[T]):
 
     def _changed_file(self) -> bytes | None:
         try:
-            # Before the contents: a writer that is not done yet changes it once more.
+            # Read the stamp before the contents: a writer that is not done yet will change the stamp once more.
             stamp = self._stamp_of_file()
             if stamp == self._stamp:
                 return None
             content = self._contents()
         except OSError as error:
-            # Tried again at each look, told once.
+            # Each look tries again, but only the first failure is reported.
             self._stamp = None
             if self._unreadable:
                 return None
@@ -141,7 +142,7 @@ class Watched(Generic[T]):
 
     def _stamp_of_file(self) -> _Stamp:
         status = os.stat(self.path)
-        # ctime: a permission that was mended changes nothing else.
+        # ctime, because a repaired permission changes nothing else.
         return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
 
     def _contents(self) -> bytes:

@@ -1,9 +1,9 @@
-"""Tell brokers who this proxy is and for whom it speaks: CONNECT, and the answers to their challenges.
+"""CONNECT frames to brokers and answers to their challenges, with the proxy's credentials and the client's identity.
 
-Without `authenticationEnabled` the proxy is a plain client on request connections. With it, brokers hear of the
-client's role as `original_principal` (they take it only from roles in their `proxyRoles`), and with
-`forwardAuthorizationCredentials` also of what the client presented. Whatever a client itself says of its origin is
-never passed on.
+Without `authenticationEnabled` the proxy is a plain client on request connections. With it, brokers get the client's
+role as `original_principal` (brokers accept it only from roles in their `proxyRoles`), and with
+`forwardAuthorizationCredentials` also the client's credentials. The `original_*` fields of a client's own CONNECT are
+never forwarded.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ _NOBODY: Final = AuthData("none", b"")
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """How the proxy names itself: to brokers, to clients."""
+    """The version strings of the proxy for brokers and for clients."""
 
     proxy_version: str
     server_version: str
 
 
 class ConnectFrames:
-    """Make what the proxy sends to brokers about itself and its clients; credentials are fresh each time."""
+    """Builds the frames that identify the proxy and its clients to brokers; credentials are read each time."""
 
     def __init__(
         self,
@@ -56,19 +56,19 @@ class ConnectFrames:
         self.versions = versions
 
     async def for_requests(self, principal: Hashable) -> bytes:
-        """Build CONNECT of a connection for requests of `principal`; raises CredentialsUnavailable."""
+        """Build CONNECT of a connection for requests of `principal`; raise CredentialsUnavailable."""
         name = self.versions.proxy_version
         proxy_version = name if self._authentication else None
         return commands.connect_lookup(name, proxy_version, await self._credentials(principal))
 
     async def for_client(self, connect: pb.CommandConnect, principal: Hashable) -> bytes:
-        """Build CONNECT of a connection that the client will be joined to; raises CredentialsUnavailable."""
+        """Build CONNECT of a connection that will be relayed for a client; raise CredentialsUnavailable."""
         return commands.connect_direct(connect, self.versions.proxy_version, await self._credentials(principal))
 
     async def answer(self) -> bytes:
-        """Build AUTH_RESPONSE with the proxy's own credentials; raises CredentialsUnavailable or RequestFailed.
+        """Build AUTH_RESPONSE with the proxy's own credentials; raise CredentialsUnavailable or RequestFailed.
 
-        In the handshake nothing else is asked for: what clients presented has gone with CONNECT.
+        In the handshake a broker asks only for these: the credentials of clients were sent in CONNECT.
         """
         own = await self._own.current()
         if own is None:
@@ -76,10 +76,10 @@ class ConnectFrames:
         return self._response(own)
 
     async def renewed(self, challenge: pb.CommandAuthChallenge, principal: Hashable) -> tuple[bytes, Hashable]:
-        """Build AUTH_RESPONSE to a challenge in the course of a connection, and say whose it is from then on.
+        """Build AUTH_RESPONSE to a challenge after the handshake, and return the connection's new principal.
 
-        A broker that has credentials of a client wants newer ones of that client, which must still be there. Raises
-        AuthenticationFailed if it is not, else as `answer`; waits for the client as long as that takes.
+        A broker with credentials of a client asks for new ones, which only a connected client can renew. Raise
+        AuthenticationFailed if no such client is left, and the errors of `answer`. The wait has no time limit.
         """
         refresh = challenge.challenge.auth_data == commands.REFRESH_DATA
         if refresh and isinstance(principal, Principal) and principal.original is not None:
@@ -88,11 +88,11 @@ class ConnectFrames:
         return await self.answer(), principal
 
     def refused(self, broker: BrokerAddress, error: RequestFailed) -> None:
-        """Write a line about a CONNECT that a broker refused for who the proxy is, at most one a second."""
+        """Log a CONNECT that a broker refused because of the proxy's identity, at most once a second."""
         if error.code == ServerError.AuthenticationError:
             event, change = "broker refuses the credentials of the proxy", PLUGIN
         elif error.code == ServerError.AuthorizationError and self._authentication:
-            # Its only reason at CONNECT: brokers take an original principal from their proxyRoles, and from no other.
+            # The only reason at CONNECT: brokers accept an original principal only from their proxyRoles.
             event, change = "broker refuses the roles of proxy and client", "proxyRoles of the broker"
         else:
             return
@@ -107,7 +107,7 @@ class ConnectFrames:
         original = principal.original
         if original is None:
             return Credentials(method, data, principal.role)
-        # The field is text: upstream puts bytes that are no UTF-8 into it in the same way.
+        # The field is text; upstream replaces bytes that are not UTF-8 in the same way.
         text = original.data.decode(errors="replace")
         return Credentials(method, data, principal.role, text, original.method)
 

@@ -95,21 +95,16 @@ class BrokerConnection(BrokerEndpoint):
         "_connect_frame",
         "_decoder",
         "_diverted",
+        "_loop_budget",
         "_next_request_id",
         "_owner",
         "_pause_began",
         "_paused_for",
         "_pinged_at",
         "_state",
-        "_turns",
         "last_used",
         "ready",
     )
-
-    @property
-    def peer_closed_cause(self) -> DisconnectCause:
-        """Return the cause of this connection's end when the broker closes it."""
-        return DisconnectCause.BROKER_CLOSED
 
     def __init__(
         self,
@@ -117,13 +112,13 @@ class BrokerConnection(BrokerEndpoint):
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         owner: BrokerConnectionOwner,
-        turns: LoopBudget,
+        loop_budget: LoopBudget,
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup)
         self._challenged = False
         self._owner = owner
-        self._turns = turns
+        self._loop_budget = loop_budget
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
         self._asked: dict[int, _Asked] = {}
@@ -150,7 +145,7 @@ class BrokerConnection(BrokerEndpoint):
         """Return whether a new question may be asked: connected, not paused for memory, and no unsent bytes."""
         if self.cause is not None or self.transport is None or self._paused_for is not None:
             return False
-        return self._writable is True and self.ready.done() and self.ready.exception() is None
+        return self.writable is True and self.ready.done() and self.ready.exception() is None
 
     @property
     def paused(self) -> bool:
@@ -239,7 +234,7 @@ class BrokerConnection(BrokerEndpoint):
             self.abort(protocol_cause(error))
         except Exception as error:
             self.crashed(error)
-        if decoder.diverting and self._turns.enough():
+        if decoder.diverting and self._loop_budget.spent():
             self.rest()
 
     def crashed(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Open TCP connections to brokers, with the socket options that make a dead peer show itself."""
+"""Open TCP connections to brokers, with socket options that detect a dead peer."""
 
 import asyncio
 import errno
@@ -16,9 +16,9 @@ from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.failures import TlsFailed
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
-# So long an address is waited for before the next is tried beside it.
+# The time for an address before the next address is tried in parallel.
 HEAD_START_SECONDS: Final = 0.25
-# Of these no broker is to blame.
+# Errors of this machine, for which no broker is to blame.
 _OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
@@ -26,8 +26,8 @@ _OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno
 class SocketOptions:
     """TCP keep-alive and `TCP_USER_TIMEOUT` of every socket, on both sides of the proxy.
 
-    `receive_buffer_bytes` bounds the kernel's receive buffer (0: the kernel's choice). It ends autotuning, so only
-    request connections have it: there it bounds what piles up while reading waits for memory.
+    `receive_buffer_bytes` bounds the kernel's receive buffer (0: the kernel's choice). Setting the option ends
+    autotuning, so only request connections have it, whose buffers fill up while reading waits for memory.
     """
 
     keep_alive_idle_seconds: int
@@ -63,10 +63,10 @@ class SocketOptions:
 
 
 class Dialer:
-    """Connect to one of a broker's addresses within `timeout_seconds`.
+    """Connects to an address of a broker within `timeout_seconds`.
 
-    The addresses are tried in turns of IPv6 and IPv4; one that does not answer within `HEAD_START_SECONDS` is not given
-    up when the next is tried (RFC 8305). `preamble` is what every connection begins with, in front of TLS.
+    IPv6 and IPv4 addresses are tried alternately; an attempt continues when the next address is tried after
+    `HEAD_START_SECONDS` (RFC 8305). Every connection begins with `preamble`, before TLS.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class Dialer:
     async def connect(
         self, target: BrokerAddress, addresses: Sequence[str], factory: Callable[[], _P], preamble: bytes | None = None
     ) -> _P:
-        """Open a connection and give its protocol; `preamble` takes the place of the dialer's.
+        """Open a connection and return its protocol; `preamble` replaces that of the dialer.
 
-        Raises BrokerUnreachable with the last error, or NoSocket if this proxy has none left.
+        Raise BrokerUnreachable with the last error, or NoSocket if this proxy is out of sockets.
         """
         deadline = self._loop.time() + self.timeout_seconds
         if target.tls and self._tls is None:
@@ -113,14 +113,14 @@ class Dialer:
             raise
 
     async def _adopt(self, sock: socket.socket, target: BrokerAddress, factory: Callable[[], _P]) -> _P:
-        """Give a connected socket to its protocol, behind the TLS handshake if there is one."""
+        """Attach a connected socket to its protocol, after the TLS handshake if there is one."""
         if target.tls and self._tls is not None:
             return await self._tls.connect(sock, target.host, factory)
         _, protocol = await self._loop.create_connection(factory, sock=sock)
         return protocol
 
     async def open(self, target: BrokerAddress, addresses: Sequence[str], timeout_seconds: float) -> socket.socket:
-        """Open a socket to the first of the addresses that answers; raises as `connect`."""
+        """Open a socket to the first address that answers; raise the errors of `connect`."""
         if not addresses:
             raise BrokerUnreachable(f"cannot connect to broker {target}: it has no address")
         try:
@@ -147,7 +147,7 @@ class Dialer:
 
 
 class _Race:
-    """Open one socket by several attempts; those that lose are closed, also if nobody wins."""
+    """Opens a socket by several attempts; sockets of slower attempts are closed in any case."""
 
     def __init__(self, attempt: Callable[[str, int], Awaitable[socket.socket]], port: int) -> None:
         self._attempt = attempt
@@ -156,7 +156,7 @@ class _Race:
         self._error: OSError | None = None
 
     async def run(self, addresses: Sequence[str]) -> socket.socket:
-        """Give the socket of the first that answers; raises the last OSError if none does."""
+        """Return the socket of the first address that answers; raise the last OSError if none does."""
         winner: socket.socket | None = None
         try:
             async with asyncio.TaskGroup() as group:
@@ -180,7 +180,7 @@ class _Race:
                     sock.close()
 
     async def _look(self, running: set[asyncio.Task[None]], *, wait_for_all: bool) -> set[asyncio.Task[None]]:
-        """Wait until one has won, or the newest should not be waited for alone any more."""
+        """Wait until an attempt has succeeded, or until it is time for the next attempt."""
         while running and not self._opened:
             timeout = None if wait_for_all else HEAD_START_SECONDS
             _, running = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -196,7 +196,7 @@ class _Race:
 
 
 def interleaved(addresses: Sequence[str]) -> list[str]:
-    """Bring IPv6 and IPv4 addresses into turns; the family of the first begins."""
+    """Return IPv6 and IPv4 addresses alternately, beginning with the family of the first."""
     first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     other = [address for address in addresses if address not in first]
     turns = zip_longest(first, other)
@@ -208,7 +208,7 @@ def _late(target: BrokerAddress, seconds: float) -> str:
 
 
 def _unreachable(target: BrokerAddress, error: OSError) -> BrokerUnavailable:
-    # uvloop puts its own words into strerror.
+    # uvloop sets a text of its own in strerror.
     problem = os.strerror(error.errno).lower() if error.errno else str(error)
     text = f"cannot connect to broker {target}: {problem}"
     return NoSocket(text) if error.errno in _OWN_FAULTS else BrokerUnreachable(text)

@@ -1,8 +1,8 @@
-"""Choose brokers for requests: what the books of `members` say, fed by name resolution, by looks, and by those who ask.
+"""Choose brokers for requests by the states in `members`, which name resolution, probes and requests update.
 
-Rule: no request is sent to a broker that is known to be down, and none fails for a broker that came back meanwhile: if
-all are down, a request waits until each of them was looked at once more, then gets an error that says which brokers,
-why and since when. A look is one TCP connect, closed at once.
+Rule: no request is sent to a broker that is known to be down, and no request fails because of a broker that has come
+back. If all brokers are down, a request waits until each of them was probed again, then gets an error that names the
+brokers, the reasons and the times. A probe is a TCP connection that is closed at once.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 from proxy.telemetry.counters import Counters
 
-# A look that takes longer has failed; a request waits no longer for looks than this.
-LOOK_SECONDS: Final = 1.0
+# The time limit of a probe, and the longest wait of a request for probes.
+PROBE_SECONDS: Final = 1.0
 WAIT_SECONDS: Final = 1.5
 MOST_MEMBERS: Final = 256
-_TOLD: Final = 4
+_SHOWN: Final = 4
 
 
 class BrokerChoice(Protocol):
-    """What those who ask brokers need of the list of them."""
+    """The choice of a broker for a request."""
 
     def home(self, key: str) -> BrokerAddress:
-        """Give the broker for `key` at once, also if none is up."""
+        """Return the broker for `key` at once, even if no broker is up."""
 
     async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
-        """Give a broker that can be used, if need be after waiting for one; raises BrokerUnavailable."""
+        """Return a usable broker, waiting for one if needed; raise BrokerUnavailable."""
 
     async def usable(self, broker: BrokerAddress, key: str) -> BrokerAddress:
-        """Give `broker` if it can be used, else another; raises BrokerUnavailable."""
+        """Return `broker` if it is usable, else another broker; raise BrokerUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """The hosts of the configuration, and the times after which they are looked at and resolved again."""
+    """The configured hosts, and the times after which they are probed and resolved again."""
 
     hosts: tuple[tuple[str, int], ...]
     tls: bool
@@ -66,7 +66,7 @@ class BrokerSettings:
 
 
 class Brokers:
-    """Know the brokers from `start` to `close`. Whoever uses one reports `worked` or `failed`."""
+    """The brokers and their states, from `start` to `close`. Users of a broker report `worked` or `failed`."""
 
     def __init__(
         self,
@@ -85,52 +85,52 @@ class Brokers:
         self._log = log
         self._pace = LinePace()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "brokers"))
-        # Until its name is resolved each host is one broker, whose addresses are found when it is connected to.
+        # Until its name is resolved, a host counts as one broker, and the dialer finds its addresses.
         self._found: dict[tuple[str, int], tuple[BrokerAddress, ...]]
         self._found = {host: (_whole(*host, settings.tls),) for host in settings.hosts}
         self._members = BrokerMembers(_flat(self._found), settings.longest_pause_seconds, random.random)
         self._timer: asyncio.TimerHandle | None = None
-        self._news: set[asyncio.Future[None]] = set()
+        self._waiters: set[asyncio.Future[None]] = set()
         self._none_up = asyncio.Event()
 
     def start(self) -> None:
-        """Begin to resolve the names among the hosts, again and again."""
+        """Start resolving the host names periodically."""
         if any(not _is_address(host) for host, _ in self._settings.hosts):
             self._scope.start(self._keep_resolving())
 
     async def close(self) -> None:
-        """End looks and name resolution; who waits gets its error."""
+        """Cancel probes and name resolution; waiting requests get an error."""
         self._scope.cancel()
         if self._timer is not None:
             self._timer.cancel()
         await self._scope.emptied()
         await self._names.close()
-        self._tell()
+        self._wake_waiters()
 
-    # --- who asks ---------------------------------------------------------------------------------
+    # --- choosing ----------------------------------------------------------------------------------
 
     def home(self, key: str) -> BrokerAddress:
-        """Give the broker for `key` at once, also if none is up."""
+        """Return the broker for `key` at once, even if no broker is up."""
         chosen = self._members.choose(self._loop.time(), key) or self._members.home(key)
         assert chosen is not None
         return chosen
 
     async def usable(self, broker: BrokerAddress, key: str) -> BrokerAddress:
-        """Give `broker` if it can be used, else another; raises BrokerUnavailable."""
+        """Return `broker` if it is usable, else another broker; raise BrokerUnavailable."""
         return broker if self._members.usable(broker) else await self.pick(key)
 
     async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
-        """Give the next broker that can be used, or with a `key` always the same; not `avoid` if there is another.
+        """Return the next usable broker, or with a `key` always the same; not `avoid` if there is another.
 
-        Raises BrokerUnavailable if none can be used and a look at each has not changed that.
+        Raise BrokerUnavailable if no broker is usable, even after a probe of each.
         """
         began = self._loop.time()
         chosen = self._members.choose(began, key, avoid)
         if chosen is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_SECONDS):
-                    while chosen is None and not all(member.looked_at > began for member in self._members.all()):
-                        await self._change()
+                    while chosen is None and not all(member.probed_at > began for member in self._members.all()):
+                        await self._wait_for_change()
                         chosen = self._members.choose(self._loop.time(), key, avoid)
             chosen = chosen or self._members.choose(self._loop.time(), key, avoid)
             if chosen is None:
@@ -143,14 +143,14 @@ class Brokers:
         return broker in self._members
 
     def named(self, target: BrokerAddress) -> bool:
-        """Tell whether `target` names a host and port of the configuration, or an address that one of them has."""
+        """Return whether `target` is a configured host and port, or an address of a configured host."""
         return any(
             target.port == member.port and target.host.lower() in (member.host.lower(), member.address)
             for member in self._addresses()
         )
 
     async def addresses_at(self, port: int) -> set[str]:
-        """Give all addresses of brokers that listen on `port`, for those who come by another name."""
+        """Return all addresses of brokers with `port`, for targets that use another name."""
         found: set[str] = set()
         for member in self._addresses():
             if member.port == port:
@@ -159,7 +159,7 @@ class Brokers:
         return found
 
     async def resolve(self, broker: BrokerAddress) -> list[str]:
-        """Give the addresses of one of these brokers; raises BrokerUnreachable if its name does not resolve."""
+        """Return the addresses of a broker; raise BrokerUnreachable if its name does not resolve."""
         if broker.address:
             return [broker.address]
         try:
@@ -170,38 +170,38 @@ class Brokers:
     def _addresses(self) -> list[BrokerAddress]:
         return [member.address for member in self._members.all()]
 
-    # --- who has asked ----------------------------------------------------------------------------
+    # --- reports of users --------------------------------------------------------------------------
 
     def worked(self, broker: BrokerAddress) -> None:
-        """Hear that a broker has accepted a connection."""
+        """Called when a broker has accepted a connection."""
         if self._members.worked(broker):
             self._log.info("broker can be used again", broker=str(broker))
             self._plan()
-            self._tell()
+            self._wake_waiters()
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
-        """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
+        """Called when a connection to a broker failed; `answers_tcp`: the TCP connection succeeded."""
         was = self._members.failed(broker, self._loop.time(), error, answers_tcp=answers_tcp)
         if was is MemberState.UP:
             self._log.warning("broker is down", broker=str(broker), detail=error)
         if was is not None:
             self._plan()
 
-    # --- what the operator sees -------------------------------------------------------------------
+    # --- for operators -----------------------------------------------------------------------------
 
     def states(self) -> dict[str, int]:
-        """Count the brokers by state."""
+        """Return the number of brokers in each state."""
         found = dict.fromkeys(map(str, MemberState), 0)
         for member in self._members.all():
             found[member.state] += 1
         return found
 
     def name_outcomes(self) -> Mapping[str, int]:
-        """Count the names of brokers that were resolved by what became of them."""
+        """Return the number of name resolutions by outcome."""
         return self._names.outcomes
 
     def shown(self) -> list[Mapping[str, object]]:
-        """Give a row for each broker: address, state, and for one that is not up since when (seconds) and why."""
+        """Return a row for each broker: address, state, and if it is not up, for how long (seconds) and why."""
         now = self._loop.time()
         return [
             {
@@ -215,82 +215,84 @@ class Brokers:
 
     def _why(self) -> str:
         members, now = self._members.all(), self._loop.time()
-        told = "; ".join(_complaint(member, now) for member in members[:_TOLD])
+        shown = "; ".join(_complaint(member, now) for member in members[:_SHOWN])
         if len(members) == 1:
-            return told
-        more = f"; and {len(members) - _TOLD} more" if len(members) > _TOLD else ""
-        return f"none of {len(members)} brokers can be reached ({self._settings.key}): {told}{more}"
+            return shown
+        more = f"; and {len(members) - _SHOWN} more" if len(members) > _SHOWN else ""
+        return f"none of {len(members)} brokers can be reached ({self._settings.key}): {shown}{more}"
 
-    # --- looks ------------------------------------------------------------------------------------
+    # --- probes ------------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        """Set the timer for the next look."""
+        """Set the timer for the next probe."""
         if self._timer is not None:
             self._timer.cancel()
-        due = self._members.next_look()
-        self._timer = None if due is None else self._loop.call_at(due, self._begin_looks)
+        due = self._members.next_probe()
+        self._timer = None if due is None else self._loop.call_at(due, self._begin_probes)
         if any(member.state is not MemberState.DOWN for member in self._members.all()):
             self._none_up.clear()
         else:
             self._none_up.set()
 
-    def _begin_looks(self) -> None:
+    def _begin_probes(self) -> None:
         now = self._loop.time()
-        # A timer may come a little early: its clock counts whole milliseconds.
-        for broker in self._members.begin_looks(now + 0.001):
-            self._scope.start(self._look(broker, now))
+        # A timer may fire a little early, because its clock counts whole milliseconds.
+        for broker in self._members.begin_probes(now + 0.001):
+            self._scope.start(self._probe(broker, now))
         self._plan()
 
-    async def _look(self, broker: BrokerAddress, began: float) -> None:
+    async def _probe(self, broker: BrokerAddress, began: float) -> None:
         error: str | None = None
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                addresses = [broker.address] if broker.address else await self._names.resolve(broker.host, LOOK_SECONDS)
-                (await self._dialer.open(broker, addresses, LOOK_SECONDS)).close()
+            async with asyncio.timeout(PROBE_SECONDS):
+                addresses = [broker.address]
+                if not broker.address:
+                    addresses = await self._names.resolve(broker.host, PROBE_SECONDS)
+                (await self._dialer.open(broker, addresses, PROBE_SECONDS)).close()
         except TimeoutError:
             error = f"cannot connect to broker {broker}: its name was not resolved in time"
         except (BrokerUnavailable, TargetRefused) as failure:
             error = str(failure)
-        self._counters.broker_looks["reached" if error is None else "failed"] += 1
-        if self._members.looked(broker, began, self._loop.time(), error) is MemberState.UP:
+        self._counters.broker_probes["reached" if error is None else "failed"] += 1
+        if self._members.probed(broker, began, self._loop.time(), error) is MemberState.UP:
             self._log.info("broker can be reached again", broker=str(broker))
         self._plan()
-        self._tell()
+        self._wake_waiters()
 
-    # --- waiting ----------------------------------------------------------------------------------
+    # --- waiting -----------------------------------------------------------------------------------
 
-    async def _change(self) -> None:
-        news: asyncio.Future[None] = self._loop.create_future()
-        self._news.add(news)
+    async def _wait_for_change(self) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.add(waiter)
         try:
-            await news
+            await waiter
         finally:
-            self._news.discard(news)
+            self._waiters.discard(waiter)
 
-    def _tell(self) -> None:
-        for news in self._news:
-            if not news.done():
-                news.set_result(None)
+    def _wake_waiters(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    # --- names ------------------------------------------------------------------------------------
+    # --- names -------------------------------------------------------------------------------------
 
     async def _keep_resolving(self) -> None:
         while True:
             for host, port in self._settings.hosts:
                 await self._resolve_host(host, port)
-            await asyncio.sleep(LOOK_SECONDS)
-            # With no broker left, new addresses are what may help.
+            await asyncio.sleep(PROBE_SECONDS)
+            # If all brokers are down, resolve again at once: new addresses may help.
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._settings.dns_ttl_seconds - LOOK_SECONDS)):
+                async with asyncio.timeout(max(0.0, self._settings.dns_ttl_seconds - PROBE_SECONDS)):
                     await self._none_up.wait()
 
     async def _resolve_host(self, host: str, port: int) -> None:
         if _is_address(host):
             return
         try:
-            addresses = await self._names.resolve(host, LOOK_SECONDS)
+            addresses = await self._names.resolve(host, PROBE_SECONDS)
         except TargetRefused as error:
-            # The last addresses stay: a resolver that fails takes no broker away.
+            # The last addresses stay: a failure of the resolver removes no broker.
             if self._pace.due(self._loop.time(), "names"):
                 self._log.warning("brokers cannot be looked up", host=host, detail=str(error))
             return
@@ -298,11 +300,11 @@ class Brokers:
         if self._members.replace(_flat(self._found)[:MOST_MEMBERS]):
             self._log.info("brokers found", host=host, detail=f"{len(self._found[host, port])} of {len(self._members)}")
             self._plan()
-            self._tell()
+            self._wake_waiters()
 
 
 def _members_of(host: str, port: int, tls: bool, addresses: Sequence[str]) -> tuple[BrokerAddress, ...]:
-    """Make a broker of each address; one IPv4 and one IPv6 address are two ways to one broker."""
+    """Return a broker for each address; an IPv4 and an IPv6 address together count as the same broker."""
     sixes = sum(":" in address for address in addresses)
     if sixes <= 1 and len(addresses) - sixes <= 1:
         return (_whole(host, port, tls),)

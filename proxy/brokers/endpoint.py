@@ -1,12 +1,13 @@
 """PING/PONG handling shared by broker request connections and handshakes.
 
-Rule: at most one PONG waits for a broker to read it. A single PONG answers all PINGs that came before it: each PING
-only asks whether this side lives.
+Rule: at most one PONG waits for a broker to read it. A PONG answers all PINGs before it, which only ask whether this
+side is alive.
 """
 
 import asyncio
 
 from protocol import commands
+from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import Endpoint, SharedReadBuffer
 
@@ -14,26 +15,31 @@ from proxy.net.transport import Endpoint, SharedReadBuffer
 class BrokerEndpoint(Endpoint):
     """A connection to a broker that answers PINGs."""
 
-    __slots__ = ("_owes_pong",)
+    __slots__ = ("_pong_deferred",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
         super().__init__(loop, shared, hangup)
-        self._owes_pong = False
+        self._pong_deferred = False
+
+    @property
+    def peer_closed_cause(self) -> DisconnectCause:
+        """Return the cause that a connection ends with when the broker closes it."""
+        return DisconnectCause.BROKER_CLOSED
 
     def answer_ping(self) -> None:
-        """Write PONG, now or when the broker has taken what was written before."""
+        """Write PONG, now or when the broker has received all bytes written before."""
         if self.write_pending:
-            self._owes_pong = True
+            self._pong_deferred = True
         else:
             self.write(commands.PONG_FRAME)
 
-    def pay_pong(self) -> None:
-        """Write the PONG that is still to be sent, if there is one."""
-        if self._owes_pong:
-            self._owes_pong = False
+    def write_deferred_pong(self) -> None:
+        """Write a deferred PONG, if there is one."""
+        if self._pong_deferred:
+            self._pong_deferred = False
             self.write(commands.PONG_FRAME)
 
     def resume_writing(self) -> None:
-        """Resume writing, and answer the PINGs that came meanwhile: all bytes have left user space."""
+        """Answer the PINGs that arrived while bytes waited in user space."""
         super().resume_writing()
-        self.pay_pong()
+        self.write_deferred_pong()

@@ -1,4 +1,4 @@
-"""CONNECT to the broker that a client asked for, before the two are joined by a relay."""
+"""CONNECT to the target of a client, before a relay joins both connections."""
 
 import asyncio
 from typing import Final
@@ -19,17 +19,12 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 
 
 class BrokerHandshake(BrokerEndpoint):
-    """Send CONNECT and wait for what the broker says: `heard` gives CONNECTED or a challenge, to `respond` to.
+    """Sends CONNECT and waits for the answer: `heard` is CONNECTED, or a challenge for `respond`.
 
-    It fails with RequestFailed or ConnectionClosed.
+    `heard` fails with RequestFailed or ConnectionClosed.
     """
 
     __slots__ = ("_connect_frame", "_decoder", "_state", "heard")
-
-    @property
-    def peer_closed_cause(self) -> DisconnectCause:
-        """Name the end of this connection when the broker closes it."""
-        return DisconnectCause.BROKER_CLOSED
 
     def __init__(
         self,
@@ -45,18 +40,18 @@ class BrokerHandshake(BrokerEndpoint):
         self.heard: asyncio.Future[pb.BaseCommand] = loop.create_future()
 
     def adopt(self, transport: asyncio.Transport) -> None:
-        """Send CONNECT as soon as the connection is there."""
+        """Send CONNECT as soon as the connection is open."""
         super().adopt(transport)
         self.write(self._connect_frame)
         self._connect_frame = b""
 
     def data_arrived(self, count: int) -> None:
-        """Look for CONNECTED; what comes behind it belongs to the client."""
+        """Wait for CONNECTED; the bytes after it belong to the client."""
         self._decoder.receive_data(self._shared.small[:count])
         self._process()
 
     def respond(self, frame: bytes) -> None:
-        """Answer a challenge; `heard` is what the broker says to that."""
+        """Answer a challenge; `heard` is then the broker's next answer."""
         self.heard = self.loop.create_future()
         if self.cause is not None:
             self._fail(ConnectionClosed(self.cause, "the broker ended the connection before CONNECTED"))
@@ -77,10 +72,8 @@ class BrokerHandshake(BrokerEndpoint):
             self.abort(protocol_cause(error))
 
     def hand_over(self) -> tuple[asyncio.Transport, bytes]:
-        """Give the transport and the bytes behind CONNECTED to a relay; raises ConnectionClosed if it was lost
-        meanwhile.
-        """
-        self.pay_pong()
+        """Return the transport and the bytes after CONNECTED, for a relay; raise ConnectionClosed if it was lost."""
+        self.write_deferred_pong()
         transport = self.detach()
         return transport, self._decoder.take_rest()
 
@@ -98,7 +91,7 @@ class BrokerHandshake(BrokerEndpoint):
             return
         command = commands.decode_command(frame.command)
         if command.type in (CommandType.CONNECTED, CommandType.AUTH_CHALLENGE):
-            # Pausing here keeps what follows in the kernel until the relay is there to take it.
+            # Pausing here keeps the bytes that follow in the kernel until the relay reads them.
             self.pause_reading()
             self.heard.set_result(command)
         elif command.type == CommandType.ERROR:

@@ -1,9 +1,9 @@
-"""Know who the brokers are, which of them can be reached, whose turn it is, and when to look at one that is down.
+"""States of the brokers: which can be used, which is next, and when to probe a broker that is down.
 
-A core without I/O and clock: every method gets the time. A member is *up* until somebody could not use it, then *down*:
-nobody is sent there, and it is looked at again after a pause that doubles up to `longest_pause_seconds`, one look at a
-time. If it did not even answer TCP, a look that succeeds makes it up. If it did, a look proves little: it is on
-*trial*, one request at a time is sent there, and only one that gets through makes it up.
+No I/O and no clock: callers pass the time. A member is *up* until a connection to it fails; then the member is *down*,
+gets no requests, and is probed after a pause that doubles up to `longest_pause_seconds`. If the member did not accept
+TCP connections, a successful probe makes it up. If it did, a probe proves little: the member is then on *trial*, gets a
+single request at a time, and is up only when a request succeeds.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,16 +15,16 @@ from typing import Final
 from proxy.brokers.target import BrokerAddress
 
 FIRST_PAUSE_SECONDS: Final = 0.05
-# The part of a pause that chance may take off, so that many proxies do not look at one broker in step.
+# The largest random part of a pause, so that many proxies do not probe a broker in step.
 JITTER: Final = 0.25
-# A trial that nobody reported the end of (the request found an open connection, or was given up) is over after this.
+# A trial without a reported result (the request used an open connection, or was given up) ends after this time.
 TRIAL_SECONDS: Final = 1.0
-# Keys whose broker is remembered: hashing all brokers for each request would cost more than the rest of it.
+# Keys whose broker is cached: hashing all brokers for each request would cost more than the rest of the request.
 MOST_HOMES: Final = 1024
 
 
 class MemberState(StrEnum):
-    """What is known of a member."""
+    """The state of a member."""
 
     UP = "up"
     TRIAL = "trial"
@@ -33,22 +33,22 @@ class MemberState(StrEnum):
 
 @dataclass(slots=True)
 class BrokerMember:
-    """One broker. `since` is when it was last up; `looked_at` when the last look or trial of it ended."""
+    """A broker. `since` is the time when it was last up; `probed_at` the end of its last probe or trial."""
 
     address: BrokerAddress
     state: MemberState = MemberState.UP
     error: str = ""
     since: float = 0.0
-    looked_at: float = float("-inf")
+    probed_at: float = float("-inf")
     failures: int = 0
     answers_tcp: bool = False
-    looking: bool = False
-    look_at: float = 0.0
+    probing: bool = False
+    probe_at: float = 0.0
     trial_until: float = 0.0
 
 
 class BrokerMembers:
-    """The books of all members. `jitter` gives numbers from 0 to 1."""
+    """All members and their states. `jitter` returns numbers from 0 to 1."""
 
     def __init__(
         self, addresses: Iterable[BrokerAddress], longest_pause_seconds: float, jitter: Callable[[], float]
@@ -66,29 +66,29 @@ class BrokerMembers:
         return address in self._members
 
     def all(self) -> tuple[BrokerMember, ...]:
-        """Give all members; they are to be looked at, not to be changed."""
+        """Return all members, which the caller must not change."""
         return tuple(self._members.values())
 
     def replace(self, addresses: Iterable[BrokerAddress]) -> bool:
-        """Take over another set of members: who stays keeps what is known of it. Tells whether anything changed."""
+        """Replace the set of members and return whether it changed; members that stay keep their state."""
         old = self._members
         self._members = {address: old.get(address) or BrokerMember(address) for address in addresses}
         self._homes.clear()
         return list(old) != list(self._members)
 
-    # --- whose turn -------------------------------------------------------------------------------
+    # --- choosing ----------------------------------------------------------------------------------
 
     def choose(self, now: float, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress | None:
-        """Give a member that can be used, or None; not `avoid` if there is any other.
+        """Return a usable member, or None; not `avoid` if there is any other.
 
-        In turn; with a `key` always the same as long as that one can be used (rendezvous hashing).
+        Members take turns; with a `key` always the same member is chosen while it is usable (rendezvous hashing).
         """
         home = self._homes.get(key) if key is not None and avoid is None else None
         if home is not None:
             return home
         usable = [member for member in self._members.values() if self._usable(member, now)]
         if not usable:
-            # Better a second request on trial than none at all.
+            # A second request on trial is better than no request at all.
             usable = [member for member in self._members.values() if member.state is MemberState.TRIAL]
         usable = [member for member in usable if member.address != avoid] or usable
         if not usable:
@@ -104,29 +104,30 @@ class BrokerMembers:
         return chosen.address
 
     def _remember(self, key: str, chosen: BrokerMember, avoid: BrokerAddress | None) -> None:
-        """Keep where a key belongs until anything changes; a trial is a change by itself."""
+        """Cache the member of a key until any state changes; during a trial nothing is cached."""
         if avoid is None and not any(member.state is MemberState.TRIAL for member in self._members.values()):
             if len(self._homes) >= MOST_HOMES:
                 self._homes.clear()
             self._homes[key] = chosen.address
 
     def home(self, key: str) -> BrokerAddress | None:
-        """Give the member where `key` belongs if all are down: that its error may be told."""
+        """Return the member of `key` even if all members are down, for its error text."""
         return _nearest(list(self._members.values()), key).address if self._members else None
 
     def usable(self, address: BrokerAddress) -> bool:
-        """Tell whether a member is one that requests may be sent to."""
+        """Return whether requests may be sent to a member."""
         member = self._members.get(address)
         return member is not None and member.state is not MemberState.DOWN
 
     def _usable(self, member: BrokerMember, now: float) -> bool:
         return member.state is MemberState.UP or (member.state is MemberState.TRIAL and member.trial_until <= now)
 
-    # --- what is heard of them --------------------------------------------------------------------
+    # --- reports of users --------------------------------------------------------------------------
 
     def failed(self, address: BrokerAddress, now: float, error: str, *, answers_tcp: bool) -> MemberState | None:
-        """Hear that a member could not be used, and whether it had answered TCP. Gives what it was until now, or None
-        if this says nothing new: those who were on their way when it went down fail, too.
+        """Record that a member could not be used; `answers_tcp`: its TCP connection succeeded.
+
+        Return its state until now, or None if it was down already: requests that were under way fail, too.
         """
         member = self._members.get(address)
         if member is None or member.state is MemberState.DOWN:
@@ -140,7 +141,7 @@ class BrokerMembers:
         return was
 
     def worked(self, address: BrokerAddress) -> bool:
-        """Hear that a member could be used. Tells whether it is up by this."""
+        """Record that a member could be used; return whether this made it up."""
         member = self._members.get(address)
         if member is None:
             return False
@@ -149,26 +150,26 @@ class BrokerMembers:
             self._homes.clear()
         return was is not MemberState.UP
 
-    # --- looks ------------------------------------------------------------------------------------
+    # --- probes ------------------------------------------------------------------------------------
 
-    def next_look(self) -> float | None:
-        """Tell when the next member is to be looked at."""
-        times = [member.look_at for member in self._members.values() if _waits_for_a_look(member)]
+    def next_probe(self) -> float | None:
+        """Return the time of the next probe, None if no probe is due."""
+        times = [member.probe_at for member in self._members.values() if _awaits_probe(member)]
         return min(times, default=None)
 
-    def begin_looks(self, now: float) -> list[BrokerAddress]:
-        """Give the members to be looked at now; each of them must be reported by `looked`."""
-        due = [m for m in self._members.values() if _waits_for_a_look(m) and m.look_at <= now]
+    def begin_probes(self, now: float) -> list[BrokerAddress]:
+        """Return the members to probe now; the caller must report each of them by `probed`."""
+        due = [m for m in self._members.values() if _awaits_probe(m) and m.probe_at <= now]
         for member in due:
-            member.looking = True
+            member.probing = True
         return [member.address for member in due]
 
-    def looked(self, address: BrokerAddress, began: float, now: float, error: str | None) -> MemberState | None:
-        """Hear how a look ended: TCP was answered, or `error`. Gives what the member has become by this."""
+    def probed(self, address: BrokerAddress, began: float, now: float, error: str | None) -> MemberState | None:
+        """Record the result of a probe; return the new state of a member whose state changed."""
         member = self._members.get(address)
-        if member is None or not member.looking:
+        if member is None or not member.probing:
             return None
-        member.looking = False
+        member.probing = False
         if member.state is not MemberState.DOWN:
             return None
         if error is None:
@@ -180,15 +181,15 @@ class BrokerMembers:
         return None
 
     def _pause(self, member: BrokerMember, began: float, now: float) -> None:
-        """Set the next look: so long after this one *began*, for one that gets no answer takes time of its own."""
-        member.looked_at = now
+        """Set the time of the next probe, counted from when this one *began*: a probe without answer takes long."""
+        member.probed_at = now
         pause = min(self.longest_pause_seconds, FIRST_PAUSE_SECONDS * 2 ** min(member.failures, 32))
         member.failures += 1
-        member.look_at = max(now, began + pause * (1 - JITTER * self._jitter()))
+        member.probe_at = max(now, began + pause * (1 - JITTER * self._jitter()))
 
 
-def _waits_for_a_look(member: BrokerMember) -> bool:
-    return member.state is MemberState.DOWN and not member.looking
+def _awaits_probe(member: BrokerMember) -> bool:
+    return member.state is MemberState.DOWN and not member.probing
 
 
 def _nearest(members: list[BrokerMember], key: str) -> BrokerMember:

@@ -113,7 +113,7 @@ class BrokerPool:
         resolve: CachingResolver,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        turns: LoopBudget,
+        loop_budget: LoopBudget,
         counters: Counters,
         log: Logger,
         limits: PoolLimits,
@@ -126,7 +126,7 @@ class BrokerPool:
         self._resolve = resolve
         self._shared = shared
         self._hangup = hangup
-        self._turns = turns
+        self._loop_budget = loop_budget
         self._counters = counters
         self._log = log
         self._pace = LinePace()
@@ -354,7 +354,7 @@ class BrokerPool:
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
-        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._turns, connect_frame)
+        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._loop_budget, connect_frame)
 
     # --- challenges -------------------------------------------------------------------------------
 

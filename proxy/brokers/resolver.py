@@ -1,8 +1,7 @@
-"""Resolve host names: answers are kept for a while, equal questions are asked once, and few at a time.
+"""Resolve host names: answers are cached, equal queries share a single one, and few queries run at a time.
 
-A resolver may hang for as long as it likes, in a thread that nobody can end: such a question keeps its place among the
-few until it is over, while those who wait for it give up after `RESOLVE_SECONDS`. What clients make this proxy resolve
-therefore has places of its own, apart from the brokers'.
+The system's resolver may hang in a thread that cannot be cancelled. Such a query keeps its slot until it ends, while
+its waiters give up after `RESOLVE_SECONDS`. Names from clients therefore have slots apart from those of the brokers.
 """
 
 import asyncio
@@ -19,21 +18,22 @@ from proxy.core.tasks import TaskScope
 Ask = Callable[[str], Awaitable[list[str]]]
 
 MOST_ANSWERS: Final = 256
-# What does not fit into a DNS name, and more addresses than anybody tries, would be memory that strangers fill.
+# Limits of the memory that unknown clients can fill: the length of a DNS name, and more addresses than any dialer
+# tries.
 LONGEST_NAME: Final = 253
 MOST_ADDRESSES: Final = 128
-MOST_QUESTIONS: Final = 1024
-# A name that does not resolve is asked for again after this part of the time that addresses are kept.
+MOST_QUERIES: Final = 1024
+# A name that does not resolve is cached for this part of the time of other answers.
 NEGATIVE_PART: Final = 0.1
-# So long the last addresses of a name serve on while the resolver itself fails.
+# The last addresses of a name stay in use for this time while the resolver itself fails.
 STALE_SECONDS: Final = 3600.0
-# What says nothing about the name: the resolver could not be asked.
+# Errors that say nothing about the name: the resolver could not be reached.
 _RESOLVER_FAILED: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM, socket.EAI_MEMORY})
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What is known of a name since `at`: its addresses, or why there are none. Good ones were found at `found_at`."""
+    """The answer for a name at `at`: its addresses, found at `found_at`, or the reason why there are none."""
 
     addresses: tuple[str, ...]
     error: str
@@ -41,13 +41,13 @@ class _Answer:
     until: float
     found_at: float
 
-    def give(self) -> list[str]:
+    def addresses_or_error(self) -> list[str]:
         if self.error:
             raise TargetRefused(self.error)
         return list(self.addresses)
 
 
-class _Question:
+class _Query:
     __slots__ = ("answer", "cancel", "started", "waiters")
 
     def __init__(self, answer: asyncio.Future[_Answer]) -> None:
@@ -58,7 +58,7 @@ class _Question:
 
 
 class CachingResolver:
-    """Resolve names with `ask`, at most `at_once` at a time."""
+    """Resolves names with `ask`, at most `at_once` at a time."""
 
     def __init__(
         self,
@@ -70,17 +70,17 @@ class CachingResolver:
     ) -> None:
         self._loop = loop
         self.ttl_seconds = ttl_seconds
-        self._places = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
         self._scope = TaskScope(on_crash)
         self._ask = ask or self._ask_system
         self._answers: dict[str, _Answer] = {}
-        self._questions: dict[str, _Question] = {}
+        self._queries: dict[str, _Query] = {}
         self.outcomes = {"answered": 0, "failed": 0, "stale": 0}
 
     async def resolve(self, host: str, max_age_seconds: float | None = None) -> list[str]:
-        """Give the addresses of `host`, known for at most the time they are kept, or `max_age_seconds`.
+        """Return the addresses of `host`, at most as old as the cache allows, or `max_age_seconds`.
 
-        Raises TargetRefused if there are none, or none in time.
+        Raise TargetRefused if there are none, or none in time.
         """
         try:
             return [str(ipaddress.ip_address(host))]
@@ -91,53 +91,53 @@ class CachingResolver:
         name, now = host.lower(), self._loop.time()
         known = self._answers.get(name)
         if known is not None and now < known.until and (max_age_seconds is None or now - known.at < max_age_seconds):
-            return known.give()
-        question = self._questions.get(name) or self._begin(name)
-        return (await self._wait(name, question)).give()
+            return known.addresses_or_error()
+        query = self._queries.get(name) or self._begin(name)
+        return (await self._wait(name, query)).addresses_or_error()
 
     async def close(self) -> None:
-        """Give up all questions."""
+        """Cancel all queries."""
         self._scope.cancel()
         await self._scope.emptied()
 
-    def _begin(self, name: str) -> _Question:
-        if len(self._questions) >= MOST_QUESTIONS:
-            raise TargetRefused(f"host {name!r} is not resolved: {MOST_QUESTIONS} other names wait for it")
-        question = self._questions[name] = _Question(self._loop.create_future())
-        question.cancel = self._scope.start(self._work(name, question), lambda: self._end(name, question))
-        return question
+    def _begin(self, name: str) -> _Query:
+        if len(self._queries) >= MOST_QUERIES:
+            raise TargetRefused(f"host {name!r} is not resolved: {MOST_QUERIES} other names wait for it")
+        query = self._queries[name] = _Query(self._loop.create_future())
+        query.cancel = self._scope.start(self._work(name, query), lambda: self._end(name, query))
+        return query
 
-    async def _wait(self, name: str, question: _Question) -> _Answer:
-        question.waiters += 1
+    async def _wait(self, name: str, query: _Query) -> _Answer:
+        query.waiters += 1
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
-                return await asyncio.shield(question.answer)
+                return await asyncio.shield(query.answer)
         except TimeoutError:
             now = self._loop.time()
             return self._failed(name, now, f"host {name!r} was not resolved within {RESOLVE_SECONDS:g} s")
         finally:
-            question.waiters -= 1
-            if not question.waiters and not question.started:
-                # Nobody waits, and nothing was begun: its place is for others.
-                question.cancel()
+            query.waiters -= 1
+            if not query.waiters and not query.started:
+                # Cancel a query that has not begun and has no waiters left: its slot is for others.
+                query.cancel()
 
-    async def _work(self, name: str, question: _Question) -> None:
-        async with self._places:
-            question.started = True
+    async def _work(self, name: str, query: _Query) -> None:
+        async with self._slots:
+            query.started = True
             answer = await self._answer(name)
         self._answers.pop(name, None)
         while len(self._answers) >= MOST_ANSWERS:
             del self._answers[next(iter(self._answers))]
         self._answers[name] = answer
-        if not question.answer.done():
-            question.answer.set_result(answer)
+        if not query.answer.done():
+            query.answer.set_result(answer)
 
-    def _end(self, name: str, question: _Question) -> None:
-        if self._questions.get(name) is question:
-            del self._questions[name]
-        if not question.answer.done():
+    def _end(self, name: str, query: _Query) -> None:
+        if self._queries.get(name) is query:
+            del self._queries[name]
+        if not query.answer.done():
             now = self._loop.time()
-            question.answer.set_result(_Answer((), f"host {name!r} is not resolved any more", now, now, now))
+            query.answer.set_result(_Answer((), f"host {name!r} is not resolved any more", now, now, now))
 
     async def _answer(self, name: str) -> _Answer:
         try:
@@ -159,7 +159,7 @@ class CachingResolver:
         return _Answer((), text, now, now + NEGATIVE_PART * self.ttl_seconds, now)
 
     def _failed(self, name: str, now: float, text: str) -> _Answer:
-        """Go on with the last good answer if the resolver fails."""
+        """Return the last good answer while the resolver fails, for a limited time."""
         last = self._answers.get(name)
         if last is None or last.error or now - last.found_at > STALE_SECONDS:
             return self._none(now, text)

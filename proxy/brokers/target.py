@@ -1,7 +1,7 @@
-"""Decide which addresses this proxy may connect to on a client's word (upstream's `brokerProxyAllowed*` keys).
+"""Check the addresses that clients want to be connected to (upstream's `brokerProxyAllowed*` keys).
 
-The order is upstream's: port, host name, then the resolved addresses against the CIDR list. What is returned are the
-checked addresses themselves: connecting to the name again would let a second DNS answer slip past the check.
+The order is upstream's: port, host name, then the resolved addresses against the CIDR list. The result are the checked
+addresses themselves: resolving the name again would let a second DNS answer slip past the check.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Name a broker by host and port, and say how it is reached: with TLS or not, at which of the host's addresses.
+    """The host and port of a broker, whether it needs TLS, and an address of the host.
 
-    An empty `address` is any address that the host name has.
+    An empty `address` means any address of the host name.
     """
 
     host: str
@@ -44,8 +44,8 @@ class BrokerAddress:
 def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = False) -> BrokerAddress:
     """Parse `host:port`, with or without pulsar:// or pulsar+ssl:// (IPv6 in brackets, or split at the last colon).
 
-    `tls` tells whether brokers are spoken to with TLS (tlsEnabledWithBroker): then all are, whatever the scheme.
-    Raises TargetRefused naming `key` for anything else.
+    With `tls` (tlsEnabledWithBroker) all brokers need TLS, with any scheme. Raise TargetRefused that names `key` for
+    any other text.
     """
     rest = text
     if text.startswith(_TLS_SCHEME) and not tls:
@@ -65,14 +65,14 @@ def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = Fa
 
 
 class NameResolver(Protocol):
-    """Who resolves host names (`proxy.brokers.resolver.Names` keeps the answers)."""
+    """Resolves host names (`proxy.brokers.resolver.CachingResolver` caches the answers)."""
 
     async def resolve(self, host: str) -> list[str]:
-        """Give the addresses of `host`; raises TargetRefused if it has none."""
+        """Return the addresses of `host`; raise TargetRefused if it has none."""
 
 
 class TargetValidator:
-    """Check targets against `brokerProxyAllowedTargetPorts`, `...HostNames` and `...IPAddresses`."""
+    """Checks targets against `brokerProxyAllowedTargetPorts`, `...HostNames` and `...IPAddresses`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TargetValidator:
         self.apply(host_names, ip_addresses, ports)
 
     def apply(self, host_names: Iterable[str], ip_addresses: Iterable[str], ports: Iterable[str]) -> None:
-        """Check by these lists from now on; who is connected already stays."""
+        """Replace the lists; existing connections stay."""
         self._host_names = [re.compile(fnmatch.translate(name.strip().lower())) for name in host_names if name.strip()]
         self._any_address = False
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
@@ -98,7 +98,7 @@ class TargetValidator:
         self._ports = {int(port) for port in ports if port.strip().isdigit()}
 
     async def resolve(self, target: BrokerAddress) -> list[str]:
-        """Give the addresses of `target` that may be connected to; raises TargetRefused if there are none."""
+        """Return the allowed addresses of `target`; raise TargetRefused if there are none."""
         if not self._any_port and target.port not in self._ports:
             raise TargetRefused(f"target port {target.port} is not in brokerProxyAllowedTargetPorts")
         if not any(pattern.fullmatch(target.host.lower()) for pattern in self._host_names):
@@ -119,7 +119,7 @@ class TargetValidator:
 
 
 async def resolve(target: BrokerAddress) -> list[str]:
-    """Resolve a host name to its addresses; raises TargetRefused if it has none."""
+    """Resolve a host name to its addresses; raise TargetRefused if it has none."""
     try:
         return [str(ipaddress.ip_address(target.host))]
     except ValueError:

@@ -1,8 +1,9 @@
-"""The command `pulsar-proxy health`: whether the proxy of this configuration is ready, for whoever runs containers.
+"""The command `pulsar-proxy health`: whether the proxy of this configuration is ready, for container probes.
 
-Rule: it asks what a balancer asks, /readyz; a proxy without such a port, or whose port wants certificates of clients,
-is asked over its control socket. One line, exit code 0 when it is ready, 1 when not, 2 if the configuration does not
-say where it is. Any other fault is a warning: a file that was broken since makes no proxy unready that serves.
+Rule: the command requests /readyz, as a load balancer does. A proxy without a web port, or whose port requires client
+certificates, is asked over its control socket. The output is one line. The exit code is 0 if the proxy is ready, 1 if
+not, 2 if the configuration does not say where the proxy listens. Other faults of the configuration are warnings: a
+file broken after the start does not make a serving proxy unready.
 """
 
 import argparse
@@ -32,7 +33,7 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def run_health(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Ask, print the answer in a line, and give the exit code."""
+    """Ask the proxy, print the answer in a line, and return the exit code."""
     try:
         config, faults = Config.load_despite_faults(_WHERE, options.config, environ)
     except ConfigError as error:
@@ -47,32 +48,36 @@ def run_health(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def obstacle_of(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
-    """Say why the proxy should get no clients now; None if it should. A port has that time, a socket for each wait."""
+    """Return the reason why the proxy should get no clients now, or None.
+
+    `timeout_seconds` bounds the whole exchange with a port, and each wait on the control socket.
+    """
     host = _EVERYWHERE.get(config.bind_address, config.bind_address)
     if config.web_service_port:
-        return _asked(host, config.web_service_port, timeout_seconds, encrypted=False)
+        return _ask_port(host, config.web_service_port, timeout_seconds, encrypted=False)
     if config.web_service_port_tls and not config.tls_require_trusted_client_cert_on_connect:
-        return _asked(host, config.web_service_port_tls, timeout_seconds, encrypted=True)
-    return _asked_by_socket(config, environ, timeout_seconds)
+        return _ask_port(host, config.web_service_port_tls, timeout_seconds, encrypted=True)
+    return _ask_socket(config, environ, timeout_seconds)
 
 
-def _asked(host: str, port: int, timeout_seconds: float, *, encrypted: bool) -> str | None:
+def _ask_port(host: str, port: int, timeout_seconds: float, *, encrypted: bool) -> str | None:
     try:
-        status, said = _get(host, port, time.monotonic() + timeout_seconds, encrypted=encrypted)
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        return f"{host_port(host, port)}: {reason.lower()}"
-    return None if status == 200 else said or f"status {status}"
+        status, reason = _get(host, port, time.monotonic() + timeout_seconds, encrypted=encrypted)
+    except OSError as error:
+        return f"{host_port(host, port)}: {(error.strerror or str(error)).lower()}"
+    except ValueError as error:
+        return f"{host_port(host, port)}: {error}"
+    return None if status == 200 else reason or f"status {status}"
 
 
 def _get(host: str, port: int, deadline: float, *, encrypted: bool) -> tuple[int, str]:
-    # Not http.client: its time-out begins anew with each byte.
-    plain = socket.create_connection((host, port), _left(deadline))
+    # http.client would restart its time-out with each byte.
+    plain = socket.create_connection((host, port), _seconds_left(deadline))
     with plain, _wrapped(plain) if encrypted else plain as asking:
         asking.sendall(f"GET /readyz HTTP/1.1\r\nHost: {host_port(host, port)}\r\nConnection: close\r\n\r\n".encode())
         answer = b""
         while len(answer) < LARGEST_ANSWER:
-            asking.settimeout(_left(deadline))
+            asking.settimeout(_seconds_left(deadline))
             piece = asking.recv(4096)
             if not piece:
                 break
@@ -80,34 +85,34 @@ def _get(host: str, port: int, deadline: float, *, encrypted: bool) -> tuple[int
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(None, 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise ValueError(f"got {answer[:40]!r}, expected an answer of HTTP: is it a web port (webServicePort)?")
+        raise ValueError(f"got {answer[:40]!r}, expected an HTTP response: is it a web port (webServicePort)?")
     return int(words[1]), body.decode("utf-8", "replace").strip().partition("\n")[0][:200]
 
 
 def _wrapped(plain: socket.socket) -> socket.socket:
     import ssl
 
-    # It is asked by its address, for which no certificate is made, and on this machine; nothing secret is sent.
+    # No certificate names this address. The proxy is on this machine, and the request has no secret.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain)
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("no answer in time")
     return left
 
 
-def _asked_by_socket(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
+def _ask_socket(config: Config, environ: Mapping[str, str], timeout_seconds: float) -> str | None:
     from proxy.app.lifecycle import DeploymentRole, Phase
     from proxy.cli.admin.client import NoAnswer, ask_top
     from proxy.web.admin.control_socket import control_paths
 
     try:
-        # The time is for each wait: whoever serves the user's own socket does not drip.
+        # The time bounds each wait only: the server of the user's own socket is trusted not to send byte by byte.
         paths = list(control_paths(config.control_socket_path, config.client_port, environ))
         document = ask_top(paths, timeout_seconds)
     except NoAnswer as error:

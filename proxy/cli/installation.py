@@ -1,7 +1,7 @@
-"""Find packages of others in the place of this application's: `proxy`, `limiter`, `protocol` are common import names.
+"""Find other distributions' packages in place of this application's: `proxy`, `limiter`, `protocol` are common names.
 
-Rule: `serve` compares the places of packages that are loaded anyway. Looking through all distributions takes longer,
-and is for `check-config` and `--version`.
+Rule: `serve` compares the paths of packages that are loaded anyway. A search of all distributions takes longer: only
+`check-config` and `--version` do it.
 """
 
 import os.path
@@ -31,7 +31,7 @@ def misplaced() -> list[str]:
 
 def shared_names() -> list[str]:
     """Return a line for each other distribution here that installs a package of the same name."""
-    # Slow to import, and not for `serve`.
+    # A slow import, which `serve` does not need.
     from importlib.metadata import distributions
 
     names = "|".join(each.__name__ for each in PACKAGES)

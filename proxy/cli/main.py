@@ -1,5 +1,5 @@
 """The command line: `serve`, `top`, `admin`, `config`, `log-level`, `health`, `completion`, `demo`, `check-config`,
-`print-config`. Exit code 2 stands for a configuration that is wrong.
+`print-config`. Exit code 2 means a wrong configuration or wrong arguments.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from proxy.core.version import VERSION
 
 BAD_CONFIG = 2
 FAILED = 1
-# Commands that say by their exit code whether something is well.
+# Commands whose exit code is a verdict on the proxy or its configuration.
 _VERDICTS = ("check-config", "health")
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 CONFIG_HELP = "show the configuration in force in a running proxy, and the source of each value"
@@ -27,12 +27,12 @@ COMPLETION_HELP = "print the completion script of a shell, to evaluate or to sav
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; a reader who has seen enough (`| head`) ends the command quietly."""
+    """Run a command and return its exit code; a closed pipe (`| head`) ends the command quietly."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         return _run(given)
     except BrokenPipeError as gone:
-        # A fault that nobody has read is no success, nor is a verdict.
+        # A fault or a verdict that nobody has read must not count as success.
         faulty = isinstance(gone.__context__, Exception) or given[0] in _VERDICTS
         return FAILED if faulty else 0
     finally:
@@ -46,15 +46,18 @@ def _run(given: list[str]) -> int:
         for line in shared_names():
             print(f"warning: {line}", file=sys.stderr)
     options = whole_parser().parse_args(given)
-    code: int = options.run(options)
+    try:
+        code: int = options.run(options)
+    except ConfigError as error:
+        return _report(error)
     return code
 
 
 def _drop_the_unread() -> None:
-    """Write what is left in the buffers, or nowhere: a pipe that nobody reads makes the interpreter's end exit 120."""
+    """Flush the output, or discard it if its pipe is closed: otherwise the interpreter exits with code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            # None: the process began with this stream closed.
+            # A stream is None if it was closed when the process started.
             if stream is not None:
                 stream.flush()
         except BrokenPipeError:
@@ -183,21 +186,18 @@ def _report(error: ConfigError) -> int:
     return BAD_CONFIG
 
 
-def _refuse(strangers: Sequence[str]) -> int:
-    print(*(f"error: {line}" for line in strangers), sep="\n", file=sys.stderr)
+def _refuse(foreign: Sequence[str]) -> int:
+    print(*(f"error: {line}" for line in foreign), sep="\n", file=sys.stderr)
     return FAILED
 
 
 def _serve(options: argparse.Namespace) -> int:
-    try:
-        config = _load(options)
-    except ConfigError as error:
-        return _report(error)
+    config = _load(options)
     from proxy.cli.installation import misplaced
 
-    # Before anything else of the other packages is imported: a stranger of that name is a traceback there.
-    if strangers := misplaced():
-        return _refuse(strangers)
+    # Check before the other packages are imported: a foreign package of the same name would end in a traceback.
+    if foreign := misplaced():
+        return _refuse(foreign)
     import uvloop
 
     from proxy.auth.failures import SettingFault
@@ -215,8 +215,6 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(config, log, lambda: _load(options), manager_of_this_process()))
-    except ConfigError as error:
-        return _report(error)
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED
@@ -228,14 +226,11 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    try:
-        config = _load(options)
-    except ConfigError as error:
-        return _report(error)
+    config = _load(options)
     from proxy.cli.installation import misplaced, shared_names
 
-    if strangers := misplaced():
-        return _refuse(strangers)
+    if foreign := misplaced():
+        return _refuse(foreign)
     from proxy.app.metrics.otel_settings import otel_settings
     from proxy.app.start_checks import start_faults
     from proxy.net.tls.files import check
@@ -245,7 +240,7 @@ def _check_config(options: argparse.Namespace) -> int:
         expired = check(config)
     except ConfigError as error:
         faults = [*map(str, error.problems), *faults]
-    # Of `serve`'s own environment, if this is it.
+    # These variables count only if `serve` has the same environment.
     odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
     for warning in (*config.warnings, *expired, *odd, *shared_names()):
         print(f"warning: {warning}", file=sys.stderr)
@@ -258,10 +253,7 @@ def _check_config(options: argparse.Namespace) -> int:
 
 
 def _print_config(options: argparse.Namespace) -> int:
-    try:
-        config = _load(options)
-    except ConfigError as error:
-        return _report(error)
+    config = _load(options)
     for key, value, origin in config.items():
         print(f"{key.name}={value}  # {origin}")
     return 0
@@ -303,9 +295,7 @@ def _completion(options: argparse.Namespace) -> int:
     try:
         print(script_for(options.shell, whole_parser()), end="")
     except ModuleNotFoundError as error:
-        print(
-            f"error: no {error.name} here, which a checkout needs for this: pip install {error.name}", file=sys.stderr
-        )
+        print(f"error: a checkout needs {error.name} to generate the script: pip install {error.name}", file=sys.stderr)
         return FAILED
     return 0
 

@@ -1,8 +1,8 @@
-"""Run a proxy as a process: its signals, from the start to the end of the drain.
+"""Run a proxy as a process, and handle its signals from the start to the end of the drain.
 
-SIGTERM and SIGINT begin its end, in the order that `proxy.app.lifecycle` knows; a second one ends it at once. SIGHUP
-reads the configuration again; but a proxy whose terminal is gone leaves, as one would expect of what was started by
-hand. A signal is an event here, never an exception in the middle of something. The service manager hears of all of it.
+SIGTERM and SIGINT begin the shutdown, whose phases are in `proxy.app.lifecycle`; a second signal ends it at once.
+SIGHUP reads the configuration again, unless the terminal has closed: then a proxy started by hand shuts down. A signal
+is an event of the loop, never an exception inside other code. The service manager is notified of each step.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from proxy.core.log import Logger
 from proxy.web.admin.reload_report import ReloadReport
 
 STANDARD_ERROR: Final = 2
-# How often a proxy that leaves looks whether somebody is still there.
+# Interval at which a leaving proxy checks whether clients are left.
 LOOK_SECONDS: Final = 0.05
-# What closing takes beyond the drain, for the service manager.
+# Time for closing after the drain, as reported to the service manager.
 SECONDS_TO_CLOSE: Final = 5.0
-# Young objects are looked at often and cheaply, all of them only when `app.Proxy` says so.
+# Young generations are collected often and cheaply; `app.Proxy` starts full collections itself.
 GC_THRESHOLDS: Final = (5000, 20, 1_000_000)
 
 
 async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceManager) -> None:
-    """Run a proxy until it is told to stop; `load` reads the configuration again from where `config` came from.
+    """Run a proxy until a signal stops it; `load` reads the configuration again from the sources of `config`.
 
     Raises OSError if the proxy cannot start.
     """
@@ -43,24 +43,24 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
     proxy.process = _Process(reloader, ending)
-    loop.add_signal_handler(signal.SIGTERM, ending.told, StopSignal.TERMINATE)
-    loop.add_signal_handler(signal.SIGINT, ending.told, StopSignal.INTERRUPT)
+    loop.add_signal_handler(signal.SIGTERM, ending.signalled, StopSignal.TERMINATE)
+    loop.add_signal_handler(signal.SIGINT, ending.signalled, StopSignal.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
 
     def hung_up() -> None:
         if on_terminal and not os.isatty(STANDARD_ERROR):
             _forget_terminal()
-            ending.told(StopSignal.INTERRUPT)
+            ending.signalled(StopSignal.INTERRUPT)
         else:
             reloader.ask()
 
     loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
         await proxy.start()
-        # What start-up made lives as long as the process: the collector need not look at it in the middle of a storm.
+        # Objects made at the start live as long as the process: the collector need not visit them during a storm.
         gc.collect()
         gc.freeze()
-        # A look at everything takes tens of milliseconds with thousands of clients: it is done in quiet moments.
+        # A full collection takes tens of milliseconds with thousands of clients, so it runs in quiet moments only.
         gc.set_threshold(*GC_THRESHOLDS)
         manager.ready(f"serving on port {proxy.client_port}")
         manager.watch(loop)
@@ -75,7 +75,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
 
 
 class _Process:
-    """Do what signals do, for the admin API."""
+    """Does for the admin API what signals do."""
 
     def __init__(self, reloader: Reloader, ending: "_Ending") -> None:
         self._reloader = reloader
@@ -89,7 +89,7 @@ class _Process:
 
 
 class _ReloadNotes:
-    """Tell the service manager of reloads."""
+    """Notifies the service manager of reloads."""
 
     def __init__(self, manager: ServiceManager) -> None:
         self._manager = manager
@@ -102,7 +102,7 @@ class _ReloadNotes:
 
 
 class _Ending:
-    """Lead one proxy through its end."""
+    """Shuts a proxy down, phase by phase."""
 
     def __init__(self, proxy: Proxy, log: Logger, manager: ServiceManager) -> None:
         self._proxy = proxy
@@ -110,41 +110,41 @@ class _Ending:
         self._manager = manager
         self._loop = asyncio.get_running_loop()
         self._shutdown = Shutdown()
-        self._told = asyncio.Event()
+        self._signal = asyncio.Event()
 
-    def told(self, what: StopSignal) -> None:
-        """Take a signal."""
+    def signalled(self, cause: StopSignal) -> None:
+        """Called when a signal arrives, or when the admin API drains: enter the next phase."""
         first = self._shutdown.phase is Phase.SERVING
         plan = ShutdownPlan.of(self._proxy.config)
-        self._shutdown.told(what, plan, self._loop.time())
+        self._shutdown.told(cause, plan, self._loop.time())
         self._look()
-        self._told.set()
+        self._signal.set()
         if first:
-            reason = f"{plan.role} told to {what.value}"
+            reason = f"{plan.role} told to {cause.value}"
             self._log.info("stopping", connections=len(self._proxy.sessions), reason=reason)
             self._manager.stopping("stopping", plan.longest_seconds + SECONDS_TO_CLOSE)
 
-    def begin(self, what: StopSignal) -> Mapping[str, object] | None:
-        """Take it as a signal if it is the first, and say how long the end may take; None if it has begun already."""
+    def begin(self, cause: StopSignal) -> Mapping[str, object] | None:
+        """Begin the shutdown as if by a signal, and return its longest time; None if the shutdown has begun already."""
         if self._shutdown.phase is not Phase.SERVING:
             return None
         connections = len(self._proxy.sessions)
-        self.told(what)
+        self.signalled(cause)
         plan, phase = ShutdownPlan.of(self._proxy.config), self._shutdown.phase
-        seconds = plan.longest_seconds if what is StopSignal.TERMINATE else plan.drain_seconds
+        seconds = plan.longest_seconds if cause is StopSignal.TERMINATE else plan.drain_seconds
         return {"phase": str(phase), "connections": connections, "longest_seconds": seconds}
 
     async def run(self) -> None:
-        """Wait for a signal, and return when everything is closed, or at the second signal."""
-        await self._told.wait()
+        """Wait for a signal, then return when everything is closed, or at a second signal."""
+        await self._signal.wait()
         while (phase := self._look()) is Phase.LEAVING:
-            self._told.clear()
+            self._signal.clear()
             await self._wait_a_while()
-        self._told.clear()
+        self._signal.clear()
         left = self._shutdown.seconds_left(self._loop.time())
         async with asyncio.TaskGroup() as group:
             stop = group.create_task(self._proxy.stop(left if phase is Phase.DRAINING else 0.0))
-            again = group.create_task(self._told.wait())
+            again = group.create_task(self._signal.wait())
             await asyncio.wait((stop, again), return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
             again.cancel()
@@ -161,18 +161,18 @@ class _Ending:
     async def _wait_a_while(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
-                await self._told.wait()
+                await self._signal.wait()
 
 
 def _forget_terminal() -> None:
-    """Write log lines to nowhere: those to a terminal that is gone would raise in the middle of the drain."""
+    """Discard log lines: a write to a closed terminal would raise in the middle of the drain."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, STANDARD_ERROR)
     os.close(nowhere)
 
 
 def ignore_hangup() -> None:
-    """Let SIGHUP pass while no loop takes it: a reload that comes a moment too early or late must not end the proxy."""
+    """Ignore SIGHUP while no loop handles it: a reload before the start or after the end must not kill the process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 

@@ -1,45 +1,26 @@
-"""What the proxy tells systemd: ready, reloading, stopping, one line of status, and that its event loop still turns.
+"""Notifications for systemd: ready, reloading, stopping, a line of status, and the watchdog.
 
-Rule: sd_notify(3) over `NOTIFY_SOCKET`, one datagram a message, never blocking and never an error of the proxy's: a
-service manager that does not listen must not matter. The watchdog is fed by a timer of the event loop alone, so that a
-loop which is stuck for longer than `WATCHDOG_USEC` is killed and started anew.
+Rule: sd_notify(3) over `NOTIFY_SOCKET`, one datagram a message. Sending never blocks and never fails the proxy: a
+service manager that does not listen must not matter. The watchdog is fed by a timer of the event loop alone, so
+systemd kills and restarts a process whose loop is stuck for longer than `WATCHDOG_USEC`.
 """
 
 import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
+
+from limiter.clock import Clock, Timer
 
 _MICROSECONDS: Final = 1_000_000
 _LONGEST_STATUS: Final = 200
 
 
-class Timer(Protocol):
-    """A callback to come."""
-
-    def cancel(self) -> None:
-        """Have it not come."""
-
-
-class Timers(Protocol):
-    """The part of an event loop that the watchdog uses."""
-
-    def call_later(self, delay: float, callback: "Feed", /) -> Timer:
-        """Call back after `delay` seconds."""
-
-
-class Feed(Protocol):
-    """Something that takes no argument."""
-
-    def __call__(self) -> None:
-        """Do it."""
-
-
 class ServiceManager:
-    """Tell the service manager how the proxy is; does nothing where there is none.
+    """The connection to the service manager; does nothing if the process was not started by one.
 
-    `environ` is the process's; `pid` is checked against `WATCHDOG_PID`, because the variables reach children too.
+    `pid` is compared with `WATCHDOG_PID` of `environ`, because child processes inherit the variables.
     """
 
     def __init__(self, environ: Mapping[str, str], pid: int) -> None:
@@ -52,53 +33,53 @@ class ServiceManager:
             self._socket.setblocking(False)
 
     def ready(self, status: str) -> None:
-        """Say that clients are served; also at the end of a reload."""
-        self._tell("READY=1", _status(status))
+        """Report that clients are served; also at the end of a reload."""
+        self._send("READY=1", _status(status))
 
     def reloading(self, monotonic_seconds: float) -> None:
-        """Say that the configuration is being read again since `monotonic_seconds` (CLOCK_MONOTONIC)."""
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={int(monotonic_seconds * _MICROSECONDS)}")
+        """Report that a reload began at `monotonic_seconds` (CLOCK_MONOTONIC)."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={int(monotonic_seconds * _MICROSECONDS)}")
 
     def stopping(self, status: str, longest_seconds: float) -> None:
-        """Say that the proxy leaves, and how long it may take: the unit's own limit need not be known here."""
+        """Report that the proxy stops, and extend the unit's stop timeout to `longest_seconds`."""
         extend = f"EXTEND_TIMEOUT_USEC={int(longest_seconds * _MICROSECONDS)}"
-        self._tell("STOPPING=1", extend, _status(status))
+        self._send("STOPPING=1", extend, _status(status))
 
     def status(self, text: str) -> None:
-        """Give the line that `systemctl status` shows."""
-        self._tell(_status(text))
+        """Set the line that `systemctl status` shows."""
+        self._send(_status(text))
 
-    def watch(self, timers: Timers) -> None:
-        """Feed the watchdog from now on, twice in its time."""
+    def watch(self, clock: Clock) -> None:
+        """Feed the watchdog from now on, twice in each `WATCHDOG_USEC`."""
         if self.watchdog_seconds:
-            self._feed(timers)
+            self._feed(clock)
 
     def close(self) -> None:
-        """Feed it no more."""
+        """Stop feeding the watchdog and close the socket."""
         if self._timer is not None:
             self._timer.cancel()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def _feed(self, timers: Timers) -> None:
-        self._tell("WATCHDOG=1")
-        self._timer = timers.call_later(self.watchdog_seconds / 2, lambda: self._feed(timers))
+    def _feed(self, clock: Clock) -> None:
+        self._send("WATCHDOG=1")
+        self._timer = clock.call_at(clock.time() + self.watchdog_seconds / 2, self._feed, clock)
 
-    def _tell(self, *assignments: str) -> None:
+    def _send(self, *assignments: str) -> None:
         if self._socket is not None:
-            # Nobody listens, or its queue is full: there is nobody to tell that either.
+            # Nobody listens, or the socket's queue is full: there is nobody left to report that to.
             with suppress(OSError):
                 self._socket.sendto("\n".join(assignments).encode(), self._address)
 
 
 def manager_of_this_process() -> ServiceManager:
-    """Give the manager that started this process, if one did."""
+    """Return the service manager of this process; a do-nothing one if systemd did not start it."""
     return ServiceManager(os.environ, os.getpid())
 
 
 def _address(setting: str) -> str:
-    # "@name" is a socket in the abstract namespace; anything else but a path is of a family that Python lacks.
+    # "@name" is a socket in the abstract namespace; Python lacks the families of all other forms but paths.
     if setting.startswith("@"):
         return "\0" + setting[1:]
     return setting if setting.startswith("/") else ""
@@ -113,5 +94,5 @@ def _watchdog_seconds(environ: Mapping[str, str], pid: int) -> float:
 
 
 def _status(text: str) -> str:
-    # A line break would begin an assignment of its own.
+    # A line break would begin another assignment.
     return "STATUS=" + " ".join(text.split())[:_LONGEST_STATUS]

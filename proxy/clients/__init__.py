@@ -1,4 +1,4 @@
-"""One client connection and all of them: listening, handshake, requests, credentials that expire, sessions.
+"""Client connections: listening, handshake, requests, renewal of credentials, and the list of all sessions.
 
 May import: `core` to `brokers`, `requests`, `relay`. Start with `connection.py`; `sessions.py` knows every connection.
 """

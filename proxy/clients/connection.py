@@ -104,7 +104,7 @@ class ClientConnection(Endpoint):
     @property
     def charged(self) -> Hashable:
         """Return the key that is charged for memory that concerns no namespace."""
-        return self._services.charging.key(self, None)
+        return self._services.fairness_keys.key(self, None)
 
     @property
     def certificate(self) -> bytes | None:
@@ -220,9 +220,9 @@ class ClientConnection(Endpoint):
             if self._deferred:
                 # Already deferred once: stop reading, so that at most one read is buffered.
                 self.hold(Hold.TURN)
-            elif is_list_request and self._services.turns.enough():
+            elif is_list_request and self._services.loop_budget.spent():
                 self._deferred = True
-                self._services.turns.later(self._process_deferred)
+                self._services.loop_budget.defer(self._process_deferred)
             else:
                 self._process()
         except Exception as error:
@@ -269,10 +269,14 @@ class ClientConnection(Endpoint):
 
     def stream_ended(self) -> None:
         """Leave with a client that will send no more: at once if requests are under way, else in the loop's budget."""
-        if self._requests.outstanding or self._state.state is not State.LOOKUP or not self._services.turns.enough():
+        if (
+            self._requests.outstanding
+            or self._state.state is not State.LOOKUP
+            or not self._services.loop_budget.spent()
+        ):
             self._leave()
         else:
-            self._services.turns.later_and_quick(self._leave)
+            self._services.loop_budget.defer_cheap(self._leave)
 
     def _leave(self) -> None:
         # Bytes that the client does not read must not linger in the kernel.

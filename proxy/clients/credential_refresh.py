@@ -1,7 +1,7 @@
-"""The credentials of one authenticated client, for as long as it is connected: looked at now and then, and renewed.
+"""Checks and renewal of an authenticated client's credentials while it is connected.
 
-Nothing runs per connection: `proxy.clients.sessions` calls `look` in turns, as its wheels go round. A client is asked
-at most once at a time; its answer serves everybody who waits for it.
+No task or timer runs per connection: `proxy.clients.sessions` calls `look` periodically. A client is asked at most once
+at a time, and its answer serves all waiters.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from proxy.core.tasks import TaskScope
 
 
 class ClientRefresh:
-    """Keep a client's credentials fresh while it is in lookup mode."""
+    """Keeps the credentials of a client in lookup mode fresh."""
 
     __slots__ = (
         "_authentication",
@@ -50,7 +50,7 @@ class ClientRefresh:
             authentication.holders.add(credentials.principal, self)
 
     def look(self) -> None:
-        """Ask for newer credentials when they have expired, end a connection that has none."""
+        """Ask for new credentials after expiry; close a connection that cannot renew them."""
         authentication, loop = self._authentication, self._client.loop
         found = self._credentials.look(authentication.now(), loop.time(), authentication.settings.refresh_seconds)
         if found is Look.ASK:
@@ -61,21 +61,21 @@ class ClientRefresh:
             self._client.close(DisconnectCause.CREDENTIALS_NOT_RENEWED)
 
     def renew(self) -> asyncio.Future[Principal] | None:
-        """Ask the client for newer credentials, unless it is being asked (`credential_holders.Holder`)."""
+        """Ask the client for new credentials, unless it was asked already (implements `credential_holders.Holder`)."""
         if self._client.gone or not self._credentials.renewable:
             return None
         if not self._credentials.under_way:
             self._ask()
         waiting: asyncio.Future[Principal] = self._client.loop.create_future()
-        # Who gave up waiting is forgotten here: nothing else would, while the client stays silent.
+        # Drop waiters that gave up: no other code does while the client stays silent.
         self._waiting = [future for future in self._waiting if not future.done()]
         self._waiting.append(waiting)
         return waiting
 
     def answered(self, response: pb.CommandAuthResponse, release: Callable[[], None] | None) -> None:
-        """Verify an AUTH_RESPONSE; one that nobody asked for is passed over.
+        """Verify an AUTH_RESPONSE; ignore one that was not asked for.
 
-        `release` gives back what holds the response's memory.
+        `release` releases the permit of the response's memory.
         """
         if self._credentials.answered():
             self._scope.start(self._verify(response.response.auth_data), release)
@@ -83,7 +83,7 @@ class ClientRefresh:
             release()
 
     def close(self) -> None:
-        """Forget the client, and let those who wait for it ask another one."""
+        """Remove the client; its waiters ask another client."""
         self._authentication.holders.remove(self._credentials.principal, self)
         waiting, self._waiting = self._waiting, []
         for future in waiting:
@@ -100,7 +100,7 @@ class ClientRefresh:
         authentication, credentials, client = self._authentication, self._credentials, self._client
         before = credentials.principal
         try:
-            # The method cannot change: what the response names is not looked at, as upstream does not.
+            # The method cannot change: as in upstream, the method that the response names is ignored.
             found = await authentication.verify(AuthData(credentials.method, data), client.certificate)
             credentials.renewed(found, data)
         except AuthenticationFailed as failure:

@@ -1,7 +1,7 @@
-"""The handshake of one client: CONNECT is judged, and leads to lookup mode or to a relay with the broker it names.
+"""The handshake of a client: CONNECT leads to lookup mode, or to a relay with the broker that it names.
 
-With `authenticationEnabled` the client is read no further until it is known who it is: no command of it is ever served
-in anybody else's name. The clock of the handshake runs until then.
+With `authenticationEnabled` reading pauses until the client is authenticated, so no command is ever served for another
+principal. The handshake's time limit includes the authentication.
 """
 
 from protocol import commands
@@ -25,7 +25,7 @@ from proxy.telemetry.events.recorder import RequestOrigin
 
 
 class ClientHandshake:
-    """Take a client from its CONNECT to the state it is served in."""
+    """Brings a client from its CONNECT to lookup mode or to a relay."""
 
     __slots__ = ("_client", "_decoder", "_large", "_refresh", "_scope", "_send_buffer_bytes", "_services", "_state")
 
@@ -48,12 +48,12 @@ class ClientHandshake:
         self._refresh: ClientRefresh | None = None
 
     def begin(self, connect: pb.CommandConnect) -> None:
-        """Judge a CONNECT."""
+        """Check a CONNECT and start the authentication or the connection to a broker."""
         if connect.protocol_version < commands.OLDEST_CLIENT_VERSION:
             self._client.close(DisconnectCause.UNSUPPORTED_VERSION)
             return
         if connect.HasField("proxy_version"):
-            # A client could otherwise speak for others: brokers trust what a proxy says (upstream refuses it too).
+            # Brokers trust a proxy's CONNECT, so this client could act for others (upstream refuses it, too).
             self._refuse(
                 ServerError.NotAllowedError,
                 "must not provide proxy_version",
@@ -66,32 +66,32 @@ class ClientHandshake:
         if self._client.target and not connect.HasField("proxy_to_broker_url"):
             connect.proxy_to_broker_url = self._client.target
         if self._services.authentication is not None:
-            # What follows CONNECT must wait: it is nobody's yet.
+            # The commands after CONNECT must wait: they have no principal yet.
             self._client.hold(Hold.AUTHENTICATING)
             work = self._authenticate(connect, self._services.authentication)
             self._scope.start(work, self._large.detach_permit())
         elif connect.HasField("proxy_to_broker_url"):
             self._client.hold(Hold.CONNECTING)
-            self._leave_for_a_broker()
+            self._begin_direct_mode()
             self._scope.start(self._connect_to_broker(connect), self._large.detach_permit())
         else:
             self._enter_lookup_mode(connect)
 
     def auth_response(self, response: pb.CommandAuthResponse) -> None:
-        """Take credentials; those that nobody asked for are passed over."""
+        """Handle an AUTH_RESPONSE; credentials that were not asked for are ignored."""
         if self._refresh is not None:
             self._refresh.answered(response, self._large.detach_permit())
 
     def close(self) -> None:
-        """Give back what the handshake took: the client is gone."""
-        self._services.send_buffers.take_back(self._send_buffer_bytes)
+        """Release the send buffer and the credentials of a client that is gone."""
+        self._services.send_buffers.release(self._send_buffer_bytes)
         if self._refresh is not None:
             self._refresh.close()
 
-    # --- who the client is --------------------------------------------------------------------------
+    # --- authentication -----------------------------------------------------------------------------
 
     async def _authenticate(self, connect: pb.CommandConnect, authentication: ClientAuthentication) -> None:
-        """Find out who the client is before anything is done for it."""
+        """Authenticate the client, then serve it."""
         client, presented = self._client, presented_by(connect)
         try:
             found = await authentication.verify(presented, client.certificate)
@@ -105,7 +105,7 @@ class ClientHandshake:
         credentials = ClientCredentials(found, presented, forward=forward, renewable=renewable)
         client.principal = credentials.principal
         if connect.HasField("proxy_to_broker_url"):
-            self._leave_for_a_broker()
+            self._begin_direct_mode()
             await self._connect_to_broker(connect, credentials)
             return
         self._enter_lookup_mode(connect)
@@ -128,7 +128,7 @@ class ClientHandshake:
         self._services.sessions.watch_credentials(self._client, self._refresh.look)
 
     def _watch_relay(self, relay: Relay, credentials: ClientCredentials) -> None:
-        """End the relay when the credentials expire, unless its broker has them and asks the client itself."""
+        """Close the relay when the credentials expire, unless its broker has them and asks the client itself."""
         authentication = self._services.authentication
         if authentication is None or authentication.settings.forward or credentials.expires_at is None:
             return
@@ -140,7 +140,7 @@ class ClientHandshake:
 
         self._services.sessions.watch_credentials(relay, look)
 
-    # --- where it is served -------------------------------------------------------------------------
+    # --- lookup mode and relay ----------------------------------------------------------------------
 
     def _enter_lookup_mode(self, connect: pb.CommandConnect) -> None:
         client, limits = self._client, self._services.limits
@@ -148,19 +148,19 @@ class ClientHandshake:
         self._decoder.max_frame_bytes = limits.max_frame_bytes
         assert client.transport is not None
         own_socket = client.transport.get_extra_info("socket")
-        self._send_buffer_bytes = self._services.send_buffers.give(own_socket, limits.send_buffer_bytes)
+        self._send_buffer_bytes = self._services.send_buffers.assign(own_socket, limits.send_buffer_bytes)
         self._services.sessions.handshake_done(client)
         client.output.send(commands.connected_lookup(connect, self._services.server_version))
 
-    def _leave_for_a_broker(self) -> None:
-        """Note that the client's own part of the handshake is over; from here the broker's clocks count."""
+    def _begin_direct_mode(self) -> None:
+        """Stop the client's handshake timer; from here on the broker's time limits apply."""
         self._state.enter(State.CONNECTING_TO_BROKER)
         self._services.sessions.handshake_done(self._client)
 
     async def _connect_to_broker(
         self, connect: pb.CommandConnect, credentials: ClientCredentials | None = None
     ) -> None:
-        """Join the client to the broker it names; from then on a relay owns both sockets."""
+        """Connect the client to the broker that it names; afterwards a relay owns both sockets."""
         client, direct_mode = self._client, self._services.direct_mode
         try:
             broker = await direct_mode.connect(connect, client.principal, client.origin())
@@ -182,7 +182,7 @@ class ClientHandshake:
             self._services.sessions.relay_ended,
             key=client.charged,
             client=client.name,
-            asker=RequestOrigin(client.principal, client.name, client.client_version),
+            origin=RequestOrigin(client.principal, client.name, client.client_version),
         )
         self._services.sessions.became_relay(client, relay)
         if credentials is not None:
@@ -190,6 +190,6 @@ class ClientHandshake:
         relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
 
     def _refuse(self, code: int, message: str, cause: DisconnectCause) -> None:
-        """Answer CONNECT with an ERROR about the connection, and end it."""
+        """Answer CONNECT with an ERROR, and close the connection."""
         self._client.output.send(commands.error(commands.REQUEST_ID_NONE, code, message))
         self._client.close(cause)

@@ -1,4 +1,4 @@
-"""Accept Pulsar clients: who is served, who must say first whom it stands for, who is turned away with an ERROR."""
+"""Accept Pulsar clients: serve them, wait for their PROXY header, or refuse them with an ERROR."""
 
 import asyncio
 import socket
@@ -19,15 +19,15 @@ from proxy.net.proxy_headers import AwaitedHeaders
 from proxy.net.tls.arrivals import Arrivals
 from proxy.telemetry.counters import Counters
 
-# Connections taken per turn of the event loop: a reconnect storm must not hold up those who are connected.
+# Connections accepted per iteration of the event loop: a reconnect storm must not delay connected clients.
 ACCEPTS_A_TURN: Final = 64
-# Refused clients are kept this long to read the ERROR (a socket closed with unread input loses it), and only so many.
+# Refused clients are kept this long to read the ERROR (closing a socket with unread input loses it), at most so many.
 REFUSAL_LINGER_SECONDS: Final = 1.0
 MOST_LINGERING: Final = 256
 
 
 class _Refused(asyncio.Protocol):
-    """Send one ERROR, then wait a moment for the client to go."""
+    """Sends an ERROR, then waits a moment for the client to close."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, frame: bytes, on_end: Callable[["_Refused"], None]) -> None:
         self._loop = loop
@@ -36,7 +36,7 @@ class _Refused(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, not a check: uvloop's transports are no subclass of asyncio's.
+        # A cast, not a check: uvloop's transports are not subclasses of asyncio's.
         client = cast(asyncio.WriteTransport, transport)
         client.write(self._frame)
         client.write_eof()
@@ -49,7 +49,7 @@ class _Refused(asyncio.Protocol):
 
 
 class Listener:
-    """Accept clients on one address until closed."""
+    """Accepts clients on an address until closed."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Listener:
         self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)
 
     def open(self, host: str, port: int, backlog: int) -> int:
-        """Listen, and give the port; raises OSError with the address in its text."""
+        """Listen, and return the port; raise OSError with the address in its text."""
         return self._accepting.open(host, port, self._key, backlog)
 
     @property
@@ -85,10 +85,10 @@ class Listener:
         return "servicePort" if self._tls is None else "servicePortTls"
 
     async def close(self) -> None:
-        """Stop accepting; those accepted already stay."""
+        """Stop accepting; accepted clients stay."""
         self._accepting.close()
         await self._awaited.close()
-        # Those accepted already become connections at once: cancelled, they would be sockets without an owner.
+        # Wait for accepted clients to become connections: cancelling would leave sockets without an owner.
         await self._scope.emptied()
 
     def _take(self, accepted: socket.socket, address: str) -> None:
@@ -99,10 +99,10 @@ class Listener:
         if reason is None:
             self._awaited.begin(accepted, address)
         else:
-            self._turn_away(accepted, reason)
+            self._refuse_with_error(accepted, reason)
 
     def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
-        """Serve a client that is here since then, or refuse it by its address: that of its header if it has one."""
+        """Serve a client accepted at `since`, or refuse it by its address, which its PROXY header overrides."""
         if header is not None and header.source is not None:
             address = header.source.host
         reason = self._sessions.refusal(address)
@@ -114,13 +114,13 @@ class Listener:
             self._sessions.add(client, since)
             self._scope.start(self._serve(accepted, client))
         else:
-            self._turn_away(accepted, reason)
+            self._refuse_with_error(accepted, reason)
 
-    def _turn_away(self, accepted: socket.socket, reason: str) -> None:
+    def _refuse_with_error(self, accepted: socket.socket, reason: str) -> None:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
-            # Before the handshake there are no words for a client with TLS.
+            # A client with TLS cannot read an ERROR before its handshake.
             accepted.close()
             return
         frame = commands.error(commands.REQUEST_ID_NONE, ServerError.NotAllowedError, reason)
@@ -135,7 +135,7 @@ class Listener:
             self._options.apply(accepted)
             arrivals.take(accepted, address, header, since)
         except OSError:
-            # Reset while it waited in the backlog.
+            # The client reset the connection while it waited in the backlog.
             accepted.close()
 
     async def _serve(self, accepted: socket.socket, client: ClientConnection) -> None:
@@ -143,7 +143,7 @@ class Listener:
             self._options.apply(accepted)
             await self._loop.connect_accepted_socket(lambda: client, accepted)
         except OSError:
-            # Reset while it waited in the backlog.
+            # The client reset the connection while it waited in the backlog.
             accepted.close()
             if client.transport is None:
                 self._sessions.ended(client, DisconnectCause.CONNECTION_RESET)

@@ -41,7 +41,7 @@ class RequestServices:
     counters: Counters
     lookups: LookupService
     topic_lists: TopicListService
-    turns: LoopBudget
+    loop_budget: LoopBudget
     schemas: SchemaService
     refusals: RefusalLog
     recorder: Recorder | None = None
@@ -144,7 +144,7 @@ class ClientRequests:
             self._services.counters.list_ended("cancelled")
             if entry.record is not NO_RECORD:
                 # Up to a thousand of them: their questions are decoded a few in each iteration of the loop.
-                self._services.turns.later_and_quick(partial(_record_waited, entry.record, entry.command))
+                self._services.loop_budget.defer_cheap(partial(_record_waited, entry.record, entry.command))
 
     def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
         services, client = self._services, self._client
@@ -169,7 +169,7 @@ class ClientRequests:
             asked.record.cancelled()
         self._lists_under_way -= 1
         if self._waiting_lists:
-            self._services.turns.later(self._start_waiting_list)
+            self._services.loop_budget.defer(self._start_waiting_list)
         self._ended(held)
 
     def _start_waiting_list(self) -> None:

@@ -1,6 +1,6 @@
-"""The parts that all client connections share, and the limits of each connection.
+"""Services that all client connections share, and the limits of each connection.
 
-Rule: these are tables of references and numbers; nothing here decides anything.
+Rule: these classes hold references and numbers and make no decisions.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.requests import RequestServices
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
@@ -27,7 +27,7 @@ from proxy.telemetry.counters import Counters
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The limits of one client connection, in bytes, requests and seconds; a large frame must be whole in time."""
+    """Limits of a client connection in bytes, requests and seconds; `frame_seconds` is for receiving a large frame."""
 
     max_frame_bytes: int
     max_message_bytes: int
@@ -50,7 +50,7 @@ class ClientLimits:
 
 
 class SessionRegistry(Protocol):
-    """The registry of all client connections, as one connection sees it (`proxy.clients.sessions.Sessions`)."""
+    """The list of all client connections, for reports of a connection."""
 
     def handshake_done(self, session: ClientSession) -> None:
         """Called when the client's CONNECT was accepted."""
@@ -59,10 +59,10 @@ class SessionRegistry(Protocol):
         """Called when the connection is gone."""
 
     def watch_credentials(self, session: ClientSession | Relay, look: Callable[[], None]) -> None:
-        """Call `look` in turns for as long as the connection lasts: its credentials will expire."""
+        """Call `look` periodically while the connection lasts, because its credentials will expire."""
 
     def became_relay(self, session: ClientSession, relay: Relay) -> None:
-        """Called when the client's socket now belongs to `relay`."""
+        """Called when the client's socket belongs to `relay`."""
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
         """Called when a relayed client is gone."""
@@ -70,7 +70,7 @@ class SessionRegistry(Protocol):
 
 @dataclass(slots=True)
 class ClientServices:
-    """Everything that client connections share; `limits` is replaced when the configuration changes."""
+    """The services of client connections; `limits` is replaced when the configuration changes."""
 
     loop: asyncio.AbstractEventLoop
     shared: SharedReadBuffer
@@ -83,7 +83,7 @@ class ClientServices:
     sessions: SessionRegistry
     server_version: str
     writes: WriteWatch
-    turns: LoopBudget
-    charging: Charging
+    loop_budget: LoopBudget
+    fairness_keys: FairnessKeys
     send_buffers: SendBuffers
     authentication: ClientAuthentication | None = None

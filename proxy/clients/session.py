@@ -1,4 +1,4 @@
-"""A client connection as the parts around it see it: its handshake, its credentials and the list of all sessions."""
+"""The interface of a client connection for its handshake, its credentials and the list of all sessions."""
 
 import asyncio
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from proxy.requests.client import ClientView
 
 
 class Hold(IntFlag):
-    """Why a client is not being read."""
+    """Reasons why a client is not being read."""
 
     OUTSTANDING = 1
     OUTPUT = 2
@@ -23,7 +23,7 @@ class Hold(IntFlag):
 
 
 class ClientSession(ClientView, Hashable, Protocol):
-    """One client's connection (`proxy.clients.connection.ClientConnection` is one)."""
+    """A client's connection (implemented by `proxy.clients.connection.ClientConnection`)."""
 
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport | None
@@ -32,39 +32,39 @@ class ClientSession(ClientView, Hashable, Protocol):
 
     @property
     def busy(self) -> bool:
-        """Return whether requests are under way."""
+        """Whether requests are in progress."""
 
     @property
     def certificate(self) -> bytes | None:
-        """Return the client's verified certificate, DER; None without one."""
+        """The client's verified certificate, DER; None without a certificate."""
 
     @property
     def charged(self) -> Hashable:
-        """Return the key that is charged for memory of no namespace."""
+        """The fairness key that is charged for memory without a namespace."""
 
     def hold(self, reason: Hold) -> None:
-        """Stop reading, for one more reason."""
+        """Stop reading, for an additional reason."""
 
     def unhold(self, reason: Hold) -> None:
-        """Read on, unless there is another reason left."""
+        """Resume reading, unless another reason is left."""
 
     def origin(self) -> ProxyHeader | None:
-        """Return the client's address and the address it connected to, for a broker that wants to know."""
+        """Return the client's address and the address it connected to, for the PROXY header to brokers."""
 
     def detach(self) -> asyncio.Transport:
-        """Return the transport to another owner; raises ConnectionClosed."""
+        """Return the transport, which gets another owner; raise ConnectionClosed."""
 
     def tick(self, now: float) -> None:
-        """Look after a silent client, once per keep-alive interval."""
+        """Called once per keep-alive interval, to PING a silent client or close a dead one."""
 
     def limits_changed(self) -> None:
-        """Read on if the new limits allow it."""
+        """Resume reading if the new limits allow it."""
 
     def retire(self, now_or_never: bool) -> None:
-        """End a connection that is old enough, once nothing is under way."""
+        """Close a connection that has reached its age, once no request is in progress."""
 
     def close(self, cause: DisconnectCause) -> None:
-        """End the connection after what it was sent has left."""
+        """Close the connection after all written bytes have been sent."""
 
     def abort(self, cause: DisconnectCause) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""

@@ -1,7 +1,7 @@
-"""All client connections: how many there may be, their clocks, and their end at shutdown.
+"""All client connections: their number, their time limits, and their end at shutdown.
 
-One timer serves every connection: handshakes are checked in the order of their arrival, keep-alive and credentials in
-turns, a share of the connections each second.
+A single timer serves all connections. Each second it checks the handshakes in the order of their arrival, and a share
+of the connections for keep-alive and credentials.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from proxy.relay.relay import Relay
 from proxy.telemetry.counters import Counters
 
 Session = ClientSession | Relay | Arrival
-# Ages differ by so much either way, so that those who came together do not come back together.
+# Random variation of the maximum age, so that clients that came together do not come back together.
 AGE_JITTER: Final = 0.1
-# Who is not idle for so long after its time is closed in the middle of something.
+# A client that is still busy this long after its maximum age is closed anyway.
 AGE_GRACE_SECONDS: Final = 10.0
 _QUIET: Final = frozenset(
     {
         DisconnectCause.CLIENT_CLOSED,
         DisconnectCause.BROKER_CLOSED,
         DisconnectCause.SHUTDOWN,
-        # Told with its reason by who checked the credentials.
+        # Already logged, with the reason, by client_authentication.
         DisconnectCause.AUTHENTICATION_FAILED,
         DisconnectCause.CONNECTION_AGE,
-        # Told with who asked for it.
+        # Already logged, with the operator, by the admin API.
         DisconnectCause.ADMIN,
-        # Told by the watch over those who are written to, with the bytes that were under way.
+        # Already logged, with the unsent bytes, by the write watch.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
-        # Told by those who shake hands, with the reason.
+        # Already logged, with the reason, by the TLS handshake.
         DisconnectCause.TLS_HANDSHAKE_FAILED,
         DisconnectCause.NOT_TLS,
     }
@@ -48,7 +48,7 @@ _QUIET: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How many clients there may be (0: no limit), and their clocks in seconds (a `max_age_seconds` of 0: none)."""
+    """Limits of the number of clients (0: no limit) and time limits in seconds (`max_age_seconds` 0: no limit)."""
 
     total: int
     per_address: int
@@ -73,7 +73,7 @@ class SessionLimits:
 
 
 class _Wheel:
-    """Give each member its turn once in `period` calls of `turn`."""
+    """Timer wheel: each member is returned once in `period` calls of `turn`."""
 
     def __init__(self, period: int) -> None:
         self._spokes: list[dict[Session, None]] = [{} for _ in range(max(1, period))]
@@ -95,7 +95,7 @@ class _Wheel:
             del self._spokes[spoke][session]
 
     def resized(self, period: int) -> "_Wheel":
-        """Give all members to a wheel of another period, whose first turn is theirs in the order they came."""
+        """Return a wheel of another period with the same members, in their order."""
         if max(1, period) == len(self._spokes):
             return self
         wheel = _Wheel(period)
@@ -109,20 +109,20 @@ class _Wheel:
 
 
 def _periods(limits: SessionLimits) -> tuple[int, int]:
-    """Compute in how many seconds each client, and each relay, has its turn."""
+    """Return the periods in seconds in which each client and each relay is checked."""
     looks = max(1, int(limits.read_timeout_seconds / 4))
     return limits.keep_alive_seconds or 2 * looks, looks
 
 
 class Sessions:
-    """Know every client connection from its accept to its end."""
+    """All client connections, from accept to end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger, limits: SessionLimits) -> None:
         self._loop = loop
         self._counters = counters
         self._log = log
         self._limits = limits
-        self.roll: Registry[Session] = Registry()
+        self.registry: Registry[Session] = Registry()
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
         self._handshaking: dict[ClientSession | Arrival, float] = {}
@@ -134,7 +134,7 @@ class Sessions:
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
-        self._ages: ExpiryQueue[Session] = ExpiryQueue()
+        self._expiring: ExpiryQueue[Session] = ExpiryQueue()
         self._aged: dict[Session, float] = {}
 
     def __len__(self) -> int:
@@ -142,15 +142,15 @@ class Sessions:
 
     @property
     def relays(self) -> int:
-        """Count the clients that are relayed."""
+        """Number of relayed clients."""
         return len(self._relays)
 
     def all_relays(self) -> Iterator[Relay]:
-        """Yield the relays there are."""
+        """Yield the connections of relayed clients."""
         return (session for session in self._addresses if isinstance(session, Relay))
 
     def apply(self, limits: SessionLimits) -> None:
-        """Change limits and clocks for all, those connected included; nobody is closed for being one too many."""
+        """Change the limits, also for connected clients; clients above a lower limit are not closed."""
         self._limits = limits
         client_period, relay_period = _periods(limits)
         self._clients = self._clients.resized(client_period)
@@ -163,11 +163,14 @@ class Sessions:
 
     @property
     def handshake_seconds(self) -> float:
-        """Give the time that a client has until its CONNECT."""
+        """The time that a client has until its CONNECT."""
         return self._limits.handshake_seconds
 
     def refusal(self, address: str | None, arriving: int = 0) -> str | None:
-        """Say why a client from `address` (None: not known yet) may not be accepted now beside those `arriving`."""
+        """Return why a client must be refused, or None; `arriving` counts accepted clients that are not added yet.
+
+        `address` is None before the PROXY header.
+        """
         limits = self._limits
         if limits.total and len(self._addresses) + arriving >= limits.total:
             return f"reached the maximum number of connections ({limits.total}, maxConcurrentInboundConnections)"
@@ -179,50 +182,50 @@ class Sessions:
         return None
 
     def add(self, session: ClientSession | Arrival, since: float) -> None:
-        """Count a client accepted at `since`; its CONNECT must follow soon, PROXY header and TLS handshake included."""
+        """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
         self._counters.new_connections += 1
-        self.roll.add(session, since)
-        self._enroll(session, session.client_address)
+        self.registry.add(session, since)
+        self._add(session, session.client_address)
         self._handshaking[session] = since
         if self._limits.max_age_seconds:
             jitter = AGE_JITTER * random.uniform(-1, 1)
-            self._ages.add(session, since + self._limits.max_age_seconds * (1 + jitter))
+            self._expiring.add(session, since + self._limits.max_age_seconds * (1 + jitter))
 
-    # --- what connections report ------------------------------------------------------------------
+    # --- reports of connections -------------------------------------------------------------------
 
     def handshake_done(self, session: ClientSession) -> None:
-        """Stop the clock of the handshake."""
+        """Stop the time limit of the handshake."""
         self._handshaking.pop(session, None)
 
     def became_client(self, arrival: Arrival, client: ClientSession) -> None:
-        """Let `client` take the place of the arrival it was made from; its clock goes on."""
+        """Replace an arrival by its client; the time limit of the handshake continues."""
         accepted = self._handshaking.pop(arrival)
         address = self._addresses.pop(arrival)
         self._clients.remove(arrival)
         self._per_address[address] -= 1
-        self._ages.replace(arrival, client)
-        self.roll.replace(arrival, client)
+        self._expiring.replace(arrival, client)
+        self.registry.replace(arrival, client)
         if arrival in self._aged:
             self._aged[client] = self._aged.pop(arrival)
-        self._enroll(client, address)
+        self._add(client, address)
         self._handshaking[client] = accepted
 
     def ended(self, session: ClientSession | Arrival, cause: DisconnectCause) -> None:
-        """Forget a client that is gone."""
+        """Remove a client that is gone."""
         self._handshaking.pop(session, None)
-        self._strike_off(session, cause, session.name)
+        self._remove(session, cause, session.name)
 
     def became_relay(self, session: ClientSession, relay: Relay) -> None:
-        """Let `relay` take the place of the client connection it was made from."""
+        """Replace a client connection by its relay."""
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
         self._clients.remove(session)
         self._per_address[address] -= 1
-        self._ages.replace(session, relay)
-        self.roll.replace(session, relay)
+        self._expiring.replace(session, relay)
+        self.registry.replace(session, relay)
         if session in self._aged:
             self._aged[relay] = self._aged.pop(session)
-        self._enroll(relay, address)
+        self._add(relay, address)
 
     def watch_credentials(self, session: Session, look: Callable[[], None]) -> None:
         """Call `look` once in `authenticationRefreshCheckSeconds` for as long as the connection lasts."""
@@ -231,13 +234,13 @@ class Sessions:
             self._watched.add(session)
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
-        """Forget a relayed client that is gone."""
-        self._strike_off(relay, cause, self._addresses.get(relay, "?"))
+        """Remove a relayed client that is gone."""
+        self._remove(relay, cause, self._addresses.get(relay, "?"))
 
-    # --- clocks -----------------------------------------------------------------------------------
+    # --- time limits ------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Do what the clock demands; called once a second."""
+        """Check time limits, keep-alive and credentials; called once a second."""
         for late in list(self._overdue(now)):
             late.abort(DisconnectCause.HANDSHAKE_TIMEOUT)
         if self._limits.keep_alive_seconds or self._limits.read_timeout_seconds:
@@ -246,23 +249,23 @@ class Sessions:
         for relay in self._relays.turn():
             relay.tick(now)
         for session in self._watched.turn():
-            # The look before may have ended this one.
+            # The look at another session may have ended this one.
             if session in self._looks:
                 self._looks[session]()
-        for session in self._ages.take_due(now):
+        for session in self._expiring.pop_due(now):
             self._aged[session] = now + AGE_GRACE_SECONDS
         for session, deadline in list(self._aged.items()):
             session.retire(now >= deadline)
 
     def _overdue(self, now: float) -> Iterator[ClientSession | Arrival]:
-        # All are looked at: those that have shaken hands stand behind others that came after them.
+        # Look at all: the order is not by time, since a client is added again after its TLS handshake.
         since = now - self._limits.handshake_seconds
         return (session for session, accepted in self._handshaking.items() if accepted <= since)
 
     # --- shutdown ---------------------------------------------------------------------------------
 
     async def drain(self, seconds: float) -> None:
-        """Close idle clients at once, busy ones when they are done, and all that are left after `seconds`."""
+        """Close idle clients at once, busy clients when they are done, and all others after `seconds`."""
         deadline = self._loop.time() + seconds
         try:
             async with asyncio.timeout_at(deadline):
@@ -283,21 +286,21 @@ class Sessions:
         except TimeoutError:
             return
 
-    # --- books ------------------------------------------------------------------------------------
+    # --- adding and removing ----------------------------------------------------------------------
 
-    def _enroll(self, session: Session, address: str) -> None:
+    def _add(self, session: Session, address: str) -> None:
         self._addresses[session] = address
         self._per_address[address] += 1
         (self._relays if isinstance(session, Relay) else self._clients).add(session)
         self._counters.active_connections = len(self._addresses)
         self._emptied.clear()
 
-    def _strike_off(self, session: Session, cause: DisconnectCause, client: str) -> None:
+    def _remove(self, session: Session, cause: DisconnectCause, client: str) -> None:
         address = self._addresses.pop(session, None)
         if address is None:
             return
-        self._ages.remove(session)
-        self.roll.remove(session)
+        self._expiring.remove(session)
+        self.registry.remove(session)
         self._aged.pop(session, None)
         (self._relays if isinstance(session, Relay) else self._clients).remove(session)
         self._unwatch(session)
@@ -306,7 +309,7 @@ class Sessions:
             del self._per_address[address]
         self._counters.active_connections = len(self._addresses)
         self._counters.disconnected(cause)
-        self._note(cause, client)
+        self._log_end(cause, client)
         if not self._addresses:
             self._emptied.set()
 
@@ -314,7 +317,7 @@ class Sessions:
         if self._looks.pop(session, None) is not None:
             self._watched.remove(session)
 
-    def _note(self, cause: DisconnectCause, client: str) -> None:
+    def _log_end(self, cause: DisconnectCause, client: str) -> None:
         if cause in _QUIET:
             self._log.debug("client disconnected", client=client, cause=str(cause))
         elif not self._pace.due(self._loop.time(), cause):

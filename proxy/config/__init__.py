@@ -1,5 +1,6 @@
-"""Keys in, an immutable `Config` out: declarations, sources, checks across keys, and how keys are shown.
+"""Keys in, an immutable `Config` out: declarations, sources, checks across keys, and documents of the values.
 
-A key is declared once, in `keys/`; proxy.conf, the reference and the Helm schema are generated from the declarations.
+Each key has a single declaration, in `keys/`. Generators write proxy.conf, the reference and the Helm schema from the
+declarations.
 May import: `core`. Start with `config.py`, then `keys_table.py` and the file of one theme in `keys/`.
 """

@@ -1,4 +1,4 @@
-"""What keys mean together: contradictions are faults, what cannot have an effect is a warning."""
+"""Checks across keys: contradictions are faults, settings without effect are warnings."""
 
 import re
 from typing import Final
@@ -12,12 +12,12 @@ from proxy.config.sources import Loader
 from proxy.config.values import ConfigValues
 from proxy.core.secrets import HIDDEN
 
-# A path may stand behind it: where a gateway has the admin service.
+# A path after the port is allowed: a gateway may serve the admin API below a path.
 _WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")
 
 
 def cross_check(loader: Loader, config: ConfigValues) -> None:
-    """Check what no key can know alone; what was refused already is not complained about a second time."""
+    """Check the keys that depend on each other; do not report a refused key again."""
     loader.refused = {problem.key for problem in loader.problems}
     key = ConfigKeys.broker_service_url_tls if config.tls_enabled_with_broker else ConfigKeys.broker_service_url
     _check_discovery(loader, key.name, given=bool(config.value(key)))
@@ -40,7 +40,7 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
 
 
 def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
-    """Refuse a file in which brokers are only to be found in a metadata store; beside a list of them it is unused."""
+    """Refuse a metadata store as the only way to find brokers; warn that it is unused beside a list of brokers."""
     for name in java_keys.METADATA_STORES:
         found = loader.unknown.get(name)
         if found is None or not found.text.strip():
@@ -54,7 +54,7 @@ def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
 
 def _check_ports(loader: Loader, config: ConfigValues) -> None:
     if config.service_port is None and config.service_port_tls is None:
-        expected = f"a port here or in {ConfigKeys.service_port_tls.name}: without one no client can come"
+        expected = f"a port here or in {ConfigKeys.service_port_tls.name}: without a port no client can connect"
         loader.fault(ConfigKeys.service_port, "nothing", expected)
     if not config.has_web_port:
         text = "nothing, and no webServicePortTls: no /readyz, /healthz, /metrics, /status.html and admin API anywhere"
@@ -74,9 +74,11 @@ def _check_ports(loader: Loader, config: ConfigValues) -> None:
 
 
 def _check_authorization(loader: Loader, config: ConfigValues) -> None:
-    # Upstream's proxy does not start either: its operator believes that pages are guarded, and nobody has a role.
+    # As in upstream, the proxy does not start: clients would have no role, so the pages would not be protected.
     if config.authorization_enabled and not config.authentication_enabled:
-        expected = f"false, or {ConfigKeys.authentication_enabled.name}=true: who is not authenticated has no role"
+        expected = (
+            f"false, or {ConfigKeys.authentication_enabled.name}=true: without authentication no client has a role"
+        )
         loader.fault(ConfigKeys.authorization_enabled, "true", expected)
 
 
@@ -87,8 +89,8 @@ def _check_admin_api(loader: Loader, config: ConfigValues) -> None:
             loader.doubt(token_file, f"has no effect without {address.name}")
         return
     if not config.admin_api_token_file_path:
-        # Every program of the machine, and every container of a pod, reaches its loopback address.
-        expected = f"nothing, or {token_file.name} beside it: whoever comes there may end connections and the proxy"
+        # All programs of the machine, and all containers of a pod, can connect to its loopback address.
+        expected = f"nothing, or {token_file.name} beside it: any client of that port may end connections and the proxy"
         loader.fault(address, config.admin_api_address, expected)
     elif not split_address(config.admin_api_address)[2]:
         text = f"{config.admin_api_address} is not a loopback address: without TLS the token can be read on the way"
@@ -99,10 +101,10 @@ def _check_broker_tls(loader: Loader, config: ConfigValues) -> None:
     if not config.tls_enabled_with_broker:
         return
     if config.tls_allow_insecure_connection:
-        text = "true: certificates of brokers are not checked, anybody on the way to them may be one"
+        text = "true: certificates of brokers are not checked, anybody on the network path can pose as a broker"
         loader.doubt(ConfigKeys.tls_allow_insecure_connection, text)
     elif not config.tls_hostname_verification_enabled:
-        text = "false: any certificate of a trusted authority passes for any broker's"
+        text = "false: a broker may present any certificate of a trusted authority"
         loader.doubt(ConfigKeys.tls_hostname_verification_enabled, text)
 
 
@@ -134,7 +136,7 @@ def _check_credentials(loader: Loader, config: ConfigValues) -> None:
     if shown is not None and not config.tls_enabled_with_broker:
         loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
     if is_secret(plugin_name) and _reaches_any_host(config):
-        # Upstream's defaults, too. The CONNECT of a relay carries the credentials to the host that a client named.
+        # The defaults are upstream's. The CONNECT of a relay carries the credentials to the host that a client named.
         text = (
             f"every host that a client names is shown these credentials: narrow "
             f"{ConfigKeys.broker_proxy_allowed_host_names.name} or "
@@ -238,7 +240,7 @@ def _is_web_url(url: str) -> bool:
 
 
 def _shown_url(url: str) -> str:
-    """Show a URL that was refused, but no password in it."""
+    """Return the text for a refused URL, without a password in it."""
     return f"user info {HIDDEN}, which nobody uses: see eventLogTopicAuthenticationPlugin" if "@" in url else repr(url)
 
 

@@ -1,8 +1,8 @@
 """The effective configuration: defaults, proxy.conf, environment and flags, in that order.
 
-Rule: loading either gives a whole valid `Config` or one `ConfigError` with every fault in it, each with file,
-line, key, got and expected. A `Config` never changes; a live change makes another one. This module imports no
-other part of the proxy and nothing slow: it runs before anything else does.
+Rule: loading returns a valid `Config` or raises a `ConfigError` with all faults, each with file, line, key, got and
+expected. A `Config` is immutable; a live change makes a new `Config`. This module imports no room but `core`, and
+no slow library, because it runs before everything else.
 """
 
 import os
@@ -32,9 +32,9 @@ _LIVE = "live change"
 
 
 class Config(ConfigValues):
-    """An immutable set of values, one attribute per key of `ConfigKeys`.
+    """An immutable set of values, with an attribute for each key of `ConfigKeys`.
 
-    `config.service_port` is a value, `Config.service_port` its `Key`. Made by `load` or `replace` only.
+    `config.service_port` is a value, `Config.service_port` its `Key`. Use `load` or `replace` to make a `Config`.
     """
 
     warnings: tuple[ConfigWarning, ...]
@@ -47,11 +47,9 @@ class Config(ConfigValues):
         environ: Mapping[str, str] = MappingProxyType({}),
         overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
-        """Read all sources; later ones win.
+        """Load all sources; a later source overrides an earlier one. Raise `ConfigError`.
 
-        `environ` follows the Pulsar image: a variable named like a key sets it, `PULSAR_PREFIX_<key>` does
-        too and wins over the bare name, a value `${OTHER}` is that of the variable OTHER. Flags come as
-        `overrides` by key name. Raises `ConfigError`.
+        `environ` follows the Pulsar image (`proxy.config.environment`). `overrides` are the flags by key name.
         """
         return cls._build(cls._loaded(path, environ, overrides))
 
@@ -59,10 +57,10 @@ class Config(ConfigValues):
     def load_despite_faults(
         cls, needed: Collection[Key[Any]], path: str | os.PathLike[str] | None, environ: Mapping[str, str]
     ) -> tuple[Self, tuple[ConfigProblem, ...]]:
-        """Read what says where a running proxy is, whose file may have been broken since; gives the faults, too.
+        """Return the configuration of a running proxy, whose file may be broken by now, and the faults.
 
-        A key that is wrong has its default, and nobody has to name a broker. Raises `ConfigError` if one of `needed`
-        is wrong, or a line of which nobody knows whose it is.
+        A wrong key has its default, and no broker is required. Raise `ConfigError` if a key of `needed` is wrong, or if
+        a line is so broken that it may belong to any key.
         """
         loader = cls._loaded(path, environ, {cls.broker_service_url.name: "pulsar://unused.invalid"})
         config = cls._checked(loader)
@@ -72,10 +70,7 @@ class Config(ConfigValues):
         return config, tuple(loader.problems)
 
     def replace(self, changes: Mapping[str, str]) -> Self:
-        """Give a copy with some dynamic keys changed.
-
-        Raises `ConfigError`, also for a key that needs a restart.
-        """
+        """Return a copy with some dynamic keys changed; raise `ConfigError`, also for a key that needs a restart."""
         loader = Loader(type(self))
         for setting in self._settings.values():
             loader.take(setting)
@@ -89,13 +84,13 @@ class Config(ConfigValues):
         return self._build(loader)
 
     def differences(self, newer: Self) -> Iterator[Key[Any]]:
-        """Yield the keys whose values differ."""
+        """Yield the keys whose values are not the same in `newer`."""
         return (key for key in self.keys() if self.value(key) != newer.value(key))
 
     def adopt(self, newer: Self) -> Self:
-        """Give the dynamic keys of `newer` beside the other keys of this one: what a reload puts in force.
+        """Return what a reload puts in force: the dynamic keys of `newer` with the other keys of this configuration.
 
-        Raises `ConfigError` if the two do not go together.
+        Raise `ConfigError` if the combination is not valid.
         """
         loader = Loader(type(self))
         for key in self.keys():
@@ -127,7 +122,7 @@ class Config(ConfigValues):
 
     @classmethod
     def _checked(cls, loader: Loader) -> Self:
-        """Put the values together; what is wrong with them is in `loader`."""
+        """Build the configuration; its faults are in `loader`."""
         values = loader.values()
         config = cls.__new__(cls)
         routes = loader.reverse_proxies()
@@ -137,7 +132,7 @@ class Config(ConfigValues):
         return config
 
     def origin(self, key: str | Key[Any]) -> Origin:
-        """Tell where a key's value came from; raises KeyError for a name that is no key."""
+        """Return the source of a key's value; raise KeyError for an unknown name."""
         name = key.name if isinstance(key, Key) else key
         if setting := self._settings.get(name):
             return setting.origin
@@ -146,28 +141,28 @@ class Config(ConfigValues):
         return "default"
 
     def place(self, key: Key[Any]) -> str:
-        """Tell where a key's value stands: `file:line`, a variable of the environment, or what else set it."""
+        """Return the place of a key's value: `file:line`, an environment variable, or another source."""
         setting = self._settings.get(key.name)
         if setting is None:
             return "default"
         return setting.file if setting.line is None else f"{setting.file}:{setting.line}"
 
     def fault(self, name: str, got: str, expected: str) -> ConfigProblem:
-        """Describe a fault that only the use of a key's value has shown, with the place where it was set.
+        """Return a fault that was found by using a key's value, with the place of the setting.
 
-        What looks like a credential in `got` is hidden.
+        Parts of `got` that look like credentials are hidden.
         """
         setting = self._settings.get(name)
         place = (setting.file, setting.line) if setting is not None else ("default", None)
         return ConfigProblem(*place, name, masked(got), expected)
 
     def items(self) -> Iterator[tuple[Key[Any], str, Origin]]:
-        """Yield each key, its value as text (secrets hidden) and where it came from."""
+        """Yield each key, its value as text (secrets hidden) and its source."""
         return iter(self._items)
 
     @cached_property
     def _items(self) -> Sequence[tuple[Key[Any], str, Origin]]:
-        # To hide secrets in all of them takes 2 ms, and `top` asks at each refresh.
+        # Cached: hiding secrets in all values takes 2 ms, and `top` asks at each refresh.
         return tuple((key, key.shown(self.value(key)), self.origin(key)) for key in self.keys())
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

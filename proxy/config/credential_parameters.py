@@ -1,8 +1,8 @@
-"""Parse the proxy's own credentials: `brokerClientAuthenticationPlugin` and its parameters, without looking at files.
+"""Parse the proxy's own credentials: `brokerClientAuthenticationPlugin` and its parameters, without reading files.
 
-Names and formats are those of the Java client, so that a proxy.conf of the Java proxy works as it is. Error texts name
-keys and formats only, never a part of a value. Nothing here may import `limiter` or `protocol`: `serve` reads the
-configuration before it checks whose those are.
+Names and formats are those of the Java client, so a proxy.conf of the Java proxy works unchanged. Error texts name keys
+and formats only, never a part of a value. This module must not import `limiter` or `protocol`: `serve` reads the
+configuration before it checks which distribution owns these packages.
 """
 
 import json
@@ -33,7 +33,7 @@ _METHODS: Final = {
 
 
 class BadParameters(Exception):
-    """The configuration names credentials that cannot be; `key` is the key at fault, `expected` what it should hold."""
+    """The configured credentials are invalid; `key` is the key at fault, `expected` describes a valid value."""
 
     def __init__(self, key: str, expected: str) -> None:
         super().__init__(f"{key}: expected {expected}")
@@ -43,7 +43,7 @@ class BadParameters(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenParameters:
-    """The place of a token: the path of a file, a variable of the environment, or (with neither) `text` itself."""
+    """The source of a token: the path of a file, an environment variable, or (with neither) the token in `text`."""
 
     text: str = field(default="", repr=False)
     path: str = ""
@@ -68,7 +68,7 @@ class BasicParameters:
 
 @dataclass(frozen=True, slots=True)
 class OAuth2Parameters:
-    """The issuer of a token and what to present to the issuer, as the Java client's parameters name them."""
+    """The issuer of a token and the credentials for the issuer, with the names of the Java client's parameters."""
 
     issuer_url: str
     private_key: str = field(repr=False)
@@ -82,7 +82,7 @@ PlainParameters = TokenParameters | CertificateParameters | BasicParameters
 
 
 def parse_credentials(plugin: str, parameters: str) -> PlainParameters | OAuth2Parameters | None:
-    """Return the credentials that both keys describe, None for none; raises BadParameters."""
+    """Return the credentials that both keys describe, None for no credentials; raise BadParameters."""
     method = _method(plugin)
     text = parameters.strip()
     if method == "none":
@@ -106,7 +106,7 @@ def parse_credentials(plugin: str, parameters: str) -> PlainParameters | OAuth2P
 
 
 def shown_certificate(plugin: str, parameters: str) -> CertificateParameters | None:
-    """Return the paths of certificate and key, if they are the credentials; raises BadParameters."""
+    """Return the paths of certificate and key, if these are the credentials; raise BadParameters."""
     given = parse_credentials(plugin, parameters)
     return given if isinstance(given, CertificateParameters) else None
 
@@ -117,7 +117,7 @@ def is_secret(plugin: str) -> bool:
 
 
 def path_of(url: str) -> str:
-    """Return the path of a `file:` URL; raises BadParameters."""
+    """Return the path of a `file:` URL; raise BadParameters."""
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise BadParameters(PARAMETERS, "file:///path with an absolute path")
@@ -162,12 +162,12 @@ def _oauth2(given: dict[str, str]) -> OAuth2Parameters:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Parse JSON, or `name:value,name:value` as the first Pulsar clients took it."""
+    """Parse JSON, or the older form `name:value,name:value`."""
     if text.startswith("{"):
         try:
             given = json.loads(text)
         except ValueError:
-            # The parser's own text quotes what it was given.
+            # The parser's own text would quote the value.
             raise BadParameters(PARAMETERS, "JSON that can be read") from None
         if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
             raise BadParameters(PARAMETERS, "a JSON object of texts")

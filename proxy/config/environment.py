@@ -1,10 +1,10 @@
-"""Settings out of the process's environment, as Pulsar's image puts them into proxy.conf before it starts the proxy.
+"""Settings in the environment of the process, with the rules by which Pulsar's image writes them into proxy.conf.
 
-Rule: the same variables mean the same thing (the image's apply-config-from-env.py), but nothing is written: a file
-system may be read-only. A variable named like a key of proxy.conf, one that stands there behind a # too, sets it;
-`PULSAR_PREFIX_<key>` sets it as well, or adds it, and wins over the bare name. A value `${OTHER}` is that of the
-variable OTHER, nothing if there is none. Blanks around a bare variable's value are cut off first. A value is then read
-as the line of a properties file that the image makes of it: a backslash is an escape there.
+Rule: variables mean the same as in the image (its apply-config-from-env.py), but no file is written, since the file
+system may be read-only. A variable named like a key of proxy.conf, also like a commented key, sets this key.
+`PULSAR_PREFIX_<key>` sets or adds a key and takes precedence over the bare name. The value `${OTHER}` is the value of
+the variable OTHER, or empty without such a variable. Blanks around the value of a bare variable are stripped first. The
+value is then parsed like a line of a properties file, which the image makes of it: a backslash is an escape.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ PREFIX: Final = "PULSAR_PREFIX_"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable that sets a key: its name, the key, its value; `fault` says what is wrong with that."""
+    """A variable that sets a key; `fault` describes what is wrong with the value."""
 
     name: str
     key: str
@@ -27,9 +27,9 @@ class Variable:
 
 
 def settings_of(environ: Mapping[str, str], stands_in_file: Callable[[str], bool]) -> Iterator[Variable]:
-    """Yield what the environment sets, a winner behind what it overrides.
+    """Yield the settings in the environment; a setting that overrides another comes later.
 
-    `stands_in_file` tells of a name whether proxy.conf has such a key, set or commented.
+    `stands_in_file` returns whether proxy.conf has a key of this name, set or commented.
     """
     for name in sorted(environ):
         if stands_in_file(name):

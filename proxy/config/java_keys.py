@@ -1,8 +1,8 @@
-"""The keys that the Java proxy knows and this one does not (yet), each with its default.
+"""The keys that only the Java proxy has, each with its default.
 
-Rule: a file written for the Java proxy must load here, and nothing in it may be lost in silence: a key at its
-default is passed over, a changed one is warned about, and one that would open the cluster if ignored is
-refused. It reads nothing itself.
+Rule: a file written for the Java proxy must load here, and no setting may be lost silently. A key with its default is
+ignored, a changed key causes a warning, and a key that would open the cluster if ignored is refused. This module reads
+no file.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class JavaKey:
-    """A key that only the Java proxy has: its default there, why it is not here, and whether a change is refused."""
+    """A key that only the Java proxy has: its default, why it is missing here, and whether a change is refused."""
 
     default: str | None
     why: str
@@ -23,11 +23,11 @@ def _keys(why: str, defaults: Mapping[str, str | None], *, refused: bool = False
     return {name: JavaKey(default, why, refused) for name, default in defaults.items()}
 
 
-# A default of None: the Java proxy has one, but it depends on the machine, so any value counts as a change. What is
-# refused would, passed over, let in or reach more than its operator asked for.
+# A default of None: the Java proxy's default depends on the machine, so any value counts as a change. A refused key
+# would, if it were ignored, let in or reach more than the operator asked for.
 JAVA_ONLY: Final[dict[str, JavaKey]] = {
     **_keys(
-        "no code of Java can be loaded; what a servlet or an extension served must be served beside the proxy",
+        "Java code cannot be loaded; run the service of a servlet or an extension beside the proxy",
         {
             "additionalServletDirectory": "./proxyAdditionalServlet",
             "additionalServlets": "",
@@ -38,13 +38,13 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "only superUserRoles decides who may see /proxy-stats and /config; brokers authorize everything else",
+        "only superUserRoles decides which roles may see /proxy-stats and /config; brokers authorize everything else",
         {
             "authorizationProvider": "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider",
         },
     ),
     **_keys(
-        "SASL (Kerberos) is not there; use token, tls, basic or openid",
+        "SASL (Kerberos) is not supported; use token, tls, basic or openid",
         {
             "kinitCommand": "/usr/bin/kinit",
             "saslJaasClientAllowedIds": ".*pulsar.*",
@@ -53,7 +53,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "key stores are not read: turn them into PEM (docs/migrate.md) and set tlsCertificateFilePath, "
+        "key stores are not supported: convert them to PEM (docs/migrate.md) and set tlsCertificateFilePath, "
         "tlsKeyFilePath and tlsTrustCertsFilePath",
         refused=True,
         defaults={
@@ -61,7 +61,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "key stores are not read: turn them into PEM (docs/migrate.md) and set "
+        "key stores are not supported: convert them to PEM (docs/migrate.md) and set "
         "brokerClientTrustCertsFilePath, brokerClientCertificateFilePath and brokerClientKeyFilePath",
         refused=True,
         defaults={
@@ -69,7 +69,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "key stores are not read; PEM files are",
+        "key stores are not supported; use PEM files",
         {
             "tlsKeyStore": "",
             "tlsKeyStorePassword": "",
@@ -86,7 +86,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "a factory of one's own could check certificates in its own way, and cannot be loaded; set the PEM files",
+        "a custom factory may check certificates in its own way and cannot be loaded; set the PEM files",
         refused=True,
         defaults={
             "sslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
@@ -96,7 +96,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "they are parameters of a factory that cannot be loaded",
+        "the factory of these parameters cannot be loaded",
         {
             "sslFactoryPluginParams": "",
             "brokerClientSslFactoryPluginParams": "",
@@ -113,14 +113,14 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "set servicePortTls, and webServicePortTls",
+        "set servicePortTls and webServicePortTls",
         refused=True,
         defaults={
             "tlsEnabledInProxy": "false",
         },
     ),
     **_keys(
-        "no metadata store is read: list the brokers, or a name with all their addresses, in brokerServiceURL"
+        "metadata stores are not supported: list the brokers, or a name with all their addresses, in brokerServiceURL"
         " or brokerServiceURLTLS",
         {
             "metadataStoreUrl": "",
@@ -136,7 +136,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "one event loop does the work: there are no threads to number, and no queue before them",
+        "the proxy has an event loop instead of threads and a queue before them",
         {
             "httpNumThreads": None,
             "httpServerAcceptQueueSize": "8192",
@@ -146,13 +146,13 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "bytes are relayed without a copy of the proxy's own, but through user space",
+        "the proxy relays bytes without copying them, but through user space",
         {
             "proxyZeroCopyModeEnabled": "true",
         },
     ),
     **_keys(
-        "there is no WebSocket service in the proxy; /ws is passed on to that of the brokers",
+        "the proxy has no WebSocket service; it forwards /ws to the service of the brokers",
         {
             "webSocketServiceEnabled": "false",
             "webSocketPingDurationSeconds": "-1",
@@ -165,7 +165,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "clients are told advertisedAddress as it stands",
+        "clients get advertisedAddress unchanged",
         {
             "advertisedAddressAutoResolvedHostNameAsAbsoluteDnsName": "false",
         },
@@ -178,7 +178,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
     ),
 }
 
-# Where the Java proxy finds brokers if it is given no URL of them.
+# The Java proxy finds brokers by these keys if it has no broker URLs.
 METADATA_STORES = (
     "metadataStoreUrl",
     "configurationMetadataStoreUrl",
@@ -191,26 +191,26 @@ JAVA_ONLY_KEYS: Final[dict[str, str | None]] = {name: key.default for name, key 
 
 UNSAFE_TO_IGNORE: Final[dict[str, str]] = {name: key.why for name, key in JAVA_ONLY.items() if key.refused}
 
-# Families of keys that the Java proxy takes with any ending.
+# Prefixes of families of keys of the Java proxy.
 JAVA_ONLY_PREFIXES: Final = {
     "brokerClient_": "settings of the Java client have no counterpart here",
-    "bookkeeper_": "the proxy does not speak to bookies",
+    "bookkeeper_": "the proxy does not connect to bookies",
 }
 
 
 def why_not(name: str) -> str:
-    """Say why a key of the Java proxy is not here, and what to set instead."""
+    """Return why a key of the Java proxy is missing here, and what to set instead."""
     if name in JAVA_ONLY:
         return JAVA_ONLY[name].why
     return next(why for prefix, why in JAVA_ONLY_PREFIXES.items() if name.startswith(prefix))
 
 
 def is_java_only(name: str) -> bool:
-    """Tell whether the Java proxy knows a key that this proxy does not."""
+    """Return whether a key exists only in the Java proxy."""
     return name in JAVA_ONLY_KEYS or name.startswith(tuple(JAVA_ONLY_PREFIXES))
 
 
 def is_java_default(name: str, value: str) -> bool:
-    """Tell whether such a key stands at the Java proxy's default, so that ignoring it loses nothing."""
+    """Return whether a value is the Java proxy's default, so that ignoring the key loses nothing."""
     default = JAVA_ONLY_KEYS.get(name)
     return not value.strip() or (default is not None and value.strip().lower() == default.lower())

@@ -1,7 +1,7 @@
-"""Every key of proxy.conf as one class: what `Config` has values for.
+"""All keys of proxy.conf as a class, the base of `Config`.
 
-Rule: a new key goes into its file in `proxy/config/keys/` and nowhere else: proxy.conf and the reference are written
-from these tables.
+Rule: declare a new key in its file in `proxy/config/keys/` and nowhere else: proxy.conf and the reference are
+generated from these declarations.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class ConfigKeys(
     OperationKeys,
     EventKeys,
 ):
-    """The keys as attributes, in the order in which operators read them."""
+    """The keys as attributes, in the order of proxy.conf."""
 
     @classmethod
     def keys(cls) -> Iterator[Key[Any]]:

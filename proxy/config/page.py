@@ -1,6 +1,6 @@
-"""The configuration in force as one document: each value, where it came from, and what waits for a restart.
+"""The configuration in force as a document: each value, its source, and the values that wait for a restart.
 
-Rule: secrets are hidden (`proxy.core.secrets`), in values that wait as well.
+Rule: secrets are hidden (`proxy.core.secrets`), in waiting values as well.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from proxy.core.secrets import masked
 
 
 def config_document(config: Config, pending: Mapping[str, str]) -> Mapping[str, object]:
-    """Give the document for /config and `pulsar-proxy config`; `pending` has the values that wait, by key."""
+    """Return the document for /config and `pulsar-proxy config`; `pending` has the waiting values by key."""
     keys = {}
     for key, shown, origin in config.items():
         entry: dict[str, object] = {
@@ -30,6 +30,6 @@ def config_document(config: Config, pending: Mapping[str, str]) -> Mapping[str, 
 
 
 def pending_values(config: Config, newer: Config) -> Mapping[str, str]:
-    """Give the values of `newer` that are not in force because their keys need a restart, for human eyes."""
+    """Return the values of `newer` that are not in force because their keys need a restart, with secrets hidden."""
     waiting = (key for key in config.differences(newer) if not key.dynamic)
     return {key.name: key.shown(newer.value(key)) for key in waiting}

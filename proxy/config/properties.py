@@ -1,8 +1,8 @@
-"""The properties syntax of proxy.conf: text in, entries with their line numbers out.
+"""Parser for the properties syntax of proxy.conf: text in, entries with line numbers out.
 
-Rule: what `java.util.Properties` reads, this reads the same way (continuation lines, `=`, `:` or blank as
-separator, escapes, Latin-1 bytes), so that one file serves both proxies. A bad escape is reported with its
-line and parsing goes on: an operator wants all faults at once. It knows no key and no default.
+Rule: the syntax is that of `java.util.Properties` (continuation lines, `=`, `:` or blank as separator, escapes, Latin-1
+bytes), so that both proxies can use the same file. A bad escape is reported with its line, and parsing continues: an
+operator wants all faults at once. This module knows no key and no default.
 """
 
 import re
@@ -19,7 +19,7 @@ _NAMED_ESCAPES = {"t": "\t", "n": "\n", "f": "\f", "r": "\r"}
 
 @dataclass(frozen=True, slots=True)
 class ConfEntry:
-    """One `key=value` with the line it starts on (1-based)."""
+    """An entry `key=value` and its first line (1-based)."""
 
     key: str
     value: str
@@ -28,7 +28,7 @@ class ConfEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConfSyntaxFault:
-    """A line that Java would refuse to load: where, and the text in question."""
+    """A line that Java would refuse to load, and the text at fault."""
 
     line: int
     got: str
@@ -44,7 +44,7 @@ class ConfFile:
 
 
 def parse_conf(data: bytes) -> ConfFile:
-    """Parse a properties file; never raises, faults are values."""
+    """Parse a properties file; faults are returned, not raised."""
     entries: list[ConfEntry] = []
     faults: list[ConfSyntaxFault] = []
     for number, text in _logical_lines(data.decode("latin-1")):
@@ -57,7 +57,7 @@ def parse_conf(data: bytes) -> ConfFile:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Join continued lines; drop comments and blank ones."""
+    """Return lines with their numbers: continuation lines joined, comments and blank lines dropped."""
     lines = _LINE_END.split(text)
     joined: list[tuple[int, str]] = []
     index = 0
@@ -66,7 +66,7 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
         line = lines[index].lstrip(_LEADING_BLANKS)
         index += 1
         if line.startswith(("#", "!")):
-            continue  # a comment is never continued, whatever it ends with
+            continue  # a comment is never continued, even if it ends with a backslash
         while _ODD_BACKSLASHES.search(line):
             following = lines[index].lstrip(_LEADING_BLANKS) if index < len(lines) else ""
             line = line[:-1] + following
@@ -84,7 +84,7 @@ def _split(line: str) -> tuple[str, str]:
 
 
 def unescape(text: str) -> str:
-    """Read the escapes of a key or value; raises ValueError with the text of a wrong one."""
+    """Replace the escapes in a key or value; raise ValueError with the text of a bad escape."""
     if "\\" not in text:
         return text
     return _SURROGATE_PAIR.sub(_join_surrogates, _ESCAPE.sub(_one_escape, text))

@@ -1,7 +1,7 @@
-"""The sources of a configuration, proxy.conf, environment and flags, and what is wrong with them.
+"""The sources of a configuration (proxy.conf, environment and flags) and their faults.
 
-Rule: nothing in a source is lost in silence. Each fault has file, line, key, got and expected; what is merely not used
-is a warning. Nothing here knows what keys mean together (`config_checks`).
+Rule: no setting is lost silently. Each fault has file, line, key, got and expected; an unused setting is a warning.
+Checks across keys are in `proxy.config.checks`.
 """
 
 import re
@@ -27,7 +27,7 @@ _ROUTE_EXPECTED = {"path": "a path that begins with /", "proxyTo": "http://host:
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One fault: where it stands, what is there and what should be."""
+    """A fault: its place, the found value and the expected one."""
 
     file: str
     line: int | None
@@ -43,7 +43,7 @@ class ConfigProblem:
 
 @dataclass(frozen=True, slots=True)
 class ConfigWarning:
-    """Something that does not stop the proxy but that its operator should know."""
+    """A problem that does not stop the proxy but that its operator should know."""
 
     file: str
     line: int | None
@@ -56,7 +56,7 @@ class ConfigWarning:
 
 
 class ConfigError(Exception):
-    """All faults of a configuration together; `warnings` holds what else was seen."""
+    """All faults of a configuration together, and the warnings."""
 
     def __init__(self, problems: list[ConfigProblem], warnings: list[ConfigWarning]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line is None, problem.line or 0)))
@@ -66,7 +66,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value as somebody wrote it, before it is read."""
+    """An unparsed value and its source."""
 
     key: str
     text: str
@@ -77,7 +77,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ReverseProxyRoute:
-    """One more route of the web ports: requests below `path` go to `proxy_to`."""
+    """An additional route of the web ports: requests below `path` go to `proxy_to`."""
 
     name: str
     path: str
@@ -85,7 +85,7 @@ class ReverseProxyRoute:
 
 
 class Loader:
-    """Collects settings, faults and warnings of one load."""
+    """Collects settings, faults and warnings while a configuration is loaded."""
 
     def __init__(self, config_class: type[ConfigKeys]) -> None:
         self.keys: dict[str, Key[Any]] = {key.name: key for key in config_class.keys()}  # noqa: SIM118
@@ -94,27 +94,27 @@ class Loader:
         self.refused: set[str] = set()
         self.unknown: dict[str, Setting] = {}
         self.warnings: list[ConfigWarning] = []
-        self.home = "defaults"  # where a missing key should be added
+        self.home = "defaults"  # the place to add a missing key
 
-    # --- what is wrong ------------------------------------------------------------------------------
+    # --- faults and warnings ----------------------------------------------------------------------
 
     def problem(self, file: str, line: int | None, key: str, got: str, expected: str) -> None:
-        """Note a fault; they are told together. What looks like a credential in `got` is hidden."""
+        """Record a fault; all faults are reported together. Parts of `got` that look like credentials are hidden."""
         self.problems.append(ConfigProblem(file, line, key, masked(got), expected))
 
     def warn(self, setting: Setting, text: str) -> None:
-        """Note what does not stop the proxy."""
+        """Record a warning about a setting."""
         name = setting.key if setting.key.isprintable() else repr(setting.key)
         self.warnings.append(ConfigWarning(setting.file, setting.line, name, text))
 
     # --- sources ------------------------------------------------------------------------------------
 
     def take(self, setting: Setting) -> None:
-        """Take a setting in the place of an earlier one."""
+        """Store a setting, replacing an earlier one."""
         self.settings[setting.key] = setting
 
     def take_known(self, setting: Setting) -> None:
-        """Take a setting that must name a key of this proxy."""
+        """Store a setting of a known key; record a fault for an unknown key."""
         if setting.key in self.keys:
             self.take(setting)
         else:
@@ -122,7 +122,7 @@ class Loader:
             self.problem(setting.file, None, setting.key, "an unknown key", nearest)
 
     def read_file(self, path: str) -> None:
-        """Read a file in the syntax of Java properties."""
+        """Read a file with the syntax of Java properties."""
         self.home = path
         try:
             with open(path, "rb") as file:
@@ -142,10 +142,10 @@ class Loader:
             self._take_or_explain(setting)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
-        """Read the environment as Pulsar's image does."""
+        """Read the environment with the rules of Pulsar's image."""
 
         def stands_in_file(name: str) -> bool:
-            # The file that comes with this proxy has each of its keys, and a file of the Java proxy's may be here.
+            # The supplied proxy.conf has all keys of this proxy, and the file may be one of the Java proxy.
             return name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name)
 
         for variable in settings_of(environ, stands_in_file):
@@ -158,12 +158,12 @@ class Loader:
                 self._take_or_explain(setting)
 
     def read_flags(self, overrides: Mapping[str, str]) -> None:
-        """Read flags; a key that is unknown is a fault there."""
+        """Read flags; an unknown key is a fault."""
         for name, text in overrides.items():
             self.take_known(Setting(name, text, "flag", _FLAGS))
 
     def _take_or_explain(self, setting: Setting) -> None:
-        """Take a known key; say what becomes of any other."""
+        """Store a known key; record a fault or a warning for any other."""
         if setting.key in self.keys or setting.key.startswith(REVERSE_PROXY_PREFIX):
             self.take(setting)
         elif not java_keys.is_java_only(setting.key):
@@ -172,7 +172,7 @@ class Loader:
         elif java_keys.is_java_default(setting.key, setting.text):
             self.unknown.pop(setting.key, None)
         elif setting.key in java_keys.METADATA_STORES:
-            # What becomes of it depends on other keys.
+            # The checks across keys decide about a metadata store.
             self.unknown[setting.key] = setting
         elif reason := java_keys.UNSAFE_TO_IGNORE.get(setting.key):
             got, expected = shown_of_unknown(setting.key, setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
@@ -182,7 +182,7 @@ class Loader:
             self.warn(setting, f"the Java proxy knows this key, this proxy does not: ignored; {why}")
 
     def _nearest(self, name: str) -> str | None:
-        import difflib  # 8 ms that only a misspelt key should cost
+        import difflib  # imported only for a misspelt key: the import takes 8 ms
 
         lowered = {key.lower(): key for key in (*self.keys, *java_keys.JAVA_ONLY_KEYS)}
         found = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.75)
@@ -191,7 +191,7 @@ class Loader:
     # --- values -------------------------------------------------------------------------------------
 
     def values(self) -> dict[str, object]:
-        """Read every setting; a refused one keeps its default and is a fault."""
+        """Parse all settings; a refused setting is a fault, and its key keeps the default."""
         values: dict[str, object] = {}
         for key in self.keys.values():
             values[key.attribute] = key.default
@@ -202,13 +202,13 @@ class Loader:
                 values[key.attribute] = key.parse(setting.text)
             except BadValue as error:
                 got = key.shown_text(setting.text) if key.secret else repr(key.shown_text(setting.text))
-                # The text of an error may name what was wrong; of a secret not even that.
+                # The text of the error may quote the value, which must not happen to a secret.
                 expected = key.kind.expected if key.secret else str(error)
                 self.problem(setting.file, setting.line, key.name, got, expected)
         return values
 
     def reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
-        """Put the parts of each `httpReverseProxy.<name>` together; half a route is a fault."""
+        """Return the routes in `httpReverseProxy.<name>`; an incomplete route is a fault."""
         routes: dict[str, dict[str, str]] = {}
         for name, setting in self.settings.items():
             if not name.startswith(REVERSE_PROXY_PREFIX):
@@ -233,15 +233,15 @@ class Loader:
         )
 
     def fault(self, key: Key[Any], got: str, expected: str) -> None:
-        """Note a fault of a key where its value stands, unless it was refused already."""
+        """Record a fault of a key at the place of its value, unless the key was refused already."""
         setting = self.where(key)
         if key.name not in self.refused:
             self.problem(setting.file, setting.line, key.name, got, expected)
 
     def doubt(self, key: Key[Any], text: str) -> None:
-        """Warn about a key where its value stands."""
+        """Record a warning at the place of a key's value."""
         self.warn(self.where(key), text)
 
     def where(self, key: Key[Any]) -> Setting:
-        """Tell where a key's value comes from."""
+        """Return the setting of a key, or its default."""
         return self.settings.get(key.name) or Setting(key.name, key.default_text, "default", self.home)

@@ -15,7 +15,7 @@ _PER_SECOND = {MILLIS: 1000, SECONDS: 1}
 
 
 class ConfigValues(ConfigKeys):
-    """One attribute per key of `ConfigKeys`; `Config` adds the sources and the checks."""
+    """Each key of `ConfigKeys` has an attribute; `Config` adds the sources and the checks."""
 
     _reverse_proxies: tuple[ReverseProxyRoute, ...]
 
@@ -30,17 +30,17 @@ class ConfigValues(ConfigKeys):
 
     @property
     def client_port(self) -> int:
-        """The port that names this proxy among others on its machine: the plain one for clients, else that with TLS."""
+        """The port that identifies this proxy on its machine: the plain client port, else the TLS port."""
         return (self.service_port_tls or 0) if self.service_port is None else self.service_port
 
     @property
     def has_web_port(self) -> bool:
-        """Whether there is a web server at all."""
+        """Whether any web port is configured."""
         return self.web_service_port is not None or self.web_service_port_tls is not None
 
     @property
     def broker_hosts(self) -> tuple[tuple[str, int], ...]:
-        """Hosts and ports of the brokers, out of `brokerServiceURL`, or of its twin for TLS."""
+        """Hosts and ports of the brokers in `brokerServiceURL` or `brokerServiceURLTLS`."""
         tls = self.tls_enabled_with_broker
         return split_broker_urls(self.broker_service_url_tls if tls else self.broker_service_url, tls=tls)
 
@@ -57,17 +57,17 @@ class ConfigValues(ConfigKeys):
 
     @property
     def heap_limit_bytes(self) -> int:
-        """Limit for decoded topic lists, bytes; 0 is no limit."""
+        """Limit for decoded topic lists in bytes; 0 is no limit."""
         return self.max_topic_list_in_flight_heap_mem_size_mb * _MIB
 
     @property
     def direct_limit_bytes(self) -> int:
-        """Limit for encoded topic lists, bytes; 0 is no limit."""
+        """Limit for encoded topic lists in bytes; 0 is no limit."""
         return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
 
     @property
     def topic_list_answer_limit_bytes(self) -> int:
-        """Largest answer of a broker that is read, bytes: the key, else the smaller memory limit."""
+        """Largest accepted answer of a broker in bytes: the key, else the smaller memory limit."""
         if self.topic_list_max_answer_bytes is not None:
             return self.topic_list_max_answer_bytes
         limits = [limit for limit in (self.heap_limit_bytes, self.direct_limit_bytes) if limit]

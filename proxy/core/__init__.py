@@ -1,5 +1,5 @@
 """Small parts that every room uses: errors, the log, tasks with an owner, the loop's time budget, registries.
 
-Nothing here knows Pulsar, a socket or a key of the configuration. May import: `limiter`, `protocol`.
+This room knows no Pulsar, no socket and no configuration key. May import: `limiter`, `protocol`.
 Start with `errors.py` (every error of the proxy and the cause of every disconnect), then `tasks.py`.
 """

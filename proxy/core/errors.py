@@ -1,4 +1,4 @@
-"""Name every way a connection ends and every way a request fails.
+"""Every cause of a disconnect and every way a request fails.
 
 Owns `DisconnectCause` (the label of `pulsar_proxy_disconnects_total`), the exceptions that travel inside the proxy,
 and the mapping of a failure to the `ServerError` a client understands.
@@ -12,7 +12,7 @@ from protocol.states import BEFORE_CONNECT, BEFORE_CONNECTED, SECOND_CONNECT, SE
 
 
 class DisconnectCause(StrEnum):
-    """Why a client or broker connection ended."""
+    """Cause of the end of a client or broker connection."""
 
     CLIENT_CLOSED = "client_closed"
     BROKER_CLOSED = "broker_closed"
@@ -54,11 +54,11 @@ class DisconnectCause(StrEnum):
 
 
 class ProxyError(Exception):
-    """Parent of everything the proxy raises itself."""
+    """Base class of the errors that the proxy itself raises."""
 
 
 class ConnectionClosed(ProxyError):
-    """The connection that should carry something is gone; `cause` says why."""
+    """The connection for a request or frame is closed; `cause` is the reason."""
 
     def __init__(self, cause: DisconnectCause, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail}" if detail else str(cause))
@@ -66,31 +66,31 @@ class ConnectionClosed(ProxyError):
 
 
 class BrokerUnavailable(ProxyError):
-    """No broker connection could be had: refused, timed out, or too many are open."""
+    """No broker connection can be opened: refused, timed out, or too many are open."""
 
 
 class CredentialsUnavailable(ProxyError):
-    """The proxy has no credentials for a broker now; the text says why and holds no part of them."""
+    """The proxy has no credentials for a broker now; the text gives the reason and no part of a credential."""
 
 
 class BrokerUnreachable(BrokerUnavailable):
-    """The broker did not even answer TCP."""
+    """The TCP connection to the broker failed."""
 
 
 class BrokerNotReady(BrokerUnavailable):
-    """The broker says that it does not serve now."""
+    """The broker answered that it is not ready."""
 
 
 class NoSocket(BrokerUnavailable):
-    """This proxy has no socket left to connect with; no broker is to blame."""
+    """This proxy is out of sockets to connect with; the broker is not at fault."""
 
 
 class TargetRefused(ProxyError):
-    """The address is not one this proxy may connect to."""
+    """The configuration does not allow connections to this address."""
 
 
 class RequestFailed(ProxyError):
-    """A request ends with this error for the client; `code` is a ServerError."""
+    """The error that the client of a request gets; `code` is a ServerError."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -98,15 +98,15 @@ class RequestFailed(ProxyError):
         self.message = message
 
 
-# What a request that was not answered may be tried on another broker after.
+# After these errors an unanswered request may be tried on another broker.
 FAIL_OVER: tuple[type[ProxyError], ...] = (ConnectionClosed, BrokerUnavailable)
 
 
 class OverLimit(RequestFailed):
-    """A request is refused at once by a limit that waiting does not help against.
+    """A request is refused at once, because waiting would not help against its limit.
 
-    `stage` is its short name for operators, `key` the configuration key to change; `asked` and `limit` are numbers of
-    what the key counts.
+    `stage` is the limit's short name for operators, `key` the configuration key to change; `asked` and `limit` are in
+    the unit of the key.
     """
 
     def __init__(self, code: int, message: str, stage: str, key: str, asked: int, limit: int) -> None:
@@ -122,7 +122,7 @@ DIRECT_REFUSAL = "Failed due to direct memory limit exceeded"
 
 
 def request_failure(error: BaseException) -> RequestFailed:
-    """Translate whatever ended a request into what its client is told (upstream's mapping: mostly ServiceNotReady)."""
+    """Translate the error that ended a request for the client (upstream's mapping: mostly ServiceNotReady)."""
     if isinstance(error, RequestFailed):
         return error
     if isinstance(error, TargetRefused):
@@ -137,5 +137,5 @@ def request_failure(error: BaseException) -> RequestFailed:
 
 
 def protocol_cause(error: ProtocolError) -> DisconnectCause:
-    """Name the disconnect that a peer's broken bytes lead to."""
+    """Return the cause of the disconnect of a peer that broke the protocol."""
     return DisconnectCause.FRAME_TOO_LARGE if isinstance(error, FrameTooLarge) else DisconnectCause.MALFORMED_FRAME

@@ -1,6 +1,7 @@
-"""Know whose age is reached: who is added with a moment is due at it, a second's grain (maxConnectionAgeSeconds).
+"""Queue of members by the second in which they expire (`maxConnectionAgeSeconds`).
 
-Whole seconds share one place, so that a member that leaves before its time costs nothing any more. No clock, no I/O.
+The members of one second share a dictionary, so a member that leaves early leaves nothing in the queue. No clock, no
+I/O.
 """
 
 from typing import Generic, TypeVar
@@ -9,7 +10,7 @@ T = TypeVar("T")
 
 
 class ExpiryQueue(Generic[T]):
-    """Members by the second in which they are due."""
+    """Members by the second in which they expire."""
 
     def __init__(self) -> None:
         self._due: dict[int, dict[T, None]] = {}
@@ -19,13 +20,13 @@ class ExpiryQueue(Generic[T]):
         return len(self._second_of)
 
     def add(self, member: T, at: float) -> None:
-        """Have `member` be due at `at`."""
+        """Add a member that expires at `at`, rounded up to a whole second."""
         second = int(at) + 1
         self._second_of[member] = second
         self._due.setdefault(second, {})[member] = None
 
     def remove(self, member: T) -> None:
-        """Forget `member`; nothing happens if it is not known, or was due."""
+        """Remove a member; a member that expired or was never added is ignored."""
         second = self._second_of.pop(member, None)
         if second is None:
             return
@@ -35,15 +36,15 @@ class ExpiryQueue(Generic[T]):
             del self._due[second]
 
     def replace(self, old: T, new: T) -> None:
-        """Let `new` take the place of `old`, if it has one."""
+        """Make `new` expire in place of `old`; nothing happens if `old` is not in the queue."""
         second = self._second_of.get(old)
         if second is not None:
             self.remove(old)
             self._second_of[new] = second
             self._due.setdefault(second, {})[new] = None
 
-    def take_due(self, now: float) -> list[T]:
-        """Give all that are due, once."""
+    def pop_due(self, now: float) -> list[T]:
+        """Remove and return the members that have expired by `now`."""
         found = [member for second, members in self._due.items() if second <= now for member in members]
         for member in found:
             self.remove(member)

@@ -1,7 +1,7 @@
-"""Log lines: how they are written, which fields they have, and how their level changes at run time.
+"""Log lines: their format, their fields, and their level.
 
-Rule: one event is one line. Whatever a peer sent may be logged, and can neither end a line nor make a long
-one: control characters are escaped and long values are cut. It knows no connection and no configuration key.
+Rule: one event is one line. Bytes of a peer may be logged, for they cannot end a line or make a long line: control
+characters are escaped and long values are cut. This module knows no connection and no configuration key.
 """
 
 import json
@@ -19,39 +19,39 @@ from structlog.typing import WrappedLogger
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
-# Every field that a log line of the proxy may have. A name that is not here fails a test.
+# Every field that a log line of the proxy may have. A test fails for a line with any other field.
 FIELDS = {
-    "time": "when, UTC, ISO 8601",
+    "time": "time of the event, UTC, ISO 8601",
     "level": "one of debug, info, warning, error",
-    "event": "what happened, lower case, without variable parts",
-    "exception": "traceback of an error that nobody expected",
-    "logger": "the library that a line came from, if it is not the proxy",
-    "action": "what somebody asked the admin API to change",
+    "event": "name of the event, lower case, without variable parts",
+    "exception": "traceback of an unexpected error",
+    "logger": "library that wrote the line, if not the proxy",
+    "action": "change that was requested from the admin API",
     "address": "a host and port that is neither a client's nor a broker's",
     "admin_port": "TCP port of the admin API",
-    "asked": "what a request asked of its limit, bytes if it is a limiter's",
+    "asked": "amount that a request asked of its limit, in bytes for a limiter",
     "broker": "address of the broker",
-    "budget_bytes": "worst case of all memory that has a limit",
-    "bytes": "size of the thing the event is about",
-    "cause": "why a connection ended (label of pulsar_proxy_disconnects_total)",
+    "budget_bytes": "largest possible sum of all limited memory",
+    "bytes": "size of the subject of the event",
+    "cause": "cause of the end of a connection (label of pulsar_proxy_disconnects_total)",
     "client": "address of the client",
-    "client_version": "what the client says it is",
+    "client_version": "version that the client states",
     "command": "name or number of a Pulsar command",
-    "change": "key of proxy.conf that would have let it pass",
-    "commands_since_last_line": "relayed commands that got no line",
+    "change": "key of proxy.conf to change so that the request would succeed",
+    "commands_since_last_line": "relayed commands since then without a line",
     "connections": "number of connections",
     "container_limit_bytes": "memory limit of the container",
     "detail": "text of an error",
     "direction": "to_broker or to_client",
     "error": "name of the error sent to the client",
-    "evictions": "clients that were closed for not reading, all of which this line stands for",
-    "expected": "what should have been there",
+    "evictions": "clients closed for not reading that this line stands for",
+    "expected": "expected value",
     "exports": "exports of metrics that this line stands for",
     "file": "path of a file",
-    "got": "what was there",
-    "held": "bytes that a limiter has given out",
+    "got": "found value",
+    "held": "bytes of a limiter that are in use",
     "host": "name or address of a machine",
-    "limit": "what a limit stands at",
+    "limit": "value of a limit",
     "limiter": "heap or direct",
     "key": "key of proxy.conf",
     "keys": "keys of proxy.conf",
@@ -59,51 +59,51 @@ FIELDS = {
     "method": "method of an HTTP request",
     "names": "names of certificates: server, web, broker_client",
     "namespace": "Pulsar namespace",
-    "new": "value from now on",
-    "old": "value until now",
-    "outcome": "how a request ended (label of pulsar_proxy_lists_answers_total)",
+    "new": "value after the change",
+    "old": "value before the change",
+    "outcome": "outcome of a request (label of pulsar_proxy_lists_answers_total)",
     "path": "path of a socket, or of a request without its query",
     "pid": "process id",
     "port": "TCP port",
     "principal": "role of the client",
-    "queued": "requests that wait for a limiter",
-    "reason": "why something was decided",
+    "queued": "requests in the queue of a limiter",
+    "reason": "reason of a decision",
     "refusals_since_last_line": "refusals that this line stands for",
-    "request_id": "number that the client gave its request",
-    "requests_since_last_line": "HTTP requests that got no line",
-    "seconds": "duration of the thing the event is about",
+    "request_id": "id of the request, chosen by the client",
+    "requests_since_last_line": "HTTP requests since then without a line",
+    "seconds": "duration of the subject of the event",
     "signal": "name of a signal",
-    "stage": "what a refused request waited for, or which limit it passed",
+    "stage": "resource that a refused request waited for, or the limit that it exceeded",
     "status": "status of an HTTP answer",
     "subject": "namespace or topic that a request was about",
     "target": "address that a client wants to be connected to",
     "tls_port": "TCP port for clients with TLS",
-    "top_holders": "who holds most of a limiter, with bytes",
+    "top_holders": "keys that hold most of a limiter, with bytes",
     "topic": "Pulsar topic",
     "version": "version of this proxy",
     "web_port": "TCP port of the web server",
     "web_tls_port": "TCP port of the web server with TLS",
     "where": "part of the proxy",
-    "who": "who asked the admin API: user and process at the control socket, or the address of who knew the token",
+    "who": "client of the admin API: user and process at the control socket, else its address",
 }
 
 SECONDS_BETWEEN_LINES = 1.0
 _LONGEST_VALUE = 2048
 _LONGEST_TRACEBACK = 16_384
-# Bytes below 0x20 never leave orjson; these would, and some viewers take three of them for the end of a line.
+# orjson escapes bytes below 0x20, but not these characters; some viewers end a line at three of them.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 Event = MutableMapping[str, Any]
 
 
 class LinePace:
-    """Let one line a second pass for each kind of event: a storm must not be made worse by its own log."""
+    """Limits each kind of event to one line a second, so that a storm is not made worse by its own log."""
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
 
     def due(self, now: float, kind: str = "") -> bool:
-        """Tell whether a line of this kind may be written at `now` (seconds); it counts as written then."""
+        """Return whether a line of this kind may be written at `now` (seconds); if so, count the line as written."""
         if now < self._next.get(kind, 0.0):
             return False
         self._next[kind] = now + SECONDS_BETWEEN_LINES
@@ -111,7 +111,7 @@ class LinePace:
 
 
 class Sink(BytesLogger):
-    """The file that lines go to, and the least level that is written."""
+    """The file of the log lines, and the lowest level that is written."""
 
     __slots__ = ("threshold",)
 
@@ -121,41 +121,40 @@ class Sink(BytesLogger):
 
 
 class Logger(BoundLoggerBase):
-    """Write events: `log.warning("broker refused", broker=address)`; `bind` adds fields to every line.
+    """Writes events: `log.warning("broker refused", broker=address)`; `bind` adds fields to every line.
 
-    All loggers bound from one share its level, and a call below it costs a comparison. (structlog's own
-    `make_filtering_bound_logger` would freeze the level at the start.)
+    All loggers that were bound from the same logger share its level, and a call below that level costs a comparison.
+    (structlog's own `make_filtering_bound_logger` would freeze the level at the start.)
     """
 
     _logger: Sink
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Tell a developer what happens on the way."""
+        """Log a detail of the operation, for developers."""
         if self._logger.threshold <= 10:
             self._proxy_to_logger("debug", event, **fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Tell an operator about the proxy's own life."""
+        """Log a change of the proxy's own state, for operators."""
         if self._logger.threshold <= 20:
             self._proxy_to_logger("info", event, **fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Tell an operator that something outside is wrong, or that somebody was refused."""
+        """Log a fault outside the proxy, or a refusal, for operators."""
         if self._logger.threshold <= 30:
             self._proxy_to_logger("warning", event, **fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Tell an operator that the proxy failed; `exc_info=error` adds a traceback."""
+        """Log a failure of the proxy itself; `exc_info=error` adds a traceback."""
         self._proxy_to_logger("error", event, **fields)
 
     @property
     def level(self) -> str:
-        """The least severe level that is written."""
+        """The lowest level that is written."""
         return next(name for name, number in LEVELS.items() if number == self._logger.threshold)
 
     def set_level(self, level: str) -> None:
-        """Change the level for this logger and all that share its sink; raises KeyError for an unknown
-        one."""
+        """Change the level of this logger and of all that share its sink; raise KeyError for an unknown level."""
         self._logger.threshold = LEVELS[level]
 
 
@@ -165,7 +164,7 @@ def open_log(
     file: BinaryIO | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Logger:
-    """Give a logger that writes to `file` (standard error if absent) in the format "json" or "console"."""
+    """Return a logger that writes to `file` (default: standard error) in the format "json" or "console"."""
 
     def stamp(_: WrappedLogger, method: str, event: Event) -> Event:
         return {"time": now().isoformat(timespec="milliseconds"), "level": method, **event}
@@ -176,8 +175,7 @@ def open_log(
 
 
 def adopt_stdlib_logging(log: Logger) -> None:
-    """Send warnings and errors of libraries (asyncio, aiohttp) through `log`, or they would break its
-    format."""
+    """Send warnings and errors of libraries (asyncio, aiohttp) through `log`: else they break its format."""
     root = logging.getLogger()
     root.handlers[:] = [_Adopted(log)]
     root.setLevel(logging.WARNING)
@@ -192,7 +190,7 @@ class _Adopted(logging.Handler):
         try:
             write = self._log.error if record.levelno >= logging.ERROR else self._log.warning
             write(record.getMessage(), logger=record.name, exc_info=record.exc_info)
-        except Exception:  # a library's broken format string must not end the one who logs
+        except Exception:  # a library's broken format string must not raise in the code that logs
             self.handleError(record)
 
 
@@ -233,7 +231,7 @@ def _render_console(_: WrappedLogger, __: str, event: Event) -> bytes:
 
 
 def _plain(value: object, *, quoted: bool = True) -> str:
-    """Write a value on one line; quotes tell where a value with blanks ends."""
+    """Format a value on one line; quotes mark the end of a value with blanks."""
     text = _text(value)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,7 +1,7 @@
-"""Keep the turns of the event loop short when thousands of clients want something in the same one.
+"""Limit how long one iteration of the event loop works when thousands of clients want something at the same time.
 
-The loop reads every socket that has something before anybody else gets a turn. Who finds that this turn has worked
-for long enough does the rest later, in order, a few in each turn.
+An iteration of the loop reads every socket that has data before anything else runs. Code that finds the time budget
+of this iteration spent defers the rest of its work to later iterations, which do a few pieces each, in order.
 """
 
 import asyncio
@@ -9,72 +9,72 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-# One turn works so long for what has arrived; what comes then is only taken note of.
-TURN_SECONDS: Final = 0.002
-# What is done later starts tasks, whose first steps come all in the next turn: some 60 us each.
-LATER_A_TURN: Final = 6
+# An iteration works this long for data that has arrived; work beyond that is deferred.
+ITERATION_SECONDS: Final = 0.002
+# Deferred work starts tasks, and their first steps all run in the next iteration: some 60 us each.
+DEFERRED_PER_ITERATION: Final = 6
 
 
 class LoopBudget:
-    """Tell when a turn has had enough, and call later what it had no time for."""
+    """The time budget of a loop iteration, and the work that was deferred because the budget was spent."""
 
-    __slots__ = ("_began", "_later", "_loop", "_now", "_quick", "_scheduled")
+    __slots__ = ("_began", "_cheap", "_deferred", "_loop", "_now", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
         self._loop = loop
         self._now = now
         self._began: float | None = None
-        self._later: deque[Callable[[], None]] = deque()
-        self._quick: deque[Callable[[], None]] = deque()
+        self._deferred: deque[Callable[[], None]] = deque()
+        self._cheap: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
     def __len__(self) -> int:
-        return len(self._later) + len(self._quick)
+        return len(self._deferred) + len(self._cheap)
 
-    def enough(self) -> bool:
-        """Tell whether this turn has worked long enough; to be asked by who is about to work."""
+    def spent(self) -> bool:
+        """Return whether this loop iteration has used up its time budget; call before starting work."""
         if self._began is None:
             self._began = self._now()
-            self._loop.call_soon(self._over)
+            self._loop.call_soon(self._iteration_ended)
             return False
-        return self._now() - self._began > TURN_SECONDS
+        return self._now() - self._began > ITERATION_SECONDS
 
-    def later(self, function: Callable[[], None]) -> None:
-        """Call `function` soon, behind those that were there before; it must not raise."""
-        self._later.append(function)
+    def defer(self, function: Callable[[], None]) -> None:
+        """Call `function` in a later iteration, after all functions deferred before; it must not raise."""
+        self._deferred.append(function)
         self._schedule()
 
-    async def passed(self) -> None:
-        """Wait until everybody who is put off now has had his turn."""
-        if self._later:
+    async def deferred_done(self) -> None:
+        """Wait until every function that is deferred now has been called."""
+        if self._deferred:
             done = asyncio.Event()
-            self.later(done.set)
+            self.defer(done.set)
             await done.wait()
 
-    def later_and_quick(self, function: Callable[[], None]) -> None:
-        """Call `function` soon, as many of its kind in a turn as there is time for: it starts nothing."""
-        self._quick.append(function)
+    def defer_cheap(self, function: Callable[[], None]) -> None:
+        """Call `function`, which starts no task, in a later iteration, with as many others as there is time for."""
+        self._cheap.append(function)
         self._schedule()
 
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._serve)
+            self._loop.call_soon(self._run_deferred)
 
-    def _over(self) -> None:
+    def _iteration_ended(self) -> None:
         self._began = None
 
-    def _serve(self) -> None:
+    def _run_deferred(self) -> None:
         self._scheduled = False
-        later, quick = self._later, self._quick
+        deferred, cheap = self._deferred, self._cheap
         try:
-            for _ in range(min(len(later), LATER_A_TURN)):
-                later.popleft()()
-            end = self._now() + TURN_SECONDS
-            while quick:
-                quick.popleft()()
+            for _ in range(min(len(deferred), DEFERRED_PER_ITERATION)):
+                deferred.popleft()()
+            end = self._now() + ITERATION_SECONDS
+            while cheap:
+                cheap.popleft()()
                 if self._now() >= end:
                     break
         finally:
-            if later or quick:
+            if deferred or cheap:
                 self._schedule()

@@ -1,8 +1,7 @@
-"""What the kernel says about this process's memory: resident now, resident at most, and the container's
-limit.
+"""Memory of this process by the kernel: resident now, peak resident, and the container's limit.
 
-Rule: parsing is pure, paths are arguments, and a file that is absent or strange gives None: a machine without
-cgroups is no fault. Covers cgroup v2, v1 and none. It decides nothing.
+Rule: parsing is pure, paths are arguments, and an absent or unreadable file is None: a machine without cgroups is no
+fault. Covers cgroup v2, v1 and none. The callers decide what to do with the numbers.
 """
 
 import os
@@ -16,7 +15,7 @@ _NO_LIMIT_V1 = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class MemoryPaths:
-    """Where to look: `process` is a /proc/<pid> directory, `cgroups` the mount point of the cgroup trees."""
+    """The files to read: `process` is a /proc/<pid> directory, `cgroups` the mount point of the cgroup trees."""
 
     process: Path = Path("/proc/self")
     cgroups: Path = Path("/sys/fs/cgroup")
@@ -26,19 +25,19 @@ SYSTEM_PATHS = MemoryPaths()
 
 
 def resident_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
-    """Give the resident set size, bytes."""
+    """Return the resident set size in bytes."""
     return parse_statm(_read(paths.process / "statm"), PAGE_BYTES)
 
 
 def peak_resident_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
-    """Give the largest resident set size since the process started, bytes."""
+    """Return the largest resident set size since the process started, in bytes."""
     return parse_status_field(_read(paths.process / "status"), "VmHWM")
 
 
 def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
-    """Give the smallest memory limit of the process's cgroup and of those above it, bytes.
+    """Return the smallest memory limit of the process's cgroup and its ancestors, in bytes.
 
-    None if there is no limit.
+    Return None if there is no limit.
     """
     groups = parse_cgroups(_read(paths.process / "cgroup"))
     limits = []
@@ -50,10 +49,10 @@ def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
 
 
 def _limits_upwards(root: Path, group: str, name: str) -> list[int]:
-    """Read the limit of a group and of all its ancestors.
+    """Read the limits of a group and all its ancestors.
 
-    Inside a container the path in /proc/self/cgroup is often that of the host and absent here; the mount
-    point itself is then the container's group, and it is always the last one asked.
+    Inside a container the path in /proc/self/cgroup is often the host's path, which is absent here. The mount point,
+    which is always read last, is then the container's group.
     """
     directory = root / group.lstrip("/")
     limits = []
@@ -67,13 +66,13 @@ def _limits_upwards(root: Path, group: str, name: str) -> list[int]:
 
 
 def parse_statm(text: str | None, page_bytes: int) -> int | None:
-    """Take resident pages out of /proc/<pid>/statm, in bytes."""
+    """Return the resident size in /proc/<pid>/statm, in bytes."""
     fields = (text or "").split()
     return int(fields[1]) * page_bytes if len(fields) > 1 and fields[1].isdecimal() else None
 
 
 def parse_status_field(text: str | None, name: str) -> int | None:
-    """Take one size in kB out of /proc/<pid>/status, in bytes."""
+    """Return a size that /proc/<pid>/status has in kB, in bytes."""
     for line in (text or "").splitlines():
         field, _, value = line.partition(":")
         number, _, unit = value.strip().partition(" ")
@@ -83,7 +82,7 @@ def parse_status_field(text: str | None, name: str) -> int | None:
 
 
 def parse_cgroups(text: str | None) -> dict[str, str]:
-    """Give each controller's path out of /proc/<pid>/cgroup; cgroup v2 has the name ""."""
+    """Return the path of each controller in /proc/<pid>/cgroup; the name of cgroup v2 is ""."""
     groups = {}
     for line in (text or "").splitlines():
         _, separator, rest = line.partition(":")
@@ -94,7 +93,7 @@ def parse_cgroups(text: str | None) -> dict[str, str]:
 
 
 def parse_limit(text: str | None) -> int | None:
-    """Read a limit file of either version, in bytes; "max" and v1's huge number are no limit."""
+    """Parse a limit file of either cgroup version, in bytes; "max" and v1's huge number are no limit."""
     value = (text or "").strip()
     return int(value) if value.isdecimal() and int(value) < _NO_LIMIT_V1 else None
 

@@ -1,8 +1,8 @@
-"""Number those who come and go (clients, groups), so that an operator can name one, and look at all of them in steps.
+"""Members (clients, groups) by an id, so that an operator can name one of them, and a page can list them in steps.
 
-A number is given once in the life of a process, and stays with a client that becomes another object (an arrival a
-client, a client a relay). Whoever looks at many keeps numbers between two steps, never members: they would outlive
-their memory's permits. No clock, no I/O.
+An id is used once in the life of a process. A client keeps its id when another object takes its place: the arrival
+becomes a client, the client a relay. Code that lists many members keeps ids between two steps, never the members: a
+kept member would outlive the permits of its memory. No clock, no I/O.
 """
 
 from collections.abc import Hashable
@@ -15,54 +15,54 @@ M = TypeVar("M", bound=Hashable)
 
 @dataclass(slots=True)
 class Entry(Generic[M]):
-    """One member: its number, what it is now, and since when it is here (seconds of the caller's clock)."""
+    """A member, its id, and when it was added (seconds of the caller's clock)."""
 
-    number: int
+    id: int
     member: M
     since: float
 
 
 class Registry(Generic[M]):
-    """Members by number, in the order in which they came."""
+    """Members by id, in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._last = 0
+        self._last_id = 0
         self._entries: dict[int, Entry[M]] = {}
-        self._of: dict[M, Entry[M]] = {}
+        self._entry_of: dict[M, Entry[M]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, member: M, since: float) -> None:
-        """Give `member` the next number."""
-        self._last += 1
-        self._entries[self._last] = self._of[member] = Entry(self._last, member, since)
+        """Add a member under the next id."""
+        self._last_id += 1
+        self._entries[self._last_id] = self._entry_of[member] = Entry(self._last_id, member, since)
 
     def replace(self, old: M, new: M) -> None:
-        """Let `new` have the number of `old`, if that has one."""
-        entry = self._of.pop(old, None)
+        """Register `new` under the id of `old`; nothing happens if `old` is not registered."""
+        entry = self._entry_of.pop(old, None)
         if entry is not None:
             entry.member = new
-            self._of[new] = entry
+            self._entry_of[new] = entry
 
     def remove(self, member: M) -> None:
-        """Forget `member`; nothing happens if it is not known."""
-        entry = self._of.pop(member, None)
+        """Remove a member; nothing happens if it is not registered."""
+        entry = self._entry_of.pop(member, None)
         if entry is not None:
-            del self._entries[entry.number]
+            del self._entries[entry.id]
 
-    def find(self, number: int) -> Entry[M] | None:
-        """Give who has `number`; None if it has left, or if nobody ever had it."""
-        return self._entries.get(number)
+    def find(self, entry_id: int) -> Entry[M] | None:
+        """Return the entry with this id; None if its member was removed, or the id was never used."""
+        return self._entries.get(entry_id)
 
     @property
-    def last(self) -> int:
-        """Give the number that was given last; 0 if none was."""
-        return self._last
+    def last_id(self) -> int:
+        """The id that was used last; 0 if none was."""
+        return self._last_id
 
-    def numbers(self, after: int = 0, most: int | None = None) -> list[int]:
-        """Give the first `most` numbers above `after` that are in use, ascending (None: all of them).
+    def ids(self, after: int = 0, most: int | None = None) -> list[int]:
+        """Return the first `most` ids above `after` that are in use, ascending (None: all of them).
 
-        A list of its own, since members come and go. It looks at all below `after`, at 30 ns each.
+        The list is a copy, since members come and go. The call also walks all ids up to `after`, at 30 ns each.
         """
-        return list(islice((number for number in self._entries if number > after), most))
+        return list(islice((entry_id for entry_id in self._entries if entry_id > after), most))

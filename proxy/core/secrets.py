@@ -1,19 +1,20 @@
-"""Hide secrets in what people and machines are shown: values of keys, log lines about them, error messages.
+"""Hide secrets in values of configuration keys, in log lines about these values, and in error messages.
 
-Rule: a key that is declared secret is hidden whole; in any other value what looks like a credential is hidden: user
-and password in a URL, and keys or tokens that are given in the value itself instead of a file. What is hidden is found
-in the whole value: its parts, split at commas, may each hold half a password that no pattern knows.
+Rule: the value of a key that is declared secret is hidden entirely. In any other value the parts that look like
+credentials are hidden: user and password in a URL, and keys or tokens given inline instead of in a file. The patterns
+are applied to the whole value: a part of the value, split at commas, may hold half a password, which no pattern
+matches.
 """
 
 import re
 from typing import Final
 
 HIDDEN: Final = "(hidden)"
-# Up to the last @ before the next URL: whoever mistyped a password with / or , or @ in it has not made it public.
+# Up to the last @ before the next URL: a password with an unescaped / or , or @ must be hidden as a whole.
 _USER_INFO: Final = re.compile(r"(?<=://)(?:(?!://).)+@", re.DOTALL)
 # The same without a scheme in front.
 _PAIR: Final = re.compile(r"[^\s:@/,\"]*:(?!//)(?:(?!://)[^\"])*@")
-# What may stand in front of inline data: `data:;base64,...` for keys, `token:...` for the Java client's plug-in.
+# The prefixes of inline data: `data:;base64,...` for keys, `token:...` for the Java client's plug-in.
 _INLINE: Final = re.compile(r"\b(data|token):(?!//)\S+", re.IGNORECASE)
 _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+", re.IGNORECASE)
 _JSON_SECRET: Final = re.compile(
@@ -23,7 +24,7 @@ _PASSWORD_KEY: Final = re.compile(r"password|secret|AuthenticationParameters$|\.
 
 
 def masked(value: str) -> str:
-    """Hide what looks like a credential in a value that may be shown otherwise."""
+    """Return the value with the parts hidden that look like credentials."""
     value = _USER_INFO.sub(f"{HIDDEN}@", value)
     value = _PAIR.sub(f"{HIDDEN}@", value)
     value = _JSON_SECRET.sub(rf'\1"{HIDDEN}"', value)
@@ -32,5 +33,5 @@ def masked(value: str) -> str:
 
 
 def shown_of_unknown(key: str, value: str) -> str:
-    """Write the value of a key that this proxy does not have: hidden if its name says so."""
+    """Return the shown form of the value of an unknown key; the value is hidden if the key sounds secret."""
     return HIDDEN if value and _PASSWORD_KEY.search(key) else masked(value)

@@ -1,7 +1,7 @@
-"""Own the tasks of one connection: all end with it, and a crash of one is its owner's business alone.
+"""The tasks of a connection: all end with the connection, and only its owner handles a crash of a task.
 
-The only place that creates tasks. An `asyncio.TaskGroup` would need one more task per idle connection just to hold
-the group open; thousands of idle connections are what a proxy has most of.
+The only module that creates tasks. An `asyncio.TaskGroup` would need one more task per connection to hold the group
+open, and most connections of a proxy are idle.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class TaskScope:
-    """Start tasks that are cancelled together; `on_crash` hears of any exception that is not a cancellation."""
+    """Starts tasks that are cancelled together; `on_crash` is called with any exception but a cancellation."""
 
     __slots__ = ("_closed", "_on_crash", "_tasks")
 
@@ -26,18 +26,18 @@ class TaskScope:
     def start(
         self, coroutine: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None
     ) -> Callable[[], object]:
-        """Run `coroutine` until it ends or the scope is cancelled; a cancelled scope starts nothing any more.
+        """Run `coroutine` until it ends or the scope is cancelled; a cancelled scope starts nothing.
 
-        Returns what cancels this one alone.
+        Return a callable that cancels only this task.
 
-        `on_end` is called in any case, once, also for a coroutine that never began: what it was given to hold must be
-        released there.
+        `on_end` is called once in any case, also for a coroutine that never began, and must release everything that
+        the coroutine was given to hold.
         """
         if self._closed:
             coroutine.close()
             if on_end is not None:
                 on_end()
-            return _nothing
+            return do_nothing
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended if on_end is None else partial(self._ended, on_end=on_end))
@@ -50,7 +50,7 @@ class TaskScope:
             task.cancel()
 
     async def emptied(self) -> None:
-        """Wait until no task is left."""
+        """Wait until all tasks have ended."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -62,5 +62,5 @@ class TaskScope:
             self._on_crash(error)
 
 
-def _nothing() -> None:
-    return None
+def do_nothing() -> None:
+    """Stand in for a callback that is not set."""

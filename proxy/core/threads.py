@@ -1,4 +1,4 @@
-"""Do what may block (a file on a disk that hangs) off the loop, and not for ever."""
+"""Calls that may block (a file on a hanging disk) off the event loop, with a time limit."""
 
 import asyncio
 import os
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[[], T], name: str, seconds: float) -> T:
-    """Call `function` in a thread of its own; raises what it raises, or TimeoutError and leaves it behind.
+    """Call `function` in a thread of its own and raise its exception, or TimeoutError after `seconds`.
 
-    Nobody waits for the thread: one of a pool would hold up the end of the process.
+    Nothing waits for the thread after a timeout: a thread of a pool would delay the exit of the process.
     """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
@@ -40,10 +40,10 @@ async def in_thread(function: Callable[[], T], name: str, seconds: float) -> T:
 
 
 def leave(code: int, thread_name: str) -> None:
-    """End the process now if a thread whose name begins so is left behind; else return.
+    """Exit the process at once if a thread whose name begins with `thread_name` still runs; else return.
 
-    A thread in the C++ of pulsar-client does not survive the interpreter's own end: Python ends it in the middle of a
-    function that no exception may leave, and the whole process aborts.
+    A thread in the C++ code of pulsar-client does not survive the end of the interpreter: Python unwinds the thread
+    inside a noexcept function, and the process aborts.
     """
     if any(thread.name.startswith(thread_name) for thread in threading.enumerate()):
         sys.stdout.flush()

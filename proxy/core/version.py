@@ -1,5 +1,5 @@
 """The version of this distribution, declared once."""
 
 VERSION = "0.1.0"
-# How the proxy names itself to brokers and clients.
+# The proxy's version string in CONNECT to brokers and CONNECTED to clients.
 NAME = f"pulsar-proxy-sidecar-{VERSION}"

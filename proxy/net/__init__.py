@@ -1,5 +1,5 @@
-"""Bytes and sockets, without a word of Pulsar: transports, output queues, the pump for shared bodies, hang-ups.
+"""Bytes and sockets, without any Pulsar protocol: transports, output queues, the pump for shared bodies, hang-ups.
 
-`tls/` is the same over TLS. Memory for reads is shared by all connections of the loop.
+`tls/` is the same over TLS. All connections of the loop share the memory for reads.
 May import: `core`, `config`, `auth`, `telemetry`. Start with `transport.py`, then `output.py` and `pump.py`.
 """

@@ -1,4 +1,7 @@
-"""A listening socket and its accept loop: paced, and paused instead of spinning when file descriptors run out."""
+"""A listening socket and its accept loop.
+
+Clients are accepted in bounded numbers per turn of the event loop. When file descriptors run out, accepting pauses.
+"""
 
 import asyncio
 import errno
@@ -13,9 +16,9 @@ _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS,
 
 
 class AcceptLoop:
-    """Give each accepted socket (not blocking) and its address to `take`, at most `a_turn` in a turn of the loop.
+    """Call `take` with each accepted, non-blocking socket and its address: at most `a_turn` per turn of the loop.
 
-    `paused` hears of each pause, with what the system said.
+    `paused` is called at each pause, with the error of `accept`.
     """
 
     def __init__(
@@ -35,9 +38,9 @@ class AcceptLoop:
     def open(
         self, host: str, port: int, key: str, backlog: int, prepare: Callable[[socket.socket], None] | None = None
     ) -> int:
-        """Listen, and give the port; raises OSError that names address and key.
+        """Listen and return the port; raises an OSError that names the address and the configuration key.
 
-        `prepare` sets options that accepted sockets inherit.
+        `prepare` sets socket options that accepted sockets inherit.
         """
         listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -55,7 +58,7 @@ class AcceptLoop:
         return int(listening.getsockname()[1])
 
     def adopt(self, listening: socket.socket) -> None:
-        """Accept on a socket that listens already, and own it from now on."""
+        """Accept clients from a socket that listens already; `close` closes it."""
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept_some)
 
@@ -80,14 +83,14 @@ class AcceptLoop:
                 if error.errno in _OUT_OF_RESOURCES:
                     self._pause(error)
                     return
-                # The client was gone before it was accepted.
+                # The client left before it was accepted.
                 continue
             accepted.setblocking(False)
-            # A Unix socket's clients have no address.
+            # Clients of a Unix socket have no address.
             self._take(accepted, str(address[0]) if address else "")
 
     def _pause(self, error: OSError) -> None:
-        """Leave clients in the backlog for a while: an accept that fails would be called again at once, for ever."""
+        """Stop accepting for a while: the socket stays readable, so a failing `accept` would run in a busy loop."""
         assert self._socket is not None
         self._paused(error)
         self._loop.remove_reader(self._socket.fileno())

@@ -1,8 +1,8 @@
-"""Notice a peer's hang-up while reading from it is paused.
+"""Detect that a peer hung up while reading from it is paused.
 
-A paused transport reports neither FIN nor RST on asyncio or uvloop; without this, a client that left would keep its
-queued permits until a timeout. One epoll set asks for `EPOLLRDHUP` only (never for data), and the loop watches the
-set itself.
+A paused transport reports neither FIN nor RST on asyncio or uvloop. Without this watcher a client that left would keep
+its queued permits until a time-out. A single epoll set asks for `EPOLLRDHUP` only, never for data, and the event loop
+watches the descriptor of the set.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _EVENTS_A_TURN: Final = 1024
 
 
 class HangupWatcher:
-    """Call back once when a watched socket's peer has shut down its side (`gone=False`) or is gone altogether."""
+    """Call back once when the peer of a watched socket has sent FIN (`gone=False`) or the connection is dead (True)."""
 
     __slots__ = ("_callbacks", "_epoll", "_loop")
 
@@ -29,7 +29,7 @@ class HangupWatcher:
         return len(self._callbacks)
 
     def watch(self, fd: int, callback: Callable[[bool], None], *, half_close: bool = True) -> None:
-        """Watch `fd` until the callback was called or `unwatch`; without `half_close` a FIN alone is passed over."""
+        """Watch `fd` until the callback or `unwatch`; without `half_close` a FIN alone does not call back."""
         # The kernel reports EPOLLHUP and EPOLLERR whether asked for or not.
         events = select.EPOLLRDHUP if half_close else 0
         if fd in self._callbacks:
@@ -44,7 +44,7 @@ class HangupWatcher:
             self._forget(fd)
 
     def close(self) -> None:
-        """Give up the epoll set; a second call does nothing."""
+        """Close the epoll set; a second call does nothing."""
         if self._epoll.closed:
             return
         self._loop.remove_reader(self._epoll.fileno())
@@ -54,7 +54,7 @@ class HangupWatcher:
     def _dispatch(self) -> None:
         found = [(fd, self._callbacks.get(fd), events) for fd, events in self._epoll.poll(0, _EVENTS_A_TURN)]
         for fd, callback, events in found:
-            # A callback of this very turn may have closed this socket, and another may have got its number.
+            # An earlier callback of this turn may have closed this socket, and a new socket may have its number.
             if callback is not None and self._callbacks.get(fd) is callback:
                 self.unwatch(fd)
                 callback(bool(events & _GONE))
@@ -63,5 +63,5 @@ class HangupWatcher:
         try:
             self._epoll.unregister(fd)
         except OSError:
-            # The socket was closed already: the kernel has dropped it from the set.
+            # The socket is closed already: the kernel has dropped it from the set.
             return

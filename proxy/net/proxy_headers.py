@@ -1,7 +1,8 @@
-"""Clients on their way in whose PROXY header is still to be read (haProxyProtocolEnabled).
+"""Read the PROXY header of accepted clients (haProxyProtocolEnabled).
 
-Nothing but the header is taken from the socket, so whoever serves the client next, with TLS or without, need not know
-that there was one. It must come within the handshake's clock; a client that sends none is known by its first byte.
+Only the header is read from the socket, so the code that serves the client next, with or without TLS, needs no
+knowledge of the header. The time for it counts towards the handshake's time-out. The first byte of a client that sends
+no header shows that there is none.
 """
 
 import asyncio
@@ -20,14 +21,14 @@ from proxy.telemetry.counters import Counters
 
 PEEK_BYTES: Final = 512
 
-# The last is the loop's time when it was accepted: one clock runs from there to CONNECT.
+# The last argument is the loop's time of the accept, from which the handshake's time-out runs until CONNECT.
 Admit = Callable[[socket.socket, str, ProxyHeader | None, float], None]
 
 
 async def read_proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader | None:
-    """Take the header from a non-blocking socket and leave the rest; None if the stream begins without one.
+    """Read the header from a non-blocking socket and leave the rest; return None if the stream begins without one.
 
-    Raises MalformedFrame, or OSError if the peer leaves before. It knows no clock.
+    Raises MalformedFrame, or OSError if the peer leaves before. The caller sets the time-out.
     """
     reader = HeaderReader()
     while not reader.done:
@@ -54,7 +55,7 @@ async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
 
 
 class AwaitedHeaders:
-    """Read headers of accepted sockets, each within `seconds()`, and hand them on to `admit`."""
+    """Read the headers of accepted sockets, each within `seconds()`, and pass the sockets on to `admit`."""
 
     def __init__(
         self,
@@ -77,13 +78,13 @@ class AwaitedHeaders:
         return len(self._sockets)
 
     def begin(self, accepted: socket.socket, address: str) -> None:
-        """Own `accepted`, which came from `address`, until its header is read."""
+        """Start to read the header of `accepted`, which came from `address`; own the socket until then."""
         self._sockets.add(accepted)
         self._counters.awaited_headers += 1
         self._scope.start(self._read(accepted, address, self._loop.time()), partial(self._over, accepted))
 
     async def close(self) -> None:
-        """Close all whose header is not read yet."""
+        """Close all sockets whose header has not been read."""
         self._scope.cancel()
         await self._scope.emptied()
 

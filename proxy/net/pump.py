@@ -159,7 +159,7 @@ class Pump:
 
         `on_moved` is called with the count of bytes as the kernel takes them. Raises ConnectionClosed.
         """
-        kind = _SealedWrite if endpoint.sealed else _Write
+        kind = _SealedWrite if endpoint.is_tls else _Write
         write = kind(self._loop, endpoint, prefix, body, on_moved)
         self._enqueue(write)
         try:
@@ -218,7 +218,7 @@ class Pump:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
             return
         step = write.step()
-        if write.endpoint.sealed:
+        if write.endpoint.is_tls:
             self._after_sealed(write, step)
         elif step is Step.FULL and write.refused:
             # epoll reported room but the write failed: the kernel is out of socket memory, so retry later.

@@ -1,6 +1,7 @@
-"""Give lookup-mode sockets their kernel send buffers, and count what the kernel may be made to hold in all of them.
+"""Set the kernel send buffers of lookup-mode sockets, and count how much memory all of them may take.
 
-A cgroup is charged for socket buffers. A relayed socket is never touched: a set buffer ends the kernel's autotuning.
+Socket buffers are charged to the container's cgroup. Relayed sockets are left alone: setting a size ends the kernel's
+autotuning.
 """
 
 import socket
@@ -13,13 +14,13 @@ TCP_WMEM: Final = Path("/proc/sys/net/ipv4/tcp_wmem")
 
 
 class SocketOptionsOf(Protocol):
-    """A socket as far as its options go: asyncio and uvloop give no more of it."""
+    """The socket interface that asyncio and uvloop expose: its options."""
 
     def setsockopt(self, level: int, name: int, value: int, /) -> None:
-        """Set an option."""
+        """Set the option."""
 
     def getsockopt(self, level: int, name: int, /) -> int:
-        """Read an option."""
+        """Return the value of the option."""
 
 
 class SendBuffers:
@@ -28,13 +29,14 @@ class SendBuffers:
     def __init__(self, counters: Counters, tcp_wmem: Path = TCP_WMEM) -> None:
         self._counters = counters
         self._tcp_wmem = tcp_wmem
-        # One number object for all connections of the same size.
+        # Connections with buffers of the same size share one int object: each of them keeps its size.
         self._sizes: dict[int, int] = {}
 
-    def give(self, sock: SocketOptionsOf, wanted_bytes: int) -> int:
-        """Set the buffer of `sock` (0: leave it to the kernel) and give what it may hold, to be taken back later.
+    def assign(self, sock: SocketOptionsOf, wanted_bytes: int) -> int:
+        """Set the send buffer of `sock` (0: leave it to the kernel), count it, and return how much it may hold.
 
-        Linux doubles what it is given: the sum counts its own records too, so about half of it and more is data.
+        Linux doubles the size that is set: the returned size includes the kernel's bookkeeping, about half of it is
+        data.
         """
         if wanted_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wanted_bytes)
@@ -45,8 +47,8 @@ class SendBuffers:
         self._counters.client_send_buffer_bytes += size
         return size
 
-    def take_back(self, size: int) -> None:
-        """Count a connection no more: `size` is what `give` gave."""
+    def release(self, size: int) -> None:
+        """Subtract the `size` that `assign` returned: its connection has ended."""
         self._counters.client_send_buffer_bytes -= size
 
     def _autotuning_limit(self) -> int:

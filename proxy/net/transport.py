@@ -1,9 +1,8 @@
-"""The one place that knows asyncio transports: reading into a shared buffer, writing with nothing left behind,
-hang-ups.
+"""Endpoints: the socket side of every connection, on top of asyncio's transports.
 
-Every connection of an event loop reads into one buffer, so that an idle connection owns none. The write buffer's high
-mark is zero: a write that did not pause has left user space, which is when a direct permit may end. uvloop ignores
-`pause_reading` inside `connection_made` and may deliver once more after a pause; so `data_arrived` must accept data
+All connections of an event loop read into one buffer, so an idle connection owns no buffer. The write buffer's high
+mark is zero: a write that did not pause has left user space, and its direct permit may be released. uvloop ignores
+`pause_reading` inside `connection_made` and may deliver once more after a pause, so `data_arrived` must accept data
 at any time.
 """
 
@@ -23,17 +22,18 @@ from proxy.net.hangup import HangupWatcher
 
 SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
-# A closed connection whose peer does not take the last bytes is cut after this long.
+# A closed connection whose peer does not take the last bytes is aborted after this time.
 LINGER_SECONDS: Final = 5.0
-# What a connection that is cut may leave to the kernel for as long as the kernel likes.
+# An aborted connection may leave at most this much in the kernel's send queue; with more it is reset.
 LEFT_TO_THE_KERNEL_BYTES: Final = 64 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class SharedReadBuffer:
-    """Lend one set of buffers to all connections of a loop; who must keep the bytes takes one and leaves a new one.
+    """The read buffers that all connections of a loop share.
 
     `small` (the beginning of `large`) is for commands, `large` for a relay, `bulk` for a relay that fills `large`.
+    A connection that must keep the bytes calls `detach` and so puts a new buffer here.
     """
 
     __slots__ = ("bulk", "large", "small")
@@ -43,82 +43,80 @@ class SharedReadBuffer:
         self.large = memoryview(bytearray(LARGE_READ_BYTES))
         self.small = self.large[:SMALL_READ_BYTES]
 
-    def surrender(self, place: memoryview) -> None:
-        """Leave `large` or `bulk` to a write that has not ended, and lend a new one from now on."""
-        if place is self.bulk:
-            self.bulk = memoryview(bytearray(len(place)))
+    def detach(self, buffer: memoryview) -> None:
+        """Replace `large` or `bulk` by a new buffer: an unfinished write still sends from the old one."""
+        if buffer is self.bulk:
+            self.bulk = memoryview(bytearray(len(buffer)))
         else:
             self.large = memoryview(bytearray(LARGE_READ_BYTES))
             self.small = self.large[:SMALL_READ_BYTES]
 
 
 class Endpoint(asyncio.BufferedProtocol):
-    """A connection's socket side. Subclasses say what arriving bytes, an end of stream and a loss mean.
+    """A connection's socket side. Subclasses decide what arriving bytes, an end of stream and a loss mean.
 
-    Overridden by subclasses: `read_place`, `data_arrived`, `stream_ended`, `lost`.
+    Subclasses override `get_buffer`, `data_arrived`, `stream_ended`, `lost`. `writable` is True while every written
+    byte has left user space; else False, or the future that `drain` returned. Relays read it for every read of
+    their socket: a property would cost them a call.
     """
 
-    __slots__ = ("_hangup", "_reading", "_shared", "_writable", "cause", "fd", "loop", "sealed", "transport")
+    __slots__ = ("_hangup", "_reading", "_shared", "cause", "fd", "is_tls", "loop", "transport", "writable")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
         self.loop = loop
         self._shared = shared
         self._hangup = hangup
         self._reading = True
-        self._writable: asyncio.Future[None] | bool = True
+        self.writable: asyncio.Future[None] | bool = True
         self.transport: asyncio.Transport | None = None
         self.cause: DisconnectCause | None = None
         self.fd = -1
-        # With TLS the transport keeps no view of what is written, and nobody may write past it.
-        self.sealed = False
+        # A TLS transport keeps no view of written data, and the socket must not be written directly.
+        self.is_tls = False
 
-    # --- what a subclass decides ------------------------------------------------------------------
+    # --- for subclasses to override ---------------------------------------------------------------
 
-    def read_place(self) -> memoryview:
-        """Give the place for the next bytes."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer for the next read."""
         return self._shared.small
 
     def data_arrived(self, count: int) -> None:
-        """Take `count` bytes from the place last given."""
+        """Process `count` bytes at the start of the buffer that `get_buffer` last returned."""
         raise NotImplementedError
 
     def stream_ended(self) -> None:
-        """React to the peer's FIN; the default is to leave."""
+        """Called at the peer's FIN; closes the connection by default."""
         self.close(self.peer_closed_cause)
 
     def lost(self, cause: DisconnectCause) -> None:
-        """Clean up after the connection; called exactly once."""
+        """Called exactly once when the connection has ended: release what it holds."""
 
     def output_full(self) -> None:
-        """Hear that the peer does not take what is written."""
+        """Called when the peer does not take what is written."""
 
     def output_settled(self) -> None:
-        """Hear that everything written has left user space and is paid for."""
+        """Called when every written byte has left user space and its permit is released."""
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
-        """Name the end of this connection when its peer closes it."""
+        """Return the disconnect cause for a connection that its peer closes."""
         return DisconnectCause.CLIENT_CLOSED
 
     # --- asyncio's callbacks ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Adopt the transport (asyncio's callback)."""
+        """Adopt the transport."""
         self.adopt(cast(asyncio.Transport, transport))
 
     def adopt(self, transport: asyncio.Transport) -> None:
-        """Take over `transport`, fresh or from another protocol."""
+        """Use `transport` from now on: a new one, or one that another protocol detached."""
         self.transport = transport
         self.fd = transport.get_extra_info("socket").fileno()
-        self.sealed = transport.get_extra_info("ssl_object") is not None
+        self.is_tls = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=0)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Give asyncio the place to read into."""
-        return self.read_place()
-
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass arrived bytes on; an exception here ends this connection and nothing else."""
+        """Pass the arrived bytes to the subclass; an exception ends this connection only."""
         if self.cause is not None:
             return
         try:
@@ -133,18 +131,18 @@ class Endpoint(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """Note that bytes are left in user space."""
-        if self._writable is True:
-            self._writable = False
+        """Set `writable` to False: written bytes are left in user space."""
+        if self.writable is True:
+            self.writable = False
 
     def resume_writing(self) -> None:
-        """Note that all bytes have left user space."""
-        waiter, self._writable = self._writable, True
+        """Set `writable` to True and complete `drain`: all bytes have left user space."""
+        waiter, self.writable = self.writable, True
         if isinstance(waiter, asyncio.Future) and not waiter.done():
             waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Settle everything that waited for this connection."""
+        """Fail whatever waits for this connection, and call `lost`."""
         if self.cause is None:
             self.cause = self._cause_of(exc)
         self._settle()
@@ -155,17 +153,17 @@ class Endpoint(asyncio.BufferedProtocol):
             return exc.cause
         return DisconnectCause.CONNECTION_RESET if exc is not None else self.peer_closed_cause
 
-    # --- what the rest of the proxy uses ----------------------------------------------------------
+    # --- for the rest of the proxy ----------------------------------------------------------------
 
     @property
     def open(self) -> bool:
-        """Tell whether the connection still carries anything."""
+        """Return whether the connection has a transport and has not ended."""
         return self.cause is None and self.transport is not None
 
     @property
     def write_pending(self) -> bool:
-        """Tell whether written bytes still wait in user space."""
-        return self._writable is not True
+        """Return whether written bytes are still in user space."""
+        return self.writable is not True
 
     def write(self, data: bytes | memoryview) -> None:
         """Write, or do nothing if the connection has ended."""
@@ -181,17 +179,17 @@ class Endpoint(asyncio.BufferedProtocol):
         """Wait until every written byte has left user space; raises ConnectionClosed if the connection ends first."""
         if self.cause is not None:
             raise ConnectionClosed(self.cause)
-        if self._writable is True:
+        if self.writable is True:
             return
-        # Several may wait (a body and a queue of answers): one future serves all, a cancelled waiter must not end it.
+        # A body and a queue of answers may wait at once: all share one future, and a cancelled waiter must not end it.
         await asyncio.shield(self.drain())
 
     def drain(self) -> asyncio.Future[None]:
-        """Give what is done when the bytes that are pending have left; fails as `drained` does. Not to be cancelled."""
+        """Return a future that is done when the pending bytes have left; fails as `drained` does. Never cancel it."""
         assert self.cause is None
-        if not isinstance(self._writable, asyncio.Future):
-            self._writable = self.loop.create_future()
-        return self._writable
+        if not isinstance(self.writable, asyncio.Future):
+            self.writable = self.loop.create_future()
+        return self.writable
 
     def pause_reading(self) -> None:
         """Stop reading and watch for a hang-up instead."""
@@ -201,44 +199,44 @@ class Endpoint(asyncio.BufferedProtocol):
             self._hangup.watch(self.fd, self._hung_up)
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Start reading again, without the watch for a hang-up."""
         if not self._reading and self.transport is not None and self.cause is None:
             self._reading = True
             self._hangup.unwatch(self.fd)
             self.transport.resume_reading()
 
     def rest(self) -> None:
-        """Read no more in this turn of the loop: libuv reads a socket that has more up to 32 times in one."""
+        """Stop reading until the next turn of the loop: libuv reads a full socket up to 32 times in one turn."""
         if self._reading and self.transport is not None and self.cause is None:
             self.transport.pause_reading()
             self.loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        # Whoever stopped the reading meanwhile will begin it again.
+        # If `pause_reading` was called meanwhile, its caller starts reading again.
         if self._reading and self.transport is not None and self.cause is None:
             self.transport.resume_reading()
 
     @property
     def reading(self) -> bool:
-        """Tell whether the socket is being read."""
+        """Return whether the socket is read."""
         return self._reading
 
     def close(self, cause: DisconnectCause) -> None:
-        """End the connection after what is written has gone out, or soon (nothing more is accepted)."""
+        """Close the connection once written bytes have left, or after `LINGER_SECONDS`; accept no more writes."""
         self._end(cause, abort=False)
 
     def abort(self, cause: DisconnectCause) -> None:
-        """End the connection at once and forget what is unsent.
+        """Close the connection at once and drop what is unsent.
 
-        With an RST if the kernel still has much to send: after a mere close it would keep offering it to a peer that
-        does not read, until it loses patience, in memory that no connection is counted for any more.
+        Send an RST if the kernel still has much to send: after a mere close the kernel would keep those bytes for a
+        peer that does not read until its own time-out, in memory that is counted for no connection any more.
         """
         if self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES:
             self._reset_when_closed()
         self._end(cause, abort=True)
 
     def reset(self, cause: DisconnectCause) -> None:
-        """End the connection at once with an RST, whatever the kernel still has to send."""
+        """Close the connection at once with an RST; the kernel drops what it still has to send."""
         self._reset_when_closed()
         self._end(cause, abort=True)
 
@@ -249,17 +247,17 @@ class Endpoint(asyncio.BufferedProtocol):
                 transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
     def kernel_queue_bytes(self) -> int:
-        """Count the bytes that the kernel has taken and the peer has not acknowledged; 0 where no kernel tells."""
+        """Return the bytes in the kernel's send queue that the peer has not acknowledged; 0 if the kernel won't say."""
         if self.fd < 0:
             return 0
         try:
-            # SIOCOUTQ of Linux, under its other name.
+            # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
             return int.from_bytes(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
         except OSError:
             return 0
 
     def send_buffer_bytes(self) -> int:
-        """Give the size of the kernel's send buffer, its own records included; 0 if the connection is gone."""
+        """Return the size of the kernel's send buffer, its bookkeeping included; 0 if the connection is gone."""
         if self.transport is None:
             return 0
         try:
@@ -269,9 +267,9 @@ class Endpoint(asyncio.BufferedProtocol):
         return size
 
     def detach(self) -> asyncio.Transport:
-        """Give the transport to another protocol, which takes over all that was owed here.
+        """Return the transport, paused for reading, for another protocol to adopt.
 
-        Reading is paused then; raises ConnectionClosed if the connection has ended.
+        From then on that protocol owns the connection. Raises ConnectionClosed if the connection has ended.
         """
         transport = self.transport
         if transport is None or self.cause is not None:
@@ -283,13 +281,13 @@ class Endpoint(asyncio.BufferedProtocol):
         return transport
 
     def crashed(self, error: BaseException) -> None:
-        """End this connection because of an unexpected exception of its own."""
+        """Abort this connection after an unexpected exception in its own code."""
         self.abort(DisconnectCause.INTERNAL_ERROR)
 
     def _end(self, cause: DisconnectCause, *, abort: bool) -> None:
         if self.cause is not None:
             if abort and self.transport is not None:
-                # It was closing, with bytes left that must not linger without their permit.
+                # The connection was closing; its last bytes must not linger without their permit.
                 self.transport.abort()
             return
         self.cause = cause
@@ -314,7 +312,7 @@ class Endpoint(asyncio.BufferedProtocol):
             return
         self._hangup.unwatch(self.fd)
         self.fd = -1
-        waiter, self._writable = self._writable, False
+        waiter, self.writable = self.writable, False
         if isinstance(waiter, asyncio.Future) and not waiter.done():
             waiter.set_exception(ConnectionClosed(cause))
             waiter.exception()
@@ -322,7 +320,7 @@ class Endpoint(asyncio.BufferedProtocol):
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:
-    """Name the other end as `address:port`, for logs."""
+    """Return the peer's `address:port`, for logs."""
     address: Any = transport.get_extra_info("peername")
     if not address:
         return "?"

@@ -1,5 +1,6 @@
-"""Direct mode: the pair of sockets of a relayed connection, and what may slow it down or look into it.
+"""Direct mode: relay the bytes between a client and the broker that it asks for.
 
-`direct_mode.py` makes the pair, `relay.py` moves the bytes, `watch_relay.py` takes permits for topic lists that pass.
-Knows nothing of lookup-mode requests. May import: `core` to `brokers`. Start with `direct_mode.py`.
+`direct_mode.py` connects to the broker and picks one of four relays. `relay.py` moves the bytes; `watch_relay.py` also
+acquires permits for topic lists of watchers; `logged_relay.py` has both with lines for `proxyLogLevel`.
+Lookup-mode requests are in `requests`. May import: `core` to `brokers`. Start with `direct_mode.py`.
 """

@@ -1,7 +1,7 @@
-"""Direct mode: check the broker a client asks for, connect to it, and join the two.
+"""Direct mode: check the broker that a client asks for, connect to it, and make the relay of the two.
 
-Owns the order of the checks and what a client is told when one fails (upstream closes without a word where the broker
-cannot be reached; here it gets an ERROR first).
+The order of the checks is here, and so are the errors that clients get. If a broker cannot be reached, upstream's proxy
+closes the client's connection without an answer; this proxy sends an ERROR first.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from proxy.telemetry.events.recorder import RequestOrigin
 
 
 class DirectRefused(Exception):
-    """A client cannot be joined to the broker it asks for; says what it is told and how its connection ends."""
+    """A client cannot get the broker that it asks for: the ERROR it is sent, and the cause its connection ends with."""
 
     def __init__(self, code: int, message: str, cause: DisconnectCause) -> None:
         super().__init__(message)
@@ -53,8 +53,10 @@ class DirectRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TargetRules:
-    """How brokers that clients name are reached: with TLS or not, only those of the configuration or any, and with
-    which version of the PROXY protocol in front (0: none).
+    """How to connect to the brokers that clients name.
+
+    `tls`: with TLS. `check_active`: only to brokers of the configuration. `header_version`: the version of the PROXY
+    header that is sent first; 0 sends none.
     """
 
     tls: bool = False
@@ -69,19 +71,19 @@ class TargetRules:
 
 @dataclass(frozen=True, slots=True)
 class JoinedBroker:
-    """A broker that has sent CONNECTED, waiting for its relay."""
+    """A broker connection that has sent CONNECTED and waits for its relay."""
 
     handshake: BrokerHandshake
     connected_frame: bytes
 
     def hand_over(self) -> tuple[asyncio.Transport, bytes]:
-        """Give the broker's transport, and all bytes the client must get first."""
+        """Return the broker's transport, and the bytes that the client must get first."""
         transport, rest = self.handshake.hand_over()
         return transport, self.connected_frame + rest
 
 
 class DirectMode:
-    """Connect clients to brokers they name."""
+    """Connects clients to the brokers that they name."""
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class DirectMode:
         validator: TargetValidator,
         brokers: Brokers,
         rules: TargetRules,
-        introductions: ConnectFrames,
+        connect_frames: ConnectFrames,
         read_timeout_seconds: float,
         watch: WatchLimits,
         relay_log: RelayLog | None = None,
@@ -107,21 +109,21 @@ class DirectMode:
         self._validator = validator
         self._brokers = brokers
         self._rules = rules
-        self._introductions = introductions
+        self._connect_frames = connect_frames
         self._read_timeout_seconds = read_timeout_seconds
         self._watch = watch
 
     async def connect(
         self, connect: pb.CommandConnect, principal: Hashable = None, client: ProxyHeader | None = None
     ) -> JoinedBroker:
-        """Open a connection to `proxy_to_broker_url` in the name of `principal`; raises DirectRefused.
+        """Open a connection to `proxy_to_broker_url` on behalf of `principal`; raises DirectRefused.
 
-        `client` is what brokers are told of the client's address.
+        `client` is the PROXY header with the client's address for brokers.
         """
         version = self._rules.header_version
         preamble = encode(client or ProxyHeader(), version) if version else b""
         try:
-            frame = await self._introductions.for_client(connect, principal)
+            frame = await self._connect_frames.for_client(connect, principal)
             url = connect.proxy_to_broker_url
             target, handshake = await (self._dial(url, frame, preamble) if url else self._dial_any(frame, preamble))
         except TargetRefused as refused:
@@ -140,11 +142,11 @@ class DirectMode:
 
     @property
     def tells_addresses(self) -> bool:
-        """Tell whether brokers are told where a client is."""
+        """Return whether brokers get the address of a client, in a PROXY header."""
         return self._rules.header_version > 0
 
     def apply(self, read_timeout_seconds: float) -> None:
-        """Change the read timeout of relays made from now on."""
+        """Change the read time-out of relays made from now on."""
         self._read_timeout_seconds = read_timeout_seconds
 
     def join(
@@ -153,9 +155,9 @@ class DirectMode:
         *,
         key: Hashable = None,
         client: str = "?",
-        asker: RequestOrigin | None = None,
+        origin: RequestOrigin | None = None,
     ) -> Relay:
-        """Make the relay that will own both sockets; memory for its watch frames is asked for in the name of `key`."""
+        """Make the relay of the two connections; permits for its watch frames are acquired for `key`."""
         common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
         log, watch = self._relay_log, self._watch
         relay: Relay
@@ -166,9 +168,9 @@ class DirectMode:
         else:
             relay = WatchedRelay(*common, watch=watch, key=key) if watch.enabled else Relay(*common)
         relay.client_name = client
-        relay.principal = None if asker is None else asker.principal
-        if asker is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
-            relay.named(asker)
+        relay.principal = None if origin is None else origin.principal
+        if origin is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
+            relay.record_as(origin)
         return relay
 
     async def _dial(self, url: str, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
@@ -180,7 +182,7 @@ class DirectMode:
         return target, await self._handshake(target, addresses, frame, preamble)
 
     async def _active(self, target: BrokerAddress) -> list[str]:
-        """Give the addresses of a target that is one of the brokers, by its name or by where that leads."""
+        """Return the addresses of a target that is a known broker by name or address; raises DirectRefused."""
         unknown = DirectRefused(
             ServerError.ServiceNotReady,
             "target broker isn't available (checkActiveBrokers)",
@@ -197,7 +199,7 @@ class DirectMode:
         return addresses
 
     async def _dial_any(self, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
-        """Connect to one of the brokers: newer clients ask for any with an empty name. If it fails, to another."""
+        """Connect to any broker, as newer clients ask for with an empty name; try a second broker after a failure."""
         broker = await self._brokers.pick()
         try:
             return broker, await self._reported(broker, frame, preamble)
@@ -237,7 +239,7 @@ class DirectMode:
             raise _without_credentials(error) from error
         except RequestFailed as error:
             handshake.abort(DisconnectCause.BROKER_REFUSED)
-            self._introductions.refused(target, error)
+            self._connect_frames.refused(target, error)
             raise DirectRefused(error.code, error.message, DisconnectCause.BROKER_REFUSED) from error
         except ConnectionClosed as error:
             raise DirectRefused(
@@ -247,22 +249,22 @@ class DirectMode:
             handshake.abort(DisconnectCause.CLIENT_CLOSED)
             raise
         if not handshake.open:
-            # A hang-up may be dispatched in the same turn of the loop as CONNECTED.
+            # The loop may dispatch a hang-up in the same turn as CONNECTED.
             raise DirectRefused(
                 ServerError.ServiceNotReady,
                 f"broker {target} ended the connection behind CONNECTED",
                 DisconnectCause.BROKER_CLOSED,
             )
         return JoinedBroker(
-            handshake, commands.connected_direct(connected, self._introductions.versions.server_version)
+            handshake, commands.connected_direct(connected, self._connect_frames.versions.server_version)
         )
 
     async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
-        """Answer the broker's challenges until it says CONNECTED."""
+        """Answer the broker's challenges until its CONNECTED."""
         while (command := await handshake.heard).type == CommandType.AUTH_CHALLENGE:
-            # One that goes on asking and reads nothing is not written to.
+            # A broker that sends challenges but reads no answers must not fill the write buffer.
             await handshake.drained()
-            handshake.respond(await self._introductions.answer())
+            handshake.respond(await self._connect_frames.answer())
         return command.connected
 
 

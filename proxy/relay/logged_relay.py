@@ -1,6 +1,7 @@
-"""Relays that `proxyLogLevel` looks at: the others, with a tap on both directions.
+"""Relays under `proxyLogLevel` 1 and 2: the plain and the watched relay, each with a tap on both directions.
 
-Rule: level 0 makes none of these, so it costs nothing. A tap that fails is taken away and reported; the pair goes on.
+Rule: level 0 makes none of these classes, so it costs nothing. A tap that fails is removed and reported; the relay goes
+on without it.
 """
 
 import asyncio
@@ -14,93 +15,93 @@ from proxy.relay.relay_log import RelayLog, RelayTap
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
 from proxy.telemetry.counters import Counters
 
-See = Callable[[memoryview | bytes, int], None]
+TapFunction = Callable[[memoryview | bytes, int], None]
 
 
-class _Tapped(RelayEndpoint):
-    """A side whose bytes are looked at before they are passed on."""
+class _TapMixin(RelayEndpoint):
+    """An endpoint that shows its bytes to a tap before it relays them."""
 
-    see: See | None = None
+    tap: TapFunction | None = None
     counters: Counters
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Look at what was read, then do what this side does with it."""
-        if self.see is not None:
-            self._look(self.get_buffer(nbytes), nbytes)
+        """Show the bytes of a read to the tap, then relay them."""
+        if self.tap is not None:
+            self._show(self.get_buffer(nbytes), nbytes)
         super().buffer_updated(nbytes)
 
     def pass_first(self, data: bytes) -> None:
-        """Look at what came behind the handshake."""
-        if self.see is not None:
-            self._look(data, len(data))
+        """Show the bytes that came with the handshake to the tap, then relay them."""
+        if self.tap is not None:
+            self._show(data, len(data))
         super().pass_first(data)
 
-    def _look(self, data: memoryview | bytes, count: int) -> None:
-        assert self.see is not None
+    def _show(self, data: memoryview | bytes, count: int) -> None:
+        assert self.tap is not None
         try:
-            self.see(data, count)
+            self.tap(data, count)
         except Exception as error:
-            self.see = None
+            self.tap = None
             self.counters.internal_error(error, "relay log")
 
 
-class TappedEndpoint(_Tapped):
-    """A tapped side of a plain relay, or a client."""
+class TappedEndpoint(_TapMixin):
+    """A client or broker endpoint with a tap."""
 
 
-class TappedWatchedEndpoint(_Tapped, WatchedEndpoint):
-    """A tapped broker whose watch frames ask for memory."""
+class TappedWatchedEndpoint(_TapMixin, WatchedEndpoint):
+    """A broker endpoint with a tap, which acquires permits for watch frames."""
 
 
-class _Logged(Relay):
-    """A relay that has itself looked at from its first byte on."""
+class _LogMixin(Relay):
+    """A relay with taps on both endpoints, from its first byte on."""
 
     relay_log: RelayLog
     tap: RelayTap | None = None
 
     def start(self, client: asyncio.Transport, broker: asyncio.Transport, to_client: bytes, to_broker: bytes) -> None:
-        """Begin to look, and to relay."""
+        """Attach the taps and start to relay."""
         self.tap = tap = self.relay_log.tap(self.client_name, peer_name(broker))
         if tap is not None:
-            self._look_at(self.client, tap.to_broker)
-            self._look_at(self.broker, tap.to_client)
+            self._attach(self.client, tap.to_broker)
+            self._attach(self.broker, tap.to_client)
         super().start(client, broker, to_client, to_broker)
 
-    def end_lost(self, end: RelayEndpoint, cause: DisconnectCause) -> None:
-        """Look no more when the client is gone."""
-        super().end_lost(end, cause)
-        if end is self.client and self.tap is not None:
+    def endpoint_lost(self, endpoint: RelayEndpoint, cause: DisconnectCause) -> None:
+        """Detach the taps when the client's connection has ended."""
+        super().endpoint_lost(endpoint, cause)
+        if endpoint is self.client and self.tap is not None:
             for side in (self.client, self.broker):
-                assert isinstance(side, _Tapped)
-                side.see = None
+                assert isinstance(side, _TapMixin)
+                side.tap = None
             self.tap.close()
 
-    def make_client_end(
+    def make_client_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEndpoint:
-        """Make a tapped side for the client."""
+        """Return a client endpoint with a tap."""
         return TappedEndpoint(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
 
-    def _look_at(self, end: RelayEndpoint, see: See) -> None:
-        assert isinstance(end, _Tapped)
-        end.counters, end.see = self._counters, see
+    def _attach(self, endpoint: RelayEndpoint, tap: TapFunction) -> None:
+        assert isinstance(endpoint, _TapMixin)
+        endpoint.counters, endpoint.tap = self._counters, tap
 
 
-class LoggedRelay(_Logged):
-    """A plain relay that is looked at."""
+class LoggedRelay(_LogMixin):
+    """A plain relay with taps."""
 
-    def make_broker_end(
+    def make_broker_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEndpoint:
-        """Make a tapped side for the broker."""
+        """Return a plain broker endpoint with a tap."""
         return TappedEndpoint(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
 
 
-class LoggedWatchedRelay(_Logged, WatchedRelay):
-    """A relay with watch frames that is looked at."""
+class LoggedWatchedRelay(_LogMixin, WatchedRelay):
+    """A watched relay with taps."""
 
-    def make_broker_end(
+    def make_broker_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEndpoint:
-        """Make a tapped side that is walked."""
+        """Return a broker endpoint with a tap, which acquires permits for watch frames."""
         return TappedWatchedEndpoint(loop, shared, hangup, self, self._watch, self._key)

@@ -1,8 +1,8 @@
 """Relay raw bytes between a client and its broker, with coupled backpressure.
 
-Nothing is parsed here; `watch_relay` looks at one direction. What one side does not take stops the reading of the
-other: at most one read is held per direction, and it is held in the loop's read buffer itself, which is surrendered
-to the slow side until it has left (no copy is made, and two relays never share a buffer that is still being sent).
+No frame is parsed here; `watch_relay` parses one direction. If an endpoint does not take its bytes, the other endpoint
+is not read: at most one read is held per direction, in the loop's own read buffer. The buffer is detached until the
+bytes have left, so no copy is made, and two relays never share a buffer that is still being sent.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from proxy.telemetry.counters import Counters
 
 
 class RelayEndpoint(Endpoint):
-    """One side of a relayed pair: what it reads goes to `peer`."""
+    """A connection of a relay, the client's or the broker's; the bytes that are read from it go to `peer`."""
 
     __slots__ = ("_bulk", "_closed_cause", "busy_bytes", "peer", "reads", "received", "relay")
 
@@ -39,85 +39,85 @@ class RelayEndpoint(Endpoint):
         self.peer: RelayEndpoint = self
 
     def adopt(self, transport: asyncio.Transport) -> None:
-        """Learn what a full read is: records seldom end where a place does."""
+        """Adopt `transport`; with TLS a half-full read counts as busy, because records seldom fill a buffer."""
         super().adopt(transport)
-        self.busy_bytes = LARGE_READ_BYTES // 2 if self.sealed else LARGE_READ_BYTES
+        self.busy_bytes = LARGE_READ_BYTES // 2 if self.is_tls else LARGE_READ_BYTES
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
-        """Name the end of this side when its peer closes it."""
+        """Return the disconnect cause for an endpoint that its remote side closes."""
         return self._closed_cause
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Read into the loop's large buffer, or its bulk buffer while there is more than the large one holds."""
+        """Return the loop's large buffer, or the bulk buffer after a read that filled the large one."""
         return self._shared.bulk if self._bulk else self._shared.large
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass the bytes on, and stop reading if the other side did not take them all."""
+        """Write the bytes to the peer, and stop reading if the kernel did not take them all."""
         self.received += nbytes
         self.reads += 1
         peer = self.peer
         if peer.transport is None or self.cause is not None:
             return
-        place = self._shared.bulk if self._bulk else self._shared.large
+        buffer = self._shared.bulk if self._bulk else self._shared.large
         self._bulk = nbytes >= self.busy_bytes
-        peer.transport.write(place[:nbytes])
-        if peer._writable is not True:
-            self._wait_for_peer(place)
+        peer.transport.write(buffer[:nbytes])
+        if peer.writable is not True:
+            self._wait_for_peer(buffer)
 
-    def _wait_for_peer(self, place: memoryview) -> None:
+    def _wait_for_peer(self, buffer: memoryview) -> None:
         self._bulk = False
-        if not self.peer.sealed:
-            self._shared.surrender(place)
+        if not self.peer.is_tls:
+            self._shared.detach(buffer)
         self.pause_reading()
 
     def pass_first(self, data: bytes) -> None:
-        """Pass on what came behind this side's handshake."""
+        """Relay the bytes that were read together with the handshake."""
         self.peer.write(data)
         if self.peer.write_pending:
             self.pause_reading()
 
     def resume_writing(self) -> None:
-        """Let the other side go on: what it sent has left."""
+        """Mark this endpoint writable, and let the peer read again: its bytes have left."""
         super().resume_writing()
         self.peer.peer_drained()
 
     def peer_drained(self) -> None:
-        """Read again: the other side has taken everything."""
+        """Called when the peer's bytes have all left: read again."""
         self.resume_reading()
 
     @property
     def held_bytes(self) -> int:
-        """Count the bytes of permits that are held for what this side sends."""
+        """Return the bytes of the permit for frames from this endpoint."""
         return 0
 
     @property
     def unsent_bytes(self) -> int:
-        """Count the bytes that wait in user space for this side to take them."""
+        """Return the bytes in user space that wait to be sent to this endpoint."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     @property
     def waits_for_memory(self) -> bool:
-        """Tell whether this side is not read because there is no memory for what it sends."""
+        """Return whether reading is paused until a permit for this endpoint's frames is granted."""
         return False
 
     def stream_ended(self) -> None:
-        """Pass a FIN on and keep the other direction; the second FIN ends the pair."""
+        """Relay the FIN and keep the other direction open; the second FIN ends the relay."""
         self.relay.half_closed(self)
 
     def lost(self, cause: DisconnectCause) -> None:
-        """End the pair."""
-        self.relay.end_lost(self, cause)
+        """End the relay."""
+        self.relay.endpoint_lost(self, cause)
 
     def _hung_up(self, gone: bool) -> None:
         if gone and self.relay.finished_by(self.peer) and not self._socket_error():
-            # With the FINs of both sides a socket is called gone, too: what it still holds is not lost. Only reading
-            # can tell more now.
+            # epoll reports a socket with the FINs of both sides as gone, too, although unread bytes may be left: read
+            # on to find out.
             return
         if gone:
             self.abort(DisconnectCause.CONNECTION_RESET)
         elif self.cause is None and not self._reading:
-            # With a FIN alone there may be bytes left to pass on; from here only the end of the peer counts.
+            # After a mere FIN bytes may be left to relay: from now on watch for a reset only.
             self._hangup.watch(self.fd, self._hung_up, half_close=False)
 
     def _socket_error(self) -> int:
@@ -127,24 +127,28 @@ class RelayEndpoint(Endpoint):
 
 
 class RelayRates(NamedTuple):
-    """What a client sent between the last two looks, a second: reads of its socket, and bytes."""
+    """Reads of the client's socket and their bytes, per second between the last two ticks."""
 
     reads: float
     size_bytes: float
 
 
 class Relay:
-    """A client and its broker, joined. `on_end` is called once, when the client's side is gone."""
+    """A client and its broker. `on_end` is called once, when the client's connection has ended.
+
+    Subclasses choose other endpoints: `WatchedRelay` acquires permits for watch frames, `LoggedRelay` and
+    `LoggedWatchedRelay` write lines for `proxyLogLevel`.
+    """
 
     __slots__ = (
-        "_at_last_look",
         "_counters",
         "_finished",
         "_idle_since",
         "_on_end",
+        "_rates_since",
         "_read_timeout_seconds",
         "_seen",
-        "_told_at",
+        "_seen_at_retire",
         "broker",
         "broker_name",
         "client",
@@ -164,8 +168,8 @@ class Relay:
         read_timeout_seconds: float,
         on_end: Callable[["Relay", DisconnectCause], None],
     ) -> None:
-        self.client = self.make_client_end(loop, shared, hangup)
-        self.broker = self.make_broker_end(loop, shared, hangup)
+        self.client = self.make_client_endpoint(loop, shared, hangup)
+        self.broker = self.make_broker_endpoint(loop, shared, hangup)
         self.client.peer = self.broker
         self.broker.peer = self.client
         self._counters = counters
@@ -173,24 +177,24 @@ class Relay:
         self._on_end = on_end
         self._finished: RelayEndpoint | None = None
         self._seen = 0
-        self._at_last_look = -1
-        self._idle_since = self._told_at = loop.time()
+        self._seen_at_retire = -1
+        self._idle_since = self._rates_since = loop.time()
         self.client_name = self.broker_name = "?"
         self.principal: Hashable = None
-        # Up to the last look: what the ends have `received` since comes on top.
+        # Bytes up to the last tick; the endpoints' `received` counts the bytes since then.
         self.to_broker_bytes = self.to_client_bytes = 0
         self.rates = RelayRates(0.0, 0.0)
 
-    def make_client_end(
+    def make_client_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEndpoint:
-        """Make the side that reads the client."""
+        """Return the endpoint of the client's connection."""
         return RelayEndpoint(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
 
-    def make_broker_end(
+    def make_broker_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEndpoint:
-        """Make the side that reads the broker."""
+        """Return the endpoint of the broker's connection."""
         return RelayEndpoint(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
 
     def start(
@@ -200,29 +204,29 @@ class Relay:
         to_client: bytes,
         to_broker: bytes,
     ) -> None:
-        """Take over both transports, send what came behind the handshakes, and read on."""
+        """Adopt both transports, relay the bytes that came with the handshakes, and start reading."""
         self.broker_name = peer_name(broker)
-        for end, transport in ((self.client, client), (self.broker, broker)):
-            end.adopt(transport)
-            transport.set_protocol(end)
-        for end, first_bytes in ((self.broker, to_client), (self.client, to_broker)):
+        for endpoint, transport in ((self.client, client), (self.broker, broker)):
+            endpoint.adopt(transport)
+            transport.set_protocol(endpoint)
+        for endpoint, first_bytes in ((self.broker, to_client), (self.client, to_broker)):
             if first_bytes:
-                end.pass_first(first_bytes)
-        for end in (self.client, self.broker):
-            if end.reading and end.transport is not None:
-                end.transport.resume_reading()
+                endpoint.pass_first(first_bytes)
+        for endpoint in (self.client, self.broker):
+            if endpoint.reading and endpoint.transport is not None:
+                endpoint.transport.resume_reading()
 
     @property
     def busy(self) -> bool:
-        """Tell whether a drain has to wait: a relayed client is always in the middle of something."""
+        """Return True: a drain waits, because a relayed client may always be in the middle of a frame."""
         return True
 
     def set_read_timeout(self, seconds: float) -> None:
-        """Change the read timeout; the silence so far counts."""
+        """Change the read time-out; the idle time so far counts."""
         self._read_timeout_seconds = seconds
 
     def tick(self, now: float) -> None:
-        """Take the rates since the last time, and end a pair in which no byte has moved for the read timeout."""
+        """Update rates and counters; abort the relay if no byte has moved for the read time-out."""
         self._take_rates(now)
         self._flush_counters()
         seen = self.client.received + self.broker.received
@@ -232,59 +236,59 @@ class Relay:
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
-        """End a pair that is old enough, once nothing has moved since the last time this was asked."""
+        """Close a relay that is old enough, if no byte has moved since the last call or `now_or_never` is set."""
         moved = self.client.received + self.broker.received
-        if now_or_never or moved == self._at_last_look:
+        if now_or_never or moved == self._seen_at_retire:
             self.close(DisconnectCause.CONNECTION_AGE)
-        self._at_last_look = moved
+        self._seen_at_retire = moved
 
     def close(self, cause: DisconnectCause) -> None:
-        """End both sides after what they hold has left."""
+        """Close both connections after their pending bytes have left."""
         self.client.close(cause)
 
     def abort(self, cause: DisconnectCause) -> None:
-        """End both sides now."""
+        """Close both connections at once."""
         self.client.abort(cause)
         self.broker.abort(cause)
 
     @property
     def half_open(self) -> bool:
-        """Tell whether one side has sent its FIN."""
+        """Return whether client or broker has sent its FIN."""
         return self._finished is not None
 
-    def finished_by(self, end: RelayEndpoint) -> bool:
-        """Tell whether `end` was the first to send its FIN."""
-        return self._finished is end
+    def finished_by(self, endpoint: RelayEndpoint) -> bool:
+        """Return whether the FIN of `endpoint` was the first."""
+        return self._finished is endpoint
 
-    def half_closed(self, end: RelayEndpoint) -> None:
-        """Pass on that `end` will send no more."""
-        if self._finished is not None and self._finished is not end:
-            # Who left first is why the pair ends.
+    def half_closed(self, endpoint: RelayEndpoint) -> None:
+        """Relay the FIN of `endpoint`; the second FIN closes both connections."""
+        if self._finished is not None and self._finished is not endpoint:
+            # The endpoint that sent the first FIN gives the cause.
             self.close(self._finished.peer_closed_cause)
             return
-        self._finished = end
-        peer = end.peer.transport
-        if peer is None or end.peer.cause is not None:
+        self._finished = endpoint
+        peer = endpoint.peer.transport
+        if peer is None or endpoint.peer.cause is not None:
             return
         if peer.can_write_eof():
             peer.write_eof()
         else:
-            # TLS: the other side cannot be told without ending it.
-            self.close(end.peer_closed_cause)
+            # TLS has no half-close that peers honour: close both connections.
+            self.close(endpoint.peer_closed_cause)
 
-    def end_lost(self, end: RelayEndpoint, cause: DisconnectCause) -> None:
-        """End the other side too; what it was sent already still goes out."""
-        if end.peer.cause is None:
-            end.peer.close(cause)
-        if end is self.client:
+    def endpoint_lost(self, endpoint: RelayEndpoint, cause: DisconnectCause) -> None:
+        """Close the other connection after its pending bytes; call `on_end` if the client's connection has ended."""
+        if endpoint.peer.cause is None:
+            endpoint.peer.close(cause)
+        if endpoint is self.client:
             self._flush_counters()
             self._on_end(self, cause)
 
     def _take_rates(self, now: float) -> None:
-        seconds = now - self._told_at
+        seconds = now - self._rates_since
         if seconds > 0:
             self.rates = RelayRates(self.client.reads / seconds, self.client.received / seconds)
-            self._told_at, self.client.reads = now, 0
+            self._rates_since, self.client.reads = now, 0
 
     def _flush_counters(self) -> None:
         counters, client, broker = self._counters, self.client, self.broker

@@ -1,9 +1,9 @@
-"""What `proxyLogLevel` shows of relayed connections: 1 their commands in the log, 2 also the rates of their topics.
+"""Log lines about relayed connections: with `proxyLogLevel` 1 their commands, with 2 also the rates of their topics.
 
-Rule: it looks on and changes nothing: whatever a peer sends, and whatever fails here, the bytes pass. Lines are paced
-for the whole proxy, and a line says for how many it stands. The topics of producers and consumers are kept for at most
-`MOST_NAMES` of a connection and `MOST_NAMES_IN_ALL` of all, and go with them. Never a payload, and never credentials,
-in a line.
+Rule: the log only observes. Any bytes of a peer and any failure here leave the relayed bytes as they are. Lines are
+paced for the whole proxy; a line says how many commands since the last line it stands for. The topics of producers and
+consumers are remembered until these close, for at most `MOST_NAMES` of a connection and `MOST_NAMES_IN_ALL` in all. No
+line contains a payload or credentials.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ COMMANDS: Final = 1
 TOPICS: Final = 2
 LEVELS: Final = (0, COMMANDS, TOPICS)
 LINES_PER_SECOND: Final = 100
-# Producers and consumers of one connection whose topics are known; those of more are counted for no topic.
+# The limit of remembered producers and consumers of a connection; messages of others are counted for no topic.
 MOST_NAMES: Final = 1024
 MOST_NAMES_IN_ALL: Final = 65_536
 LONGEST_TOPIC: Final = 512
-# The worst that all of it may hold besides the heads of frames: names of four bytes a character, and their places.
+# Worst case of memory besides the heads of frames: names of four bytes a character, and their dict entries.
 NAMES_BYTES: Final = (MOST_NAMES_IN_ALL + MOST_TOPICS) * (4 * LONGEST_TOPIC + 512)
 _NAMES: Final = {command.value: command.name for command in CommandType}
 
 
 class RelayLog:
-    """What all relays that are looked at share: the level of new ones, the log, its pace, and the rates."""
+    """The state that all logged relays share: the level of new relays, the log, its pace, and the rates."""
 
     def __init__(self, log: Logger, now: Callable[[], float], level: int) -> None:
         self._log = log
@@ -37,27 +37,27 @@ class RelayLog:
         self._level = level
         self._second = 0
         self._lines = 0
-        self._unsaid = 0
+        self._skipped_lines = 0
         self.names = 0
         self.rates = TopicRates(now())
 
     @property
     def level(self) -> int:
-        """Give the level of relays that begin from now on."""
+        """Return the level of relays that begin from now on."""
         return self._level
 
     def set_level(self, level: int) -> None:
-        """Change it; relays there are go on as they began. Below 2 the rates are forgotten."""
+        """Change the level of new relays; existing relays keep theirs. Below 2 the rates are cleared."""
         self._level = level
         if level < TOPICS:
             self.rates.clear()
 
     def tap(self, client: str, broker: str) -> "RelayTap | None":
-        """Give something that looks at a new relay, or None at level 0."""
+        """Return the tap for a new relay; None at level 0."""
         return RelayTap(self, client, broker, self._level) if self._level else None
 
     def tick(self, now: float) -> None:
-        """Do what the clock demands; called once a second."""
+        """Update the rates; called once a second."""
         self.rates.tick(now)
 
     def write(self, tap: "RelayTap", direction: str, frame: ScannedFrame, topic: str | None) -> None:
@@ -66,12 +66,12 @@ class RelayLog:
         if second != self._second:
             self._second, self._lines = second, 0
         if self._lines >= LINES_PER_SECOND:
-            self._unsaid += 1
+            self._skipped_lines += 1
             return
         self._lines += 1
         fields: dict[str, object] = {} if topic is None else {"topic": topic}
-        if self._unsaid:
-            fields["commands_since_last_line"], self._unsaid = self._unsaid, 0
+        if self._skipped_lines:
+            fields["commands_since_last_line"], self._skipped_lines = self._skipped_lines, 0
         self._log.info(
             "relayed command",
             command=_NAMES.get(frame.kind, f"number {frame.kind}"),
@@ -90,7 +90,7 @@ class RelayLog:
 
 
 class RelayTap:
-    """Look at one relay; `level` is the level it began with."""
+    """Log the commands of one relay; `level` is the level at the relay's start."""
 
     __slots__ = ("_consumers", "_level", "_log", "_producers", "_to_broker", "_to_client", "broker", "client")
 
@@ -105,38 +105,38 @@ class RelayTap:
         self._consumers: dict[int, str] = {}
 
     def to_broker(self, data: memoryview | bytes, count: int) -> None:
-        """See bytes of the client."""
+        """Parse bytes from the client."""
         for frame in self._to_broker.scan(data, count):
-            self._see(frame, "to_broker", self._learn(frame, from_client=True))
+            self._log_frame(frame, "to_broker", self._topic_of(frame, from_client=True))
 
     def to_client(self, data: memoryview | bytes, count: int) -> None:
-        """See bytes of the broker."""
+        """Parse bytes from the broker."""
         for frame in self._to_client.scan(data, count):
-            self._see(frame, "to_client", self._learn(frame, from_client=False))
+            self._log_frame(frame, "to_client", self._topic_of(frame, from_client=False))
 
     @property
     def names(self) -> int:
-        """Count the producers and consumers whose topic is known."""
+        """Return the number of producers and consumers whose topic is remembered."""
         return len(self._producers) + len(self._consumers)
 
     def close(self) -> None:
-        """Forget them all: the connection is gone."""
+        """Remove all producers and consumers: the connection has ended."""
         self._log.names -= self.names
         self._producers.clear()
         self._consumers.clear()
 
-    def _see(self, frame: ScannedFrame, direction: str, topic: str | None) -> None:
+    def _log_frame(self, frame: ScannedFrame, direction: str, topic: str | None) -> None:
         if self._level >= TOPICS and topic is not None and frame.kind in (CommandType.SEND, CommandType.MESSAGE):
             self._log.count(topic, frame, produced=frame.kind == CommandType.SEND)
         self._log.write(self, direction, frame, topic)
 
-    def _learn(self, frame: ScannedFrame, *, from_client: bool) -> str | None:
-        """Give the topic that a command is about; keep it from PRODUCER and SUBSCRIBE on, until they are closed."""
+    def _topic_of(self, frame: ScannedFrame, *, from_client: bool) -> str | None:
+        """Return the topic of a command; remember the topics of PRODUCER and SUBSCRIBE until they are closed."""
         if frame.kind not in _TOPIC_COMMANDS or not frame.whole:
             return None
         try:
             command = pb.BaseCommand.FromString(frame.command)
-        except Exception:  # protobuf's errors have no base of their own; the broker will judge these bytes
+        except Exception:  # protobuf's errors have no common base class; the broker judges these bytes
             return None
         match frame.kind:
             case CommandType.PRODUCER if from_client:

@@ -1,8 +1,8 @@
 """Messages and bytes per second of the topics that relayed clients use, while `proxyLogLevel` is 2.
 
-Rule: a table of bounded size. A topic is in it while messages of it pass; the one that was silent for longest makes
-room for a new one, and who is silent for ten minutes leaves. It holds no producer, no consumer and no connection, so
-nothing stays behind when these go (upstream's static maps did: apache/pulsar #8402, #25138, #25142).
+Rule: the table has a bounded size. A topic stays in it while its messages pass: a new topic replaces the topic that was
+silent for longest, and after ten minutes of silence a topic is removed. No producer, consumer or connection is in the
+table, so nothing leaks when these end (upstream's static maps leaked: apache/pulsar #8402, #25138, #25142).
 """
 
 from collections import OrderedDict
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 MOST_TOPICS: Final = 4096
-# One rate is that of a whole window; in between the last one stands.
+# Rates are those of the last complete window.
 WINDOW_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0
 
 
 class _Topic:
-    """What passed in the window under way, and the rates of the last whole one."""
+    """The counts of the current window of a topic, and the rates of the last complete window."""
 
     __slots__ = ("bytes_in", "bytes_out", "last_seen", "messages_in", "messages_out", "rates")
 
@@ -32,7 +32,7 @@ class _Topic:
 
 
 class TopicRates:
-    """The table; `now` is always the loop's time in seconds."""
+    """The rates of all topics; `now` is always the loop's time in seconds."""
 
     def __init__(self, now: float) -> None:
         self._topics: OrderedDict[str, _Topic] = OrderedDict()
@@ -42,19 +42,19 @@ class TopicRates:
         return len(self._topics)
 
     def produced(self, topic: str, messages: int, size_bytes: int, now: float) -> None:
-        """Count what a client sent."""
+        """Count messages that a client sent."""
         found = self._touch(topic, now)
         found.messages_in += messages
         found.bytes_in += size_bytes
 
     def consumed(self, topic: str, messages: int, size_bytes: int, now: float) -> None:
-        """Count what a broker sent to a client."""
+        """Count messages that a broker sent to a client."""
         found = self._touch(topic, now)
         found.messages_out += messages
         found.bytes_out += size_bytes
 
     def tick(self, now: float) -> None:
-        """End the window if it is over, and forget topics that are silent for long."""
+        """End the window when it is over, and remove topics that have been silent for long."""
         seconds = now - self._window_began
         if seconds < WINDOW_SECONDS:
             return
@@ -65,11 +65,11 @@ class TopicRates:
             self._topics.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all topics."""
         self._topics.clear()
 
     def document(self) -> Mapping[str, Mapping[str, float]]:
-        """Give the rates by topic, with the fields of upstream's TopicStats."""
+        """Return the rates by topic, with the fields of upstream's TopicStats."""
         names = ("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut")
         return {name: dict(zip(names, topic.rates, strict=True)) for name, topic in self._topics.items()}
 

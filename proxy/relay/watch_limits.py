@@ -1,8 +1,8 @@
-"""What all relays share about topic-list watchers: the memory their frames are counted against, and the settings.
+"""The limiter and the settings for frames of topic-list watchers, shared by all relays.
 
-The settings may change at any time. A new relay is walked or not by what `enabled` says when it begins. A walked one
-goes on being walked, but asks for no memory while `enabled` is false; one that was never walked cannot begin, because
-nobody knows where in a frame it stands. A pause under way keeps its length.
+The settings may change at any time. A new relay scans its frames if `enabled` is set when it begins. A relay that scans
+goes on scanning, but acquires no permits while `enabled` is false; a relay that does not scan cannot begin to, because
+its position within a frame is unknown. A pause under way keeps its length.
 """
 
 from typing import Self
@@ -15,9 +15,9 @@ from proxy.telemetry.events.recorder import Recorder
 
 
 class WatchLimits:
-    """The direct limiter, and how long a relay waits for it; `window_bytes` is the most that one relay asks for.
+    """The direct limiter, and how long a relay waits for a permit; `window_bytes` is the largest permit of a relay.
 
-    `recorder` makes events of the frames, if there is an event log.
+    `recorder` records the frames, if there is an event log.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class WatchLimits:
 
     @classmethod
     def of(cls, config: Config, direct: AsyncSemaphore, counters: Counters) -> Self:
-        """Make the limits of a configuration."""
+        """Return the limits of a configuration."""
         made = cls(
             direct,
             counters,
@@ -63,13 +63,13 @@ class WatchLimits:
         return made
 
     def apply(self, config: Config) -> None:
-        """Change the settings."""
+        """Apply the settings of a changed configuration."""
         self.enabled = config.watch_topic_list_limit_enabled
         self.max_pause_seconds = config.seconds(Config.watch_topic_list_max_pause_millis)
         self.longest_hold_seconds = config.seconds(Config.topic_list_request_timeout_millis)
 
     def count(self, match: FrameMatch) -> None:
-        """Count what one read has shown."""
+        """Count the watch frames that were found in one read."""
         watch = self.counters.watch
         watch.successes += match.successes
         watch.updates += match.updates
@@ -77,5 +77,5 @@ class WatchLimits:
         watch.unwalkable += match.unwalkable
 
     def overshot(self, why: WatchOvershoot) -> None:
-        """Count frames that pass without memory, or whose memory is given back before they have passed."""
+        """Count watch frames that pass without a permit, or whose permit is released before they have passed."""
         self.counters.watch.overshoots[why] += 1

@@ -1,8 +1,8 @@
-"""A relay whose broker side is walked frame by frame, so that topic lists for watchers pass under a direct permit.
+"""A relay that scans the broker's frames, so that topic lists for watchers pass under a direct permit.
 
-Rule: frames are streamed, never stored. The bytes before a watch frame are passed on, the rest of that one read waits
-in the buffer it was read into, and nothing more is read until the frame may pass: with a permit, or without one when
-the longest pause is over. Nothing here may break what a raw relay would carry (docs/adr/0008).
+Rule: frames are streamed, never stored. The bytes before a watch frame are relayed, the rest of that read waits in the
+buffer it was read into, and the broker is not read until the frame may pass: with a permit, or without one after the
+longest pause. A connection that a raw relay would carry must not break here (docs/adr/0008).
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from proxy.telemetry.events.recorder import RequestOrigin
 
 
 class WatchedEndpoint(RelayEndpoint):
-    """The broker's side of a relayed pair.
+    """The broker's endpoint of a relay.
 
-    `_permit` covers watch frames that are passing, of which `_open` bytes have not been read yet. `_rest` is what
-    waits in front of the next ones, `_match`. `_arriving` and `_passing` are the records of the two, if they are
-    recorded.
+    `_permit` covers the watch frames that pass now, of which `_open` bytes have not been read yet. `_rest` holds the
+    bytes that wait, from the first of the next watch frames (`_match`) on. With an event log `_passing` is the record
+    of the frames that pass, `_arriving` that of the frames that wait.
     """
 
     __slots__ = (
@@ -46,7 +46,7 @@ class WatchedEndpoint(RelayEndpoint):
         "_scope",
         "_timer",
         "_waiting",
-        "asker",
+        "origin",
     )
 
     def __init__(
@@ -70,64 +70,64 @@ class WatchedEndpoint(RelayEndpoint):
         self._next_pause = 0.0
         self._fin_waits = False
         self._timer: asyncio.TimerHandle | None = None
-        # Made when it is first needed: most relays never wait.
+        # Most relays never wait: the scope is made at the first wait.
         self._scope: TaskScope | None = None
-        # Who is named in the events of this relay; None: there are none.
-        self.asker: RequestOrigin | None = None
+        # The client that events of this relay name; None without an event log.
+        self.origin: RequestOrigin | None = None
         self._arriving: DirectRecord | None = None
         self._passing: DirectRecord | None = None
         self._passing_frames = ("", 0)
 
-    # --- what arrives -----------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
-    # What is done for every read is written out for this class: CPython adapts code to one class only, and the two
-    # kinds of ends took turns in one method (a relayed 1 KiB costs a fifth of our own time less, both ways).
+    # The code for every read repeats RelayEndpoint's on purpose: CPython specializes a method for one class, and two
+    # classes of endpoints would take turns in it. Repeated, it saves a fifth of our own time for a relayed KiB.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Read into the same buffers as any relay."""
+        """Return the same buffers as any relay."""
         return self._shared.bulk if self._bulk else self._shared.large
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass the bytes on as they are, but for those from a watch frame on."""
-        place = self._shared.bulk if self._bulk else self._shared.large
+        """Relay the bytes; from a watch frame on they may have to wait for a permit."""
+        buffer = self._shared.bulk if self._bulk else self._shared.large
         try:
-            match = self._scanner.scan(place, nbytes)
+            match = self._scanner.scan(buffer, nbytes)
             self.received += nbytes
             self._bulk = nbytes >= self.busy_bytes
             if match is None and self._permit is None and not self._rest:
                 peer = self.peer
                 if peer.transport is None or self.cause is not None:
                     return
-                peer.transport.write(place[:nbytes])
-                if peer._writable is not True:
-                    self._wait_for_peer(place)
+                peer.transport.write(buffer[:nbytes])
+                if peer.writable is not True:
+                    self._wait_for_peer(buffer)
                 return
-            if self._take(place[:nbytes], match):
+            if self._take(buffer[:nbytes], match):
                 self._bulk = False
-                if self._rest or not self.peer.sealed:
-                    self._shared.surrender(place)
+                if self._rest or not self.peer.is_tls:
+                    self._shared.detach(buffer)
                 self.pause_reading()
         except Exception as error:
             self.crashed(error)
 
     def pass_first(self, data: bytes) -> None:
-        """Pass on what came behind the broker's handshake: CONNECTED, and with it the first frame."""
+        """Relay the bytes that were read with the broker's handshake: CONNECTED, and maybe the first frames."""
         view = memoryview(data)
         if self._take(view, self._scanner.scan(view, len(view))):
             self.pause_reading()
 
     def stream_ended(self) -> None:
-        """Pass the FIN on, behind the bytes that wait."""
+        """Relay the FIN, after the bytes that wait."""
         if self._rest:
             self._fin_waits = True
             return
-        # Of a frame that was cut short nothing more will come.
+        # After a FIN the rest of an unfinished frame will never come.
         self._open = 0
         self._settle_permit()
         super().stream_ended()
 
     def lost(self, cause: DisconnectCause) -> None:
-        """Leave the queue, and give back what is held; what waits still goes out if the client is there."""
+        """Cancel the wait and release the permit; bytes that wait are still sent to a client that is there."""
         if self._scope is not None:
             self._scope.cancel()
         if self._rest and self.peer.open:
@@ -141,12 +141,12 @@ class WatchedEndpoint(RelayEndpoint):
         super().lost(cause)
 
     def crashed(self, error: BaseException) -> None:
-        """End this pair because of an exception of its own."""
+        """Report an exception of this relay's code and abort the connection."""
         self._limits.counters.internal_error(error, "relay")
         super().crashed(error)
 
     def _take(self, data: memoryview, match: FrameMatch | None) -> bool:
-        """Pass on what may pass; True if some of the bytes are still needed, so that nothing more may be read."""
+        """Relay the bytes that may pass; return True if `data` is still in use, so reading must stop."""
         peer = self.peer
         if not peer.open or self.cause is not None:
             return False
@@ -166,26 +166,26 @@ class WatchedEndpoint(RelayEndpoint):
         if start < len(data):
             self._rest.append(data[start:])
             self._match = match
-            if self.asker is not None and self._limits.recorder is not None:
-                self._arriving = DirectRecord(self._limits.recorder, self.asker)
+            if self.origin is not None and self._limits.recorder is not None:
+                self._arriving = DirectRecord(self._limits.recorder, self.origin)
             if not peer.write_pending:
                 self._ask()
         return bool(self._rest) or peer.write_pending
 
-    # --- in front of a watch frame ----------------------------------------------------------------
+    # --- waiting for a permit ---------------------------------------------------------------------
 
     @property
     def waits_for_memory(self) -> bool:
-        """Tell whether a watch frame waits for its permit."""
+        """Return whether a watch frame waits for its permit."""
         return self._waiting
 
     @property
     def held_bytes(self) -> int:
-        """Count the bytes of the permit of frames that are passing."""
+        """Return the size of the permit for the frames that pass now."""
         return 0 if self._permit is None else self._permit.size
 
     def peer_drained(self) -> None:
-        """Go on: the client has taken everything that was passed on."""
+        """Called when the client has taken all bytes: release the permit, ask for the next, or read again."""
         if self.cause is not None:
             return
         self._settle_permit()
@@ -195,7 +195,7 @@ class WatchedEndpoint(RelayEndpoint):
             self.resume_reading()
 
     def _ask(self) -> None:
-        """Let the rest pass if that is possible now, or wait for its permit."""
+        """Relay the bytes that wait if a permit is granted at once or not needed; else wait for a permit."""
         limits = self._limits
         assert self._match is not None
         self._release()
@@ -219,7 +219,7 @@ class WatchedEndpoint(RelayEndpoint):
                 self._start_waiting(size)
 
     def _start_waiting(self, size: int) -> None:
-        assert not self._waiting, "while one part waits nothing is written behind which to ask again"
+        assert not self._waiting, "while bytes wait nothing is written, so nothing can drain and ask again"
         self._waiting = True
         self._limits.counters.watch.pauses += 1
         if self._scope is None:
@@ -240,7 +240,7 @@ class WatchedEndpoint(RelayEndpoint):
         finally:
             now = self.loop.time()
             self._waiting = False
-            # With a hundred watchers on a connection pauses without a gap would outlast its keep-alive.
+            # Pauses without a gap, with a hundred watchers on a connection, would outlast its keep-alive.
             self._next_pause = now + (now - began)
             limits.counters.watch.pause_seconds += now - began
         if permit is not None:
@@ -275,14 +275,14 @@ class WatchedEndpoint(RelayEndpoint):
     # --- the permit -------------------------------------------------------------------------------
 
     def _settle_permit(self) -> None:
-        """Give the permit back if the last byte of its frames has left user space."""
+        """Release the permit if the last byte of its frames has left user space."""
         if self._permit is not None and not self._open and not self.peer.write_pending:
             self._release()
 
     def _held_too_long(self) -> None:
-        """Give the permit of a frame back that one side never ends, or the other never takes.
+        """Release the permit of a frame that the broker never ends, or the client never takes.
 
-        What the proxy then holds of it is one read, which is the relay's own budget.
+        The proxy then holds one read of it, which is part of the relay's own budget.
         """
         self._limits.overshot(WatchOvershoot.HELD_TOO_LONG)
         self._release()
@@ -300,7 +300,7 @@ class WatchedEndpoint(RelayEndpoint):
     # --- the event log ----------------------------------------------------------------------------
 
     def _record_passing(self, permit: Permit | None) -> None:
-        """Note that the rest has been written, under `permit`; without one that is all there is to record."""
+        """Record that the waiting bytes were written under `permit`; without a permit that ends the record."""
         record, self._arriving = self._arriving, None
         if record is None:
             return
@@ -312,7 +312,7 @@ class WatchedEndpoint(RelayEndpoint):
             record.granted(permit.size)
 
     def _record_cut(self) -> None:
-        """Record the end of frames that one side will never see: the client is gone, or the broker in mid-frame."""
+        """Record frames that were cut: the client has left, or the broker has left in the middle of a frame."""
         gone = self.peer.cause
         if self._passing is not None and (self._open or self.peer.write_pending):
             self._end_passing("ok" if gone is None and not self._open else "cancelled" if gone else "upstream_error")
@@ -333,7 +333,7 @@ class WatchedEndpoint(RelayEndpoint):
 
 
 class WatchedRelay(Relay):
-    """A relay that asks in the name of `key` for the memory of its watch frames."""
+    """A relay that acquires permits for watch frames, charged to `key`."""
 
     __slots__ = ("_key", "_watch")
 
@@ -353,13 +353,13 @@ class WatchedRelay(Relay):
         self._key = key
         super().__init__(loop, shared, hangup, counters, read_timeout_seconds, on_end)
 
-    def named(self, asker: RequestOrigin) -> None:
-        """Have its watch frames recorded, as those of `asker`."""
+    def record_as(self, origin: RequestOrigin) -> None:
+        """Record the watch frames of this relay in the event log, as requests of `origin`."""
         assert isinstance(self.broker, WatchedEndpoint)
-        self.broker.asker = asker
+        self.broker.origin = origin
 
-    def make_broker_end(
+    def make_broker_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEndpoint:
-        """Make a side that is walked."""
+        """Return a broker endpoint that acquires permits for watch frames."""
         return WatchedEndpoint(loop, shared, hangup, self, self._watch, self._key)

@@ -8,7 +8,7 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from proxy.auth.fairness_key import Charging, namespace_of
+from proxy.auth.fairness_key import FairnessKeys, namespace_of
 from proxy.brokers.admitted_request import SchemaRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
@@ -34,7 +34,7 @@ class SchemaService:
         counters: Counters,
         refusals: RefusalLog,
         timeout_seconds: float,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
     ) -> None:
         self._loop = loop
         self._pool = pool
@@ -44,7 +44,7 @@ class SchemaService:
         self._counters = counters
         self._refusals = refusals
         self._timeout_seconds = timeout_seconds
-        self._charging = charging
+        self._fairness_keys = fairness_keys
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""
@@ -77,7 +77,7 @@ class SchemaService:
     ) -> None:
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
         limiter, slabs = self._limiter, self._slabs
-        key = self._charging.key(client, namespace_of(request.topic))
+        key = self._fairness_keys.key(client, namespace_of(request.topic))
         question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key)
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.get_schema_request(request, request_id))

@@ -1,7 +1,7 @@
-"""The numbers that hot paths count: plain integers, read by `proxy.telemetry` when somebody scrapes.
+"""The counters of hot paths: plain integers, which the exports read.
 
-Rule: counting costs one attribute, no call and no lock; everything runs on one event loop. Only labelled
-counts go through a method. This module knows no metrics library.
+Rule: counting costs an attribute assignment, no call and no lock, because everything runs on one event loop. Only
+counts with labels go through a method. This module imports no metrics library.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ EXPORT_RESULTS = ("sent", "failed", "skipped")
 
 
 class WatchOvershoot(StrEnum):
-    """Why a topic-list watcher's frame passed without memory, or no longer under it."""
+    """Why a frame for a topic-list watcher passed without a permit, or lost its permit before it had passed."""
 
     PAUSE_OVER = "pause_over"
     PAUSED_BEFORE = "paused_before"
@@ -28,7 +28,7 @@ class WatchOvershoot(StrEnum):
 
 
 class WatchCounters:
-    """What was done for topic-list watchers on relayed connections; change the attributes directly."""
+    """Counters of topic-list watchers on relayed connections; change the attributes directly."""
 
     __slots__ = ("frame_bytes", "overshoots", "pause_seconds", "pauses", "successes", "unwalkable", "updates")
 
@@ -43,7 +43,7 @@ class WatchCounters:
 
 
 class WebCounters:
-    """What was done on the web ports; change the attributes directly."""
+    """Counters of the web ports; change the attributes directly."""
 
     __slots__ = (
         "answers",
@@ -59,7 +59,7 @@ class WebCounters:
     )
 
     def __init__(self) -> None:
-        # By class of status, so that their number is bounded.
+        # Keys are classes of status codes, so their number is bounded.
         self.answers: dict[str, int] = dict.fromkeys(("2xx", "3xx", "4xx", "5xx"), 0)
         self.refused: dict[str, int] = {}
         self.bytes_to_brokers = 0
@@ -72,20 +72,20 @@ class WebCounters:
         self.tunnels = 0
 
     def answered(self, status: int) -> None:
-        """Count an answer that was passed on or made here."""
+        """Count an answer, forwarded or made by the proxy."""
         kind = f"{status // 100}xx"
         if kind in self.answers:
             self.answers[kind] += 1
 
     def request_refused(self, kind: str) -> None:
-        """Count a request that ended here; `kind` is one of a few words."""
+        """Count a request that the proxy refused; `kind` is one of a few words."""
         self.refused[kind] = self.refused.get(kind, 0) + 1
 
 
 class AuthenticationCounters:
-    """Who proved a role and who did not (`proxy.auth.providers.registry.AuthenticationObserver`).
+    """Counters of authentication (`proxy.auth.providers.registry.AuthenticationObserver`).
 
-    Labels are this proxy's words only, so a client cannot make new ones.
+    Labels are words of this proxy only, so a client cannot create new ones.
     """
 
     __slots__ = ("expired_tokens", "failures", "reloads", "successes")
@@ -105,16 +105,16 @@ class AuthenticationCounters:
         self.failures[provider, method, reason] = self.failures.get((provider, method, reason), 0) + 1
 
     def expired(self) -> None:
-        """Count a token that was good once."""
+        """Count a token that has expired."""
         self.expired_tokens += 1
 
     def reloaded(self, result: str) -> None:
-        """Count a file of keys or passwords that changed."""
+        """Count the reload of a key or password file that changed."""
         self.reloads[result] += 1
 
 
 class TlsCounters:
-    """TLS handshakes, and the certificates of this proxy. `expiries` gives the seconds each has left."""
+    """Counters of TLS; `expiries` returns the seconds until each certificate of this proxy expires."""
 
     __slots__ = ("expiries", "handshakes", "handshakes_in_flight", "handshakes_waiting", "reloads")
 
@@ -131,7 +131,7 @@ class TlsCounters:
 
 
 class SinkNumbers(NamedTuple):
-    """What became of the events of one sink, read when somebody scrapes."""
+    """The numbers of a sink of the event log, read at scrape time."""
 
     written: int
     dropped: int
@@ -141,7 +141,7 @@ class SinkNumbers(NamedTuple):
 
 
 class EventLogCounters:
-    """The event log: sinks and files count for themselves, and are asked; `topic_keeps` None is not known."""
+    """The event log's numbers: `sinks` and `files` return the current counts; `topic_keeps` is None if not known."""
 
     __slots__ = ("files", "sinks", "topic_keeps")
 
@@ -152,10 +152,10 @@ class EventLogCounters:
 
 
 class Counters:
-    """What the proxy has done since it started; change the attributes directly.
+    """Counters since the start of the proxy; change the attributes directly.
 
-    `causes` and `outcomes` are exported as 0 until they happen, so that a rate over them starts at the first
-    event. `report` hears of each internal error (for the log).
+    `causes` and `outcomes` are exported as 0 until they happen, so that a rate over them starts at the first event.
+    `report` is called with each internal error, to log it.
     """
 
     __slots__ = (
@@ -169,10 +169,10 @@ class Counters:
         "broker_connection_pauses",
         "broker_connection_states",
         "broker_fail_overs",
-        "broker_looks",
         "broker_member_states",
         "broker_names",
         "broker_open_failures",
+        "broker_probes",
         "budget_bytes",
         "budget_parts",
         "client_send_buffer_bytes",
@@ -248,7 +248,7 @@ class Counters:
         self.broker_member_states: Callable[[], Mapping[str, int]] = dict
         self.broker_names: Callable[[], Mapping[str, int]] = dict
         self.broker_fail_overs = 0
-        self.broker_looks: dict[str, int] = {"reached": 0, "failed": 0}
+        self.broker_probes: dict[str, int] = {"reached": 0, "failed": 0}
         self.unknown_broker_answers = 0
         self.broker_open_failures: dict[str, int] = {}
         self.failed_requests: dict[str, int] = {}
@@ -269,16 +269,16 @@ class Counters:
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
         self.config_accepted = True
         self.config_applied_at = 0.0
-        # By name: seconds since that last did its work.
+        # Name of a background loop -> callable that returns the seconds since it last ran.
         self.controllers: dict[str, Callable[[], float]] = {}
         self.otlp_exports: dict[str, int] = dict.fromkeys(EXPORT_RESULTS, 0)
 
     def disconnected(self, cause: str) -> None:
-        """Count the end of a connection, client's or broker's."""
+        """Count the end of a connection of a client or broker."""
         self.disconnects[cause] = self.disconnects.get(cause, 0) + 1
 
     def list_ended(self, outcome: str) -> None:
-        """Count the end of one topic-list request."""
+        """Count the end of a topic-list request."""
         self.list_outcomes[outcome] = self.list_outcomes.get(outcome, 0) + 1
 
     def broker_open_failed(self, cause: str) -> None:
@@ -286,25 +286,25 @@ class Counters:
         self.broker_open_failures[cause] = self.broker_open_failures.get(cause, 0) + 1
 
     def request_failed(self, kind: str) -> None:
-        """Count a request other than a topic list that its client got an error for."""
+        """Count a request, other than a topic list, that was answered with an error."""
         self.failed_requests[kind] = self.failed_requests.get(kind, 0) + 1
 
     def request_refused(self, reason: str) -> None:
-        """Count a request that was refused before anybody was asked."""
+        """Count a request that was refused before a broker was asked."""
         self.refused_requests[reason] = self.refused_requests.get(reason, 0) + 1
 
     def internal_error(self, error: BaseException, where: str) -> None:
-        """Count an exception that nobody expected, and report it."""
+        """Count an unexpected exception, and report it."""
         self.internal_errors[where] = self.internal_errors.get(where, 0) + 1
         if self._report is not None:
             self._report(error, where)
 
 
 class LimiterMetrics:
-    """The observer of one limiter (`limiter.observer.LimiterObserver`): keeps its wait times, milliseconds.
+    """The observer of a limiter (`limiter.observer.LimiterObserver`): keeps its wait times in milliseconds.
 
-    Counts are read from the limiter's own statistics. As in upstream's proxy a wait that timed out is a
-    sample too; unlike there it is not cut to whole milliseconds, so sums are exact.
+    Counts are read from the limiter's own statistics. As in upstream's proxy a wait that timed out is a sample too;
+    unlike there it is not cut to whole milliseconds, so sums are exact.
     """
 
     __slots__ = ("served_waiters", "wait_millis")
@@ -314,26 +314,26 @@ class LimiterMetrics:
         self.served_waiters = 0
 
     def granted(self, wait_seconds: float) -> None:
-        """Take the wait of a permit that was given."""
+        """Count the wait for a permit that was granted."""
         self.wait_millis.add(wait_seconds * 1000)
         if wait_seconds > 0:
             self.served_waiters += 1
 
     def timed_out(self, wait_seconds: float) -> None:
-        """Take the wait of a request that was given nothing."""
+        """Count the wait for a permit that timed out."""
         self.wait_millis.add(wait_seconds * 1000)
 
     def queued(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def rejected(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def cancelled(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def updated(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""
 
     def released(self) -> None:
-        """Pass over: the statistics count it."""
+        """Skip: the limiter's statistics have this count."""

@@ -1,8 +1,9 @@
-"""Who uses most of the topic-list memory lately: by namespace and by principal, in bounded memory.
+"""Find the namespaces and principals that use most of the topic-list memory lately, in bounded memory.
 
-Rule: names are the clients' choice, so neither their number nor their length may cost memory. Each measure is a
-space-saving sketch (Metwally, Agrawal, El Abbadi 2005): whoever uses more than 1/`max_entries` of a measure is in it,
-and nobody is shown with more than was used. Old use counts for half after each half-life. Measures only, limits nobody.
+Rule: clients choose the names, so neither their number nor their length may cost memory. Each measure is a space-saving
+sketch (Metwally, Agrawal, El Abbadi 2005): every name with more than 1/`max_entries` of a measure is in it, and no name
+is shown with more than its use. Use counts for half after each half-life. This module only measures; it limits no
+client.
 """
 
 import heapq
@@ -17,30 +18,32 @@ HALF_LIFE_SECONDS: Final = 60.0
 MAX_ENTRIES: Final = 128
 LONGEST_NAME: Final = 120
 NO_PRINCIPAL: Final = "(no principal)"
-# New weights count for more instead of old ones for less; beyond this many half-lives all are scaled back.
+# Instead of scaling old weights down, new weights are scaled up; after this many half-lives all are scaled back.
 _MOST_HALF_LIVES: Final = 64.0
 _FORGOTTEN: Final = 1e-3
 
 
 class HeavyHitters:
-    """Count weights by name, for at most `max_entries` names at a time; a name without room takes the place of the
-    least, and what that had is its uncertainty.
+    """Sums weights by name, for at most `max_entries` names at a time.
+
+    If all entries are taken, a new name replaces the least name; the weight of the replaced name is the uncertainty of
+    the new one.
     """
 
     __slots__ = ("_entries", "_heap", "_max_entries")
 
     def __init__(self, max_entries: int) -> None:
         self._max_entries = max_entries
-        # Name -> [count, how much of it may be others'].
+        # Name -> [count, uncertainty: how much of the count may belong to replaced names].
         self._entries: dict[str, list[float]] = {}
-        # One pair for each name, with its count when it was last looked at: never above the count of today.
+        # A pair for each name, with its count at the last comparison, which is never above the current count.
         self._heap: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, name: str, weight: float) -> None:
-        """Count `weight`; nothing happens for none."""
+        """Add `weight` to a name; weights of 0 or less are ignored."""
         if not weight > 0:
             return
         entry = self._entries.get(name)
@@ -56,23 +59,23 @@ class HeavyHitters:
             heapq.heapreplace(self._heap, (least + weight, name))
 
     def get(self, name: str) -> float:
-        """Give what the name certainly has; 0 if it is not known."""
+        """Return the certain weight of a name; 0 if the name has no entry."""
         count, others = self._entries.get(name, (0.0, 0.0))
         return count - others
 
     def top(self, count: int) -> list[str]:
-        """Give the names that certainly have most, most first."""
+        """Return the names with the largest certain weights, largest first."""
         return heapq.nlargest(count, self._entries, key=self.get)
 
     def scale(self, factor: float) -> None:
-        """Multiply all counts, and forget who has next to nothing left."""
+        """Multiply all counts, and remove names with next to no weight left."""
         scaled = {name: [count * factor, others * factor] for name, (count, others) in self._entries.items()}
         self._entries = {name: entry for name, entry in scaled.items() if entry[0] >= _FORGOTTEN}
         self._heap = [(entry[0], name) for name, entry in self._entries.items()]
         heapq.heapify(self._heap)
 
     def _least(self) -> float:
-        # Each count that has grown since costs one step here, once: O(log n) a call on average.
+        # Each count that has grown since the last call costs one step here, once: O(log n) a call on average.
         heap, entries = self._heap, self._entries
         while heap[0][0] != (now := entries[heap[0][1]][0]):
             heapq.heapreplace(heap, (now, heap[0][1]))
@@ -81,7 +84,7 @@ class HeavyHitters:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one namespace or principal used lately: byte-seconds of permits, bytes sent to clients, refusals."""
+    """The recent use of a namespace or principal: byte-seconds of permits, bytes sent to clients, refusals."""
 
     name: str
     byte_seconds: float
@@ -91,13 +94,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TopUsage:
-    """Those who use most by any measure, most byte-seconds first."""
+    """The heaviest namespaces and principals by any measure, most byte-seconds first."""
 
     namespaces: list[Usage]
     principals: list[Usage]
 
 
-class _Kind:
+class _Measures:
     """The three measures of namespaces, or of principals."""
 
     __slots__ = ("byte_seconds", "refused", "sent_bytes")
@@ -118,7 +121,7 @@ class _Kind:
 
 
 class TenantCounter(Protocol):
-    """Who counts the same by tenant, since the start (`proxy.telemetry.tenants`)."""
+    """The counter of the same events by tenant (`proxy.telemetry.tenants`)."""
 
     def asked(self, namespace: str) -> None:
         """Count a request."""
@@ -131,9 +134,9 @@ class TenantCounter(Protocol):
 
 
 class UsageTracker:
-    """Charge topic lists to their namespace and principal; `top` gives the heaviest of the last minutes.
+    """Adds up the use of topic lists by namespace and principal; `top` returns the heaviest of the last minutes.
 
-    `tenants` hears of all of it.
+    `tenants` counts the same events by tenant.
     """
 
     def __init__(
@@ -147,18 +150,18 @@ class UsageTracker:
         self._tenants = tenants
         self._clock = clock
         self._since = clock.time()
-        self._namespaces = _Kind(max_entries)
-        self._principals = _Kind(max_entries)
+        self._namespaces = _Measures(max_entries)
+        self._principals = _Measures(max_entries)
 
     def asked(self, namespace: str) -> None:
-        """Count one request."""
+        """Count a request."""
         if self._tenants is not None:
             self._tenants.asked(namespace)
 
     def charge(self, namespace: str, principal: object, *, byte_seconds: float, sent_bytes: int) -> None:
-        """Count what one answer cost: permit size times the seconds it was held, and the bytes its client took.
+        """Add the cost of an answer: permit size times the seconds it was held, and the bytes its client took.
 
-        `principal` is shown to the operator as `names` writes it; None stands for nobody.
+        `names` converts `principal` for the operator; None is a client without authentication.
         """
         if self._tenants is not None and sent_bytes:
             self._tenants.sent(namespace, sent_bytes)
@@ -168,7 +171,7 @@ class UsageTracker:
             kind.sent_bytes.add(name, sent_bytes * scale)
 
     def refused(self, namespace: str, principal: object) -> None:
-        """Count one refusal."""
+        """Count a refusal by namespace, principal and tenant."""
         if self._tenants is not None:
             self._tenants.refused(namespace)
         scale = self._scale()
@@ -176,7 +179,7 @@ class UsageTracker:
         self._principals.refused.add(self._principal(principal), scale)
 
     def top(self, count: int) -> TopUsage:
-        """Give up to `count` names for each measure."""
+        """Return up to `count` names for each measure."""
         scale = self._scale()
         return TopUsage(self._namespaces.top(count, scale), self._principals.top(count, scale))
 
@@ -184,7 +187,7 @@ class UsageTracker:
         return NO_PRINCIPAL if principal is None else label(self._names(principal))
 
     def _scale(self) -> float:
-        """Give what a weight of 1 counts for now, in the units of the sketches."""
+        """Return the factor for new weights; scale all sketches back when it gets too large."""
         now = self._clock.time()
         half_lives = (now - self._since) / HALF_LIFE_SECONDS
         if half_lives > _MOST_HALF_LIVES:
@@ -195,8 +198,8 @@ class UsageTracker:
 
 
 def label(text: str) -> str:
-    """Cut a name that somebody else chose to a bounded length."""
+    """Cut a name that a client chose to a bounded length."""
     if len(text) <= LONGEST_NAME:
         return text
-    # Long names with the same beginning stay apart.
+    # The checksum keeps long names with the same beginning apart.
     return f"{text[:LONGEST_NAME]}...{crc32(text.encode(errors='surrogatepass')):08x}"

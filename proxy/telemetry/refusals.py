@@ -1,8 +1,8 @@
-"""Say why a request got no memory or no time: to its client, to the counters, and, now and then, to the log.
+"""Requests that are refused for lack of memory or time: the error for the client, the outcome, and a paced log line.
 
-Owns the stages of a request that may wait, and for each the words and the configuration key that belong to it. What
-waiting does not help against is refused by `proxy.core.errors.OverLimit`, which brings its own. The last few refusals
-are kept for `pulsar-proxy top`: so many, and so long.
+Each stage at which a request may wait has its text and its configuration key here. Requests that no waiting would help
+are refused by `proxy.core.errors.OverLimit`, which has its own text. The last `MOST_RECENT` refusals are kept for
+`pulsar-proxy top`.
 """
 
 import time
@@ -25,7 +25,7 @@ _KEY_OF_THE_CAP: Final = "topicListMaxMemoryPercentPerKey"
 
 
 class Stage(Enum):
-    """What a request waits for: its outcome in the metrics, what its client is told, and the key to change."""
+    """A stage at which requests wait: outcome in the metrics, error text for the client, key to change."""
 
     CLIENT_BUSY = (
         "timed_out",
@@ -52,22 +52,22 @@ class Stage(Enum):
         self._key = key
 
     def key_to_change(self, error: Exception, *, caps_keys: bool = False) -> str:
-        """Name the configuration key that would have let this request in; `caps_keys`: each key has a cap."""
+        """Return the configuration key to change so that the request fits; `caps_keys`: the limiter caps each key."""
         if self not in (Stage.HEAP, Stage.DIRECT):
             return self._key
         if isinstance(error, PermitAcquireQueueFull):
             return f"{self._key}PermitsAcquireQueueSize"
         if caps_keys and isinstance(error, PermitAcquireTimeout) and error.asked + error.held <= error.limit:
-            # There was room for it: what kept it out was the cap of its own key.
+            # The limit had room for the request: the cap of its fairness key kept it out.
             return _KEY_OF_THE_CAP
         return f"{self._key}MB"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One refused request: when (Unix time), at which stage, whose, the limiter's books in bytes, the key to change.
+    """A refused request: Unix time, stage, client, the limiter's numbers in bytes, and the key to change.
 
-    Without a limiter its books are None; `asked` and `limit` are then those of the limit that was passed, if any.
+    Without a limiter its numbers are None; `asked` and `limit` are then those of the limit that was exceeded, if any.
     """
 
     time: float
@@ -85,9 +85,10 @@ class Refusal:
 
 
 class RefusalLog:
-    """Write at most one line a second for each stage, with the count of refusals it stands for, and remember the last.
+    """Writes at most one line a second for each stage, with the number of refusals since the last, and keeps the last.
 
-    `top_holders` of a remembered refusal is at most a second old: asking for it costs time that a storm has not.
+    `top_holders` of a kept refusal is at most a second old: computing it for each refusal would take too long in a
+    storm.
     """
 
     def __init__(
@@ -104,14 +105,14 @@ class RefusalLog:
         self._pace = LinePace()
         self._holders_pace = LinePace()
         self._holders: dict[str, tuple[tuple[str, int], ...]] = {}
-        # By stage: how many no line stands for yet, and the last of them.
+        # Stage -> the number of refusals since the last line, and the last of them.
         self._silent: dict[str, tuple[int, Refusal]] = {}
         self.recent: deque[Refusal] = deque(maxlen=MOST_RECENT)
 
     def note(self, error: Exception, stage: Stage, semaphore: AsyncSemaphore | None, client: str, subject: str) -> None:
-        """Log one refusal, or count it towards the next line; `subject` is the namespace or topic asked for.
+        """Log a refusal, or count it towards the next line; `subject` is the namespace or topic of the request.
 
-        `semaphore` is the limiter that had nothing to give; None if the request waited for something else.
+        `semaphore` is the limiter that granted no permit; None if the request waited for something else.
         """
         self._keep(
             Refusal(
@@ -131,7 +132,7 @@ class RefusalLog:
         )
 
     def note_over_limit(self, error: OverLimit, client: str, subject: str) -> None:
-        """Log one refusal by a limit for which nobody waits, or count it towards the next line."""
+        """Log a refusal by a limit that no request waits for, or count it towards the next line."""
         self._keep(
             Refusal(
                 time=self._now(),
@@ -152,7 +153,7 @@ class RefusalLog:
     def flush(self) -> None:
         """Write the lines that the pace held back and now allows; called once a second.
 
-        Otherwise the end of a storm would be told by the first line of the next one.
+        Without this call the first line of the next storm would report the end of the last one.
         """
         for stage in list(self._silent):
             self._write_if_due(stage)
@@ -167,8 +168,8 @@ class RefusalLog:
         if not self._pace.due(self._clock.time(), stage):
             return
         count, refusal = self._silent.pop(stage)
-        books = {name: getattr(refusal, name) for name in ("limiter", "limit", "held", "asked", "queued")}
-        known = {name: value for name, value in books.items() if value is not None}
+        numbers = {name: getattr(refusal, name) for name in ("limiter", "limit", "held", "asked", "queued")}
+        known = {name: value for name, value in numbers.items() if value is not None}
         if refusal.limiter is not None:
             known["top_holders"] = [list(holder) for holder in refusal.top_holders]
         self._logger.warning(

@@ -1,9 +1,9 @@
-"""Topic lists by tenant: how many were asked for, their bytes and the refusals, for a bounded number of tenants.
+"""Count topic lists by tenant: requests, bytes sent and refusals, for a bounded number of tenants.
 
-Rule: names are the clients' choice, so at most `MOST_TENANTS` have numbers of their own; the rest is `OTHERS`. A place
-is free for whoever comes, and when all are taken, `turn` gives that of the least to a tenant that lately did clearly
-more. Who loses its place begins at 0 if it comes back, and its numbers are added to nobody's: a counter that takes over
-the past of another would show a burst that never was.
+Rule: clients choose the names, so at most `MOST_TENANTS` tenants have numbers of their own; all others share `OTHERS`.
+The first tenants get the places; when all are taken, `turn` moves the place of the lightest tenant to a tenant that
+lately did clearly more. A tenant that lost its place starts at 0 if it comes back. The old numbers are added to no
+other tenant: a counter that inherits the past of another would show a burst that never happened.
 """
 
 from collections.abc import Iterator
@@ -13,16 +13,16 @@ from proxy.telemetry.heavy_hitters import HeavyHitters, label
 
 MOST_TENANTS: Final = 50
 OTHERS: Final = "(others)"
-# Of tenants without a place, to find the heaviest of them.
+# The number of tenants without a place that are tracked, to find the heaviest of them.
 _WATCHED: Final = 64
 TURN_SECONDS: Final = 60.0
-# A place changes hands only for so much more than the other did: names near each other must not alternate.
+# A place moves only to a tenant that did this many times more: tenants of similar weight must not alternate.
 _CLEARLY_MORE: Final = 2.0
 _FADE: Final = 0.5
 
 
 class TenantNumbers:
-    """What one tenant did; `recent` is its latest requests, older ones counting for less."""
+    """The numbers of a tenant; `recent` counts its requests, older ones with less weight."""
 
     __slots__ = ("lists", "recent", "refusals", "sent_bytes")
 
@@ -34,7 +34,7 @@ class TenantNumbers:
 
 
 class TenantTracker:
-    """Count topic lists by the tenant of their namespace."""
+    """Counts topic lists by the tenant of their namespace."""
 
     def __init__(self, most: int = MOST_TENANTS) -> None:
         self._most = most
@@ -67,7 +67,7 @@ class TenantTracker:
         self._places.get(tenant_of(namespace), self._others).refusals += 1
 
     def turn(self, now: float) -> None:
-        """Let the heaviest tenants without a place have those of the lightest; does it once in `TURN_SECONDS`."""
+        """Move the places of the lightest tenants to the heaviest without a place, at most once in `TURN_SECONDS`."""
         if now - self._turned_at < TURN_SECONDS:
             return
         self._turned_at = now
@@ -78,13 +78,13 @@ class TenantTracker:
                 break
             del self._places[old]
             self._places[new] = TenantNumbers()
-        # Who has a place is watched no more, and the others' past counts for half, as everybody's does.
+        # Stop tracking tenants that got a place, and halve the past of all tenants.
         self._without = self._left_over()
         for numbers in self._places.values():
             numbers.recent *= _FADE
 
     def rows(self) -> Iterator[tuple[str, TenantNumbers]]:
-        """Give every tenant that has a place, and what the others did together."""
+        """Yield every tenant that has a place, and the sum of the others."""
         yield from self._places.items()
         yield OTHERS, self._others
 
@@ -97,5 +97,5 @@ class TenantTracker:
 
 
 def tenant_of(namespace: str) -> str:
-    """Give the tenant of `tenant/namespace`, cut to a bounded length."""
+    """Return the tenant of `tenant/namespace`, cut to a bounded length."""
     return label(namespace.partition("/")[0])

@@ -1,8 +1,8 @@
-"""Accept connections of one web port: bounded in number, paced, and their buffers in the kernel kept small.
+"""Accept the connections of one web port: a bounded number, at a bounded pace, with small kernel buffers.
 
-Rules: a connection beyond `maxHttpServerConnections` takes the place of the one that has been idle the longest, so that
-who only sits there keeps no probe out; with a request in work on each of them, it is closed at once. What comes before
-HTTP (PROXY protocol, TLS handshake) has a time and counts as a connection.
+Rules: a connection beyond `maxHttpServerConnections` replaces the connection that has been idle the longest, so that
+idle clients cannot keep a probe out. If every connection has a request in progress, the new connection is closed at
+once. The PROXY header and the TLS handshake have a time limit, and count as a connection.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ HANDSHAKE_SECONDS: Final = 10.0
 
 
 class HttpListener:
-    """Accept on one address until closed.
+    """Accept connections on one address until closed.
 
-    `tls` shakes hands on each connection; with `proxy_headers` a balancer may say whom it stands for.
+    `tls` does the TLS handshake of each connection. With `proxy_headers` a load balancer may name the client's address.
     """
 
     def __init__(
@@ -50,23 +50,23 @@ class HttpListener:
         self._tls = tls
         self._proxy_headers = proxy_headers
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
-        # Those that are not HTTP yet, oldest first, and what ends each.
+        # Connections that do not speak HTTP yet, oldest first, each with the callback that ends it.
         self._opening: dict[socket.socket, Callable[[], object]] = {}
         self._accepting = AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._count_pause)
         self.port = 0
 
     def open(self, host: str, port: int, key: str) -> None:
-        """Listen; raises OSError that names address and key."""
+        """Listen on an address; raises OSError that names the address and the key."""
         self.port = self._accepting.open(host, port, key, BACKLOG, self._bound_buffers)
 
     def _bound_buffers(self, listening: socket.socket) -> None:
-        # A read takes no more than the receive buffer has, which the kernel doubles.
+        # A read returns at most the receive buffer's size. The kernel doubles the size that is set here.
         buffer_bytes = self._limits.buffer_bytes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * buffer_bytes)
 
     async def close(self) -> None:
-        """Stop accepting, and end what is not HTTP yet."""
+        """Stop accepting, and end the connections that do not speak HTTP yet."""
         self._accepting.close()
         self._scope.cancel()
         await self._scope.emptied()
@@ -81,12 +81,12 @@ class HttpListener:
 
     def _opened(self, accepted: socket.socket) -> None:
         if self._opening.pop(accepted, None) is None:
-            # Ended before it had begun, perhaps.
+            # The task may have been cancelled before its first step, which would have closed the socket.
             accepted.close()
 
     def _make_room(self) -> bool:
-        """End a connection on which nothing is in work, if there is one."""
-        if self._server.end_an_idle_one():
+        """End a connection without a request in progress; return whether there was one."""
+        if self._server.end_longest_idle():
             return True
         for accepted, cancel in self._opening.items():
             del self._opening[accepted]
@@ -107,7 +107,7 @@ class HttpListener:
                 else:
                     await self._loop.connect_accepted_socket(lambda: self._connection(address), accepted)
         except (OSError, TimeoutError, MalformedFrame):
-            # No TLS, no header, or gone before it was accepted: nothing to answer.
+            # The client sent no valid TLS or PROXY header, or has left: there is nothing to answer.
             accepted.close()
         except BaseException:
             accepted.close()

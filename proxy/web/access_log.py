@@ -1,14 +1,14 @@
-"""One log line for each request of the web ports: who asked for what, and what came of it.
+"""The access log of the web ports: a line for each request, with its client, path, status and size.
 
-Rules: a query is never written, for clients put tokens there; probes and scrapes are told at debug only; beyond
-`LINES_A_SECOND` requests get no line but are counted, so that a storm is not made worse by its own log.
+Rules: the query of a URL is never logged, because clients put tokens there. Probes and scrapes are logged at debug
+level only. Requests beyond `LINES_A_SECOND` get no line but are counted, so that logging never worsens a storm.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from limiter.clock import Clock
-from proxy.auth.fairness_key import KeyNames
+from proxy.auth.fairness_key import DisplayNames
 from proxy.core.log import Logger
 from proxy.web.http.clients import WebClient
 
@@ -21,7 +21,7 @@ EVENT: Final = "http request"
 
 @dataclass(slots=True)
 class AccessEntry:
-    """What is known of one request so far; `routine`: a probe or a scrape, `reason`: why it was refused."""
+    """The log line of a request in progress; `routine`: a probe or a scrape, `reason`: the reason of a refusal."""
 
     client: WebClient
     began: float
@@ -30,46 +30,48 @@ class AccessEntry:
 
 
 class AccessLog:
-    """Write the lines; `names` writes roles as operators want to see them."""
+    """Write the lines; `names` anonymizes principals as configured."""
 
-    def __init__(self, log: Logger, clock: Clock, names: KeyNames) -> None:
+    def __init__(self, log: Logger, clock: Clock, names: DisplayNames) -> None:
         self._log = log
         self._clock = clock
         self._names = names
         self._paces = {True: _Pace(), False: _Pace()}
 
     def begin(self, client: WebClient) -> AccessEntry:
-        """Begin the account of a request."""
         return AccessEntry(client, self._clock.time())
 
-    def end(self, told: AccessEntry, request: "BaseRequest", response: "StreamResponse | None") -> None:
-        """Write its line, if one is due; no response: its client has gone before it was answered."""
+    def end(self, entry: AccessEntry, request: "BaseRequest", response: "StreamResponse | None") -> None:
+        """Write the line of a finished request, unless the line rate is used up.
+
+        `response` is None if the client left before it was answered.
+        """
         now = self._clock.time()
-        pace = self._paces[told.routine]
+        pace = self._paces[entry.routine]
         if not pace.due(now):
             return
         fields: dict[str, Any] = {
-            "client": told.client.name,
+            "client": entry.client.name,
             "method": request.method,
             "path": request.raw_path.partition("?")[0],
-            "seconds": round(now - told.began, 3),
+            "seconds": round(now - entry.began, 3),
         }
         if response is not None:
             fields |= {"status": response.status, "bytes": _size(request, response)}
-        reason = told.reason if response is not None else "the client has gone"
+        reason = entry.reason if response is not None else "the client has gone"
         if reason is not None:
             fields["reason"] = reason
-        if told.client.role is not None:
-            fields["principal"] = self._names(told.client.principal)
+        if entry.client.role is not None:
+            fields["principal"] = self._names(entry.client.principal)
         left_out = pace.take_left_out()
         if left_out:
             fields["requests_since_last_line"] = left_out
-        write = self._log.debug if told.routine else self._log.info
+        write = self._log.debug if entry.routine else self._log.info
         write(EVENT, **fields)
 
 
 class _Pace:
-    """So many lines in each second."""
+    """Allow `LINES_A_SECOND` lines in each second, and count the lines left out."""
 
     __slots__ = ("_left_out", "_second", "_written")
 
@@ -93,7 +95,7 @@ class _Pace:
 
 
 def _size(request: "BaseRequest", response: "StreamResponse") -> int:
-    """Give the size of the answer: what was streamed, its head included, else the body that is to be written."""
+    """Return the size of a response: of its body, or if that was streamed, of everything written with the head."""
     body = getattr(response, "body", None)
     if isinstance(body, bytes | bytearray):
         return len(body)

@@ -1,6 +1,6 @@
-"""What this proxy serves itself on its web ports: a plain table of pages, from which the documents are made, too.
+"""The pages that the proxy serves itself on its web ports, as one table, from which their documentation is generated.
 
-Rule: a page knows nothing of aiohttp, and costs Pulsar traffic no more than a few milliseconds.
+Rule: a page does not import aiohttp, and delays Pulsar traffic by a few milliseconds at most.
 """
 
 import os
@@ -20,7 +20,7 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Access(Enum):
-    """Who may see a page, if `authenticationEnabled`."""
+    """The clients that may see a page if `authenticationEnabled` is set."""
 
     ANYBODY = "anybody"
     METRICS = "authenticated clients, anybody with authenticateMetricsEndpoint=false"
@@ -29,7 +29,7 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What a page may know of a request: its client, and the values of the `{names}` in its path."""
+    """The part of a request that a page gets: its client, and the values of the `{names}` in its path."""
 
     client: WebClient
     values: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """What a page answers."""
+    """The response of a page."""
 
     body: bytes
     status: int = 200
@@ -46,7 +46,7 @@ class PageAnswer:
 
     @classmethod
     def line(cls, text: str, status: int = 200) -> "PageAnswer":
-        """Give a line of text."""
+        """Return a response of one line of text."""
         return cls(f"{text}\n".encode(), status)
 
 
@@ -55,7 +55,7 @@ Serve = Callable[[PageRequest], Awaitable[PageAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: `path` may have segments such as `{level}`."""
+    """A page of the proxy; `path` may have segments such as `{level}`."""
 
     method: str
     path: str
@@ -66,7 +66,7 @@ class Page:
 
 
 class PageTable:
-    """The pages of this proxy; a GET page answers HEAD, too."""
+    """The pages of this proxy; a page for GET also answers HEAD."""
 
     def __init__(self) -> None:
         self._pages: list[Page] = []
@@ -75,13 +75,13 @@ class PageTable:
         return iter(self._pages)
 
     def add(self, page: Page) -> None:
-        """Serve one more page; raises ValueError if its path is taken."""
+        """Add a page; raises ValueError if its method and path are taken."""
         if any(known.path == page.path and known.method == page.method for known in self._pages):
             raise ValueError(f"{page.method} {page.path} is served already")
         self._pages.append(page)
 
     def find(self, method: str, segments: list[str]) -> tuple[Page, dict[str, str]] | tuple[None, tuple[str, ...]]:
-        """Give the page for a path and the values in it; else None, and the methods that the path has."""
+        """Return the page for a path and the values in the path, or None and the methods that the path has."""
         methods: list[str] = []
         for page in self._pages:
             values = values_in(page.path, segments)
@@ -94,7 +94,7 @@ class PageTable:
 
 
 class Readiness:
-    """Whether this proxy should get new clients; set by the server, read by the probes."""
+    """Set by the server and read by probes: whether this proxy should get new clients."""
 
     __slots__ = ("draining", "listening")
 
@@ -104,14 +104,14 @@ class Readiness:
 
     @property
     def obstacle(self) -> str | None:
-        """Why not, or None when ready."""
+        """The reason why the proxy is not ready, or None if it is."""
         if self.draining:
             return "draining"
         return None if self.listening else "not listening yet"
 
 
 def own_pages(status_file: str, render_metrics: Callable[[], bytes], readiness: Readiness) -> PageTable:
-    """Make the table of the pages that every proxy has."""
+    """Return the pages that every proxy has."""
 
     async def metrics(_: PageRequest) -> PageAnswer:
         return PageAnswer(render_metrics(), content_type=METRICS_TYPE)
@@ -124,7 +124,7 @@ def own_pages(status_file: str, render_metrics: Callable[[], bytes], readiness: 
         return PageAnswer.line("OK") if obstacle is None else PageAnswer.line(obstacle, 503)
 
     async def status(_: PageRequest) -> PageAnswer:
-        # Upstream's proxy: 503 while it is not ready, 404 when the file is taken away to drain by hand.
+        # As Apache Pulsar's proxy does: 503 while not ready, 404 once somebody removes the file to drain by hand.
         if readiness.obstacle is not None:
             return PageAnswer.line(readiness.obstacle, 503)
         if status_file and not _stands(status_file):
@@ -140,7 +140,7 @@ def own_pages(status_file: str, render_metrics: Callable[[], bytes], readiness: 
 
 
 def document_page(document: Document, settings: GuardSettings) -> Page:
-    """Make the page of a document: for those whom `settings` let see it, and never kept by caches."""
+    """Return the page that serves a document to the clients that `settings` permit; caches must not store it."""
 
     async def serve(request: PageRequest) -> PageAnswer:
         status, body = refusal(settings, request.client.role) or document.handler(request.values)

@@ -1,7 +1,7 @@
-"""The web ports of a running proxy: put together, listening, and taken down.
+"""The web ports of a running proxy: build their parts, listen, close.
 
-Rule: everything that aiohttp is needed for is imported by `start_web`, off the loop, because that takes longer than the
-rest of the start. A request here never costs Pulsar traffic more than a few milliseconds.
+Rule: `start_web` imports everything that needs aiohttp in a thread, because that takes longer than the rest of the
+start. A request on a web port delays Pulsar traffic by a few milliseconds at most.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging, KeyNames
+from proxy.auth.fairness_key import DisplayNames, FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
@@ -54,12 +54,12 @@ CurrentContext = Callable[[], ssl.SSLContext]
 
 @dataclass(slots=True)
 class WebParts:
-    """What the web ports need of the rest of the proxy."""
+    """The parts of the proxy that the web ports use."""
 
     config: Config
     pages: PageTable
     direct: AsyncSemaphore
-    charging: Charging
+    fairness_keys: FairnessKeys
     refusals: RefusalLog
     usage: UsageTracker
     writes: WriteWatch
@@ -72,12 +72,12 @@ class WebParts:
     own: BrokerCredentials | None = None
     tls_server: TlsStreams | None = None
     tls_client: CurrentContext | None = None
-    names: KeyNames = field(default_factory=KeyNames)
+    names: DisplayNames = field(default_factory=DisplayNames)
     recorder: Recorder | None = None
 
 
 class WebPort:
-    """The running web server: `port`, and `tls_port` (each None if there is none)."""
+    """The web server, listening on `port` and `tls_port`; each is None if it is not configured."""
 
     def __init__(self, parts: WebParts) -> None:
         self._parts = parts
@@ -93,7 +93,7 @@ class WebPort:
         self.tls_port: int | None = None
 
     async def start(self) -> None:
-        """Listen on `webServicePort` and `webServicePortTls`, if set; raises OSError if one cannot be had."""
+        """Listen on `webServicePort` and `webServicePortTls`, if set; raises OSError if an address cannot be bound."""
         from proxy.web.server import Site
 
         parts, config = self._parts, self._parts.config
@@ -145,12 +145,12 @@ class WebPort:
         hosts = hosts_of(targets.urls)
         uploads = Uploads(lambda: parts.writes.limits)
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
-        door = TopicListPermits(
-            parts.direct, parts.charging, parts.refusals, parts.usage, parts.counters.web, self._loop,
+        list_permits = TopicListPermits(
+            parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters.web, self._loop,
             parts.recorder,
         )  # fmt: skip
         self._services = ProxyServices(
-            self._loop, self._limits, parts.direct, parts.charging, parts.counters, parts.writes, door,
+            self._loop, self._limits, parts.direct, parts.fairness_keys, parts.counters, parts.writes, list_permits,
             parts.lookups, parts.own, parts.tls_client, extra, parts.log, uploads,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
@@ -159,7 +159,7 @@ class WebPort:
         return proxy, WebSocketTunnels(proxy, self._services)
 
     def apply(self, limits: WebLimits) -> None:
-        """Take over changed limits; requests under way keep theirs."""
+        """Apply changed limits to new requests; requests in progress keep theirs."""
         self._limits = limits
         self._gate.apply(limits.gate)
         if self._services is not None:
@@ -168,19 +168,19 @@ class WebPort:
             self._site.limits = limits
 
     async def close(self) -> None:
-        """Stop listening and end all connections, at most two seconds later."""
+        """Stop listening and end all connections, within two seconds."""
         for listener in self._listeners:
             await listener.close()
         if self._server is not None:
             await self._server.shutdown(SHUTDOWN_SECONDS)
         if self._client is not None:
             await self._client.close()
-        # Transports close their sockets in the next turn.
+        # Transports close their sockets in the next iteration of the loop.
         await asyncio.sleep(0)
 
 
 async def start_web(parts: WebParts) -> WebPort:
-    """Start the web ports; raises OSError if one of them cannot be had."""
+    """Import what needs aiohttp, then listen on the web ports; raises OSError if an address cannot be bound."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as importer:
         for name in _SLOW_IMPORTS:

@@ -1,7 +1,7 @@
-"""What an operator may ask of a running proxy, and change of it: by the admin API, and on the web port.
+"""The settings of a running proxy, shown and changed by the admin API and by the web port.
 
-Rule: nothing but the two log levels is changed here; all else comes from the configuration's sources by a reload. A
-change is one step of the event loop, and in the log with its old and new value.
+Rule: only the two log levels are changed here. Every other key changes by a reload of the configuration's sources. A
+change is one step of the event loop, and is logged with the old and the new value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,27 +16,27 @@ from proxy.relay.relay_log import RelayLog
 from proxy.web.http.documents import Answer, Document
 from proxy.web.stats import StatsSources, stats_documents
 
-_CONFIG: Final = "Each key with its value in force, where that came from, and what waits for a restart."
+_CONFIG: Final = "Each key with its value in force, the source of the value, and the value that waits for a restart."
 
 
 class ConfigHolder(Protocol):
-    """The part of a proxy that is used here."""
+    """The part of a proxy that holds its configuration."""
 
     config: Config
 
     @property
     def pending(self) -> Mapping[str, str]:
-        """Values that wait for a restart."""
+        """Values that wait for a restart, by key."""
 
     def take_config(self, config: Config) -> None:
-        """Keep the configuration in force."""
+        """Replace the configuration in force."""
 
     def add_up(self, config: Config) -> None:
-        """Note the worst case of all memory under this configuration."""
+        """Recompute the memory budget for this configuration."""
 
 
 class RuntimeSettings:
-    """Answer for one proxy."""
+    """Shows the configuration of one proxy, and changes its log levels."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RuntimeSettings:
         self._relays = relays
 
     def documents(self) -> tuple[Document, ...]:
-        """Give the documents of the web port; none with `enableProxyStatsEndpoints=false`."""
+        """Return the documents for the web port; none with `enableProxyStatsEndpoints=false`."""
         if not self._proxy.config.enable_proxy_stats_endpoints:
             return ()
         config = Document("GET", "/config", lambda _: Answer(200, self.config()), _CONFIG, "ours")
@@ -67,23 +67,23 @@ class RuntimeSettings:
         self._level.configure(config.log_level)
         if config.proxy_log_level != old.proxy_log_level:
             self._relay_log.set_level(int(config.proxy_log_level))
-            # What is shown of relays has a line in it.
+            # The statistics of relays are a line of the memory budget.
             self._proxy.add_up(config)
         for key in old.differences(config):
             was, now = old.value(key), config.value(key)
             self._log.warning("configuration changed", key=key.name, old=was, new=now)
 
     def config(self) -> Mapping[str, object]:
-        """Give the configuration in force, and how the log level stands."""
+        """Return the configuration in force and the log level."""
         return {**config_document(self._proxy.config, self._proxy.pending), "log_level": self.log_level()}
 
     def log_level(self) -> Mapping[str, object]:
-        """Give the log level, what it returns to, and when: None if it does not by itself."""
+        """Return the log level, the configured level, and the seconds until it changes back (None: it does not)."""
         left = self._level.seconds_left
         return {"level": self._log.level, "configured": self._level.configured, "seconds_left": left}
 
     def change_log_level(self, level: str, seconds: float | None) -> None:
-        """Change the log level for so long, or until the next reload; raises ValueError."""
+        """Change the log level for `seconds`, or until the next reload if None; raises ValueError."""
         if seconds is not None:
             self._level.set_for(level, seconds)
             return

@@ -1,7 +1,7 @@
-"""The HTTP server: its requests are judged here, then answered by a page of this proxy or passed on.
+"""The HTTP server: validate a request, then answer it with a page of this proxy or pass it on to a broker.
 
-Rules: a request's header is bounded before it is whole; a request that two servers could understand differently is
-refused; a client that leaves ends what was done for it; no exception of one request reaches another.
+Rules: a request's header is bounded before it is complete. A request that two servers could read differently is
+refused. A client that leaves ends the work for its request. No exception of one request reaches another request.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeade
 
 
 class HttpConnection(RequestHandler):
-    """One client connection, whose unfinished header is bounded as a whole."""
+    """A client connection with a bound on the whole unfinished header; aiohttp bounds only lines and fields."""
 
     __slots__ = ("_body", "_header_bytes", "accepted_from", "longest_header")
 
@@ -53,17 +53,16 @@ class HttpConnection(RequestHandler):
 
     @property
     def idle(self) -> bool:
-        """Tell whether no request is in work."""
+        """Whether no request is in progress."""
         return self._current_request is None and not self._messages
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget it."""
         if isinstance(self._manager, _Server):
             self._manager.resting.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; a header that goes on without an end is refused before it is whole."""
+        """Called when bytes arrive: pass them to aiohttp, and refuse a header that grows beyond its bound."""
         before, in_header = self._request_count, self._body is None or self._body.is_eof()
         super().data_received(data)
         if self._request_count != before:
@@ -83,9 +82,9 @@ class HttpConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no request; unlike its parent without a line in the log, which anybody could fill."""
+        """Answer bytes that are no HTTP request. Unlike aiohttp, log nothing: anybody could fill the log."""
         if request.writer.output_size > 0:
-            raise ConnectionError("an answer is under way already")
+            raise ConnectionError("the response has begun already")
         if isinstance(exc, LineTooLong):
             refused = HttpRefused(431, self.header_refusal, "header")
         else:
@@ -97,12 +96,12 @@ class HttpConnection(RequestHandler):
 
 
 class _Server(web.Server):
-    """Make connections of our kind."""
+    """Creates an `HttpConnection` for each accepted socket, and keeps the idle connections in order."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.longest_header = 0
-        # Those without a request in work, the one that has rested the longest first.
+        # Connections without a request in progress, the longest idle first.
         self.resting: dict[HttpConnection, None] = {}
 
     def __call__(self) -> HttpConnection:
@@ -111,8 +110,8 @@ class _Server(web.Server):
         self.resting[connection] = None
         return connection
 
-    def end_an_idle_one(self) -> bool:
-        """End the connection that has been idle the longest; tells whether there was one."""
+    def end_longest_idle(self) -> bool:
+        """Abort the connection that has been idle the longest; return whether there was one."""
         found = next((each for each in self.resting if each.idle and each.transport is not None), None)
         if found is None or found.transport is None:
             return False
@@ -122,7 +121,7 @@ class _Server(web.Server):
 
 
 class Site:
-    """Answer requests: `limits` may be replaced at any time."""
+    """Answers requests; `limits` may be replaced at any time."""
 
     def __init__(
         self,
@@ -156,7 +155,7 @@ class Site:
         self._tunnels = tunnels
 
     def server(self) -> _Server:
-        """Make the server whose connections this site serves."""
+        """Return a new server, whose connections this site answers."""
         limits = self.limits
         server = _Server(
             self.answer, handler_cancellation=True, access_log=None, keepalive_timeout=IDLE_SECONDS,
@@ -168,7 +167,7 @@ class Site:
         return server
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request, whatever happens, and log it."""
+        """Answer a request, with an error if need be, and log it."""
         connection = request.protocol
         server = connection._manager
         if isinstance(server, _Server) and isinstance(connection, HttpConnection):
@@ -176,7 +175,7 @@ class Site:
         try:
             return await self._logged(request)
         finally:
-            # None once it is lost.
+            # The transport is None once the connection is lost.
             if (
                 connection.transport is not None
                 and isinstance(server, _Server)
@@ -187,34 +186,34 @@ class Site:
     async def _logged(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         accepted_from = connection.accepted_from if isinstance(connection, HttpConnection) else "?"
-        told = self._access.begin(client_of(request, accepted_from, trust_forwarded_for=self._trust_forwarded_for))
+        entry = self._access.begin(client_of(request, accepted_from, trust_forwarded_for=self._trust_forwarded_for))
         response: web.StreamResponse | None = None
         try:
-            response = await self._answer_or_refusal(request, told)
+            response = await self._answer_or_refusal(request, entry)
             return response
         finally:
-            self._access.end(told, request, response)
+            self._access.end(entry, request, response)
 
-    async def _answer_or_refusal(self, request: web.BaseRequest, told: AccessEntry) -> web.StreamResponse:
+    async def _answer_or_refusal(self, request: web.BaseRequest, entry: AccessEntry) -> web.StreamResponse:
         try:
-            return await self._answer(request, told)
+            return await self._answer(request, entry)
         except HttpRefused as refused:
-            return self._refusal(request, told, refused)
+            return self._refusal(request, entry, refused)
         except ConnectionError:
             raise
         except ProxyError as error:
-            return self._refusal(request, told, HttpRefused(502, str(error), "failed"))
+            return self._refusal(request, entry, HttpRefused(502, str(error), "failed"))
         except Exception as error:
             self._counters.internal_error(error, "web")
             reason = "internal error of the proxy, see its log"
-            return self._refusal(request, told, HttpRefused(500, reason, "internal"))
+            return self._refusal(request, entry, HttpRefused(500, reason, "internal"))
 
-    async def _answer(self, request: web.BaseRequest, told: AccessEntry) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, entry: AccessEntry) -> web.StreamResponse:
         segments = self._checked(request)
         page, found = self.pages.find(request.method, segments)
         if page is not None:
             assert isinstance(found, dict)
-            return await self._show(request, told, page, found)
+            return await self._show(request, entry, page, found)
         if found:
             allowed = ", ".join(sorted(found))
             raise HttpRefused(405, f"this page has {allowed} only", "method", (("Allow", allowed),))
@@ -223,11 +222,12 @@ class Site:
         except BadPath as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination is None or self._reverse_proxy is None:
-            raise HttpRefused(404, "no such page, and nothing that is passed on (brokerWebServiceURL)", "no_route")
-        return await self._pass_on(self._reverse_proxy, request, told, destination)
+            reason = "no such page, and no path that is passed on to brokers (brokerWebServiceURL)"
+            raise HttpRefused(404, reason, "no_route")
+        return await self._pass_on(self._reverse_proxy, request, entry, destination)
 
     def _checked(self, request: web.BaseRequest) -> list[str]:
-        """Give the segments of the path; raises HttpRefused for what is no plain request to a server."""
+        """Return the segments of the path; raises HttpRefused for a malformed or ambiguous request."""
         if request.method not in _METHODS:
             raise HttpRefused(405, "this method is not served", "method", close=True)
         headers = request.headers
@@ -254,57 +254,57 @@ class Site:
             raise HttpRefused(400, str(error), "bad_request") from error
 
     async def _show(
-        self, request: web.BaseRequest, told: AccessEntry, page: Page, values: dict[str, str]
+        self, request: web.BaseRequest, entry: AccessEntry, page: Page, values: dict[str, str]
     ) -> web.StreamResponse:
-        told.routine = page.access in (Access.ANYBODY, Access.METRICS)
+        entry.routine = page.access in (Access.ANYBODY, Access.METRICS)
         open_to_all = page.access is Access.ANYBODY or (page.access is Access.METRICS and not self._guard_metrics)
         if not open_to_all:
-            await self._judge(request, told)
+            await self._authenticate(request, entry)
         try:
             async with asyncio.timeout(self.limits.metrics_seconds):
-                answer = await page.serve(PageRequest(told.client, values))
+                answer = await page.serve(PageRequest(entry.client, values))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
         headers = [*answer.headers, ("Content-Type", answer.content_type)]
         body = answer.body if answer.status != 204 else None
         return self._finished(web.Response(status=answer.status, body=body, headers=CIMultiDict(headers)))
 
-    async def _judge(self, request: web.BaseRequest, told: AccessEntry) -> None:
-        """Find the client's role, if clients have roles; raises HttpRefused."""
+    async def _authenticate(self, request: web.BaseRequest, entry: AccessEntry) -> None:
+        """Set the client's role, if authentication is enabled; raises HttpRefused."""
         if self._guard is None:
             return
         authorization = request.headers.getall("Authorization", [])
         if len(authorization) > 1:
             raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
         header = authorization[0] if authorization else None
-        role = await self._guard.role_of(told.client, header, certificate_of(request))
-        told.client = replace(told.client, role=role)
+        role = await self._guard.role_of(entry.client, header, certificate_of(request))
+        entry.client = replace(entry.client, role=role)
 
     async def _pass_on(
-        self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, told: AccessEntry, destination: Destination
+        self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, entry: AccessEntry, destination: Destination
     ) -> web.StreamResponse:
         try:
             with _Watched(self._hangup, request):
-                # Before the gate: whoever is nobody yet must hold no place of those who are known.
-                await self._judge(request, told)
-                # Whoever leaves, leaves the queue of the gate, too.
+                # Authenticate before the gate: unknown clients must not take its places from known clients.
+                await self._authenticate(request, entry)
+                # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
                 with await self._gate.enter():
                     self._counters.web.in_work = self._gate.in_work
                     if self._tunnels is not None and self._tunnels.asked_for(request):
-                        return await self._tunnels.serve(request, told.client, destination)
-                    return await reverse_proxy.serve(request, told.client, destination)
+                        return await self._tunnels.serve(request, entry.client, destination)
+                    return await reverse_proxy.serve(request, entry.client, destination)
         finally:
             self._counters.web.in_work = self._gate.in_work
 
-    def _refusal(self, request: web.BaseRequest, told: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
+    def _refusal(self, request: web.BaseRequest, entry: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
         self._counters.web.request_refused(refused.kind)
         self._counters.web.answered(refused.status)
-        told.reason = refused.reason
+        entry.reason = refused.reason
         response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
         for name, value in refused.headers:
             response.headers.add(name, value)
         if refused.close or request.body_exists:
-            # What is left of a body nobody wants would have to be read to find the next request.
+            # The next request stands after the rest of a refused body, which would have to be read to its end.
             response.force_close()
         return self._finished(response)
 
@@ -316,7 +316,7 @@ class Site:
 
 
 class _Watched:
-    """Notice a client's hang-up while it is not being read, as during an upload that the broker does not take."""
+    """Aborts the connection when its client hangs up while nothing is read, as in an upload that a broker stalls."""
 
     def __init__(self, hangup: HangupWatcher, request: web.BaseRequest) -> None:
         self._hangup = hangup

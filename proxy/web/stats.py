@@ -1,7 +1,7 @@
-"""/proxy-stats: relayed connections, rates of topics, and the two log levels, with upstream's paths and fields.
+"""/proxy-stats: relayed connections, rates of topics and the two log levels, with paths and fields of Pulsar's proxy.
 
-Rule: off with `enableProxyStatsEndpoints=false`; numbers are those that the proxy keeps anyway. Upstream takes its
-rates once, a minute after a connection began, and never again; these are of the last half a minute or so.
+Rule: off with `enableProxyStatsEndpoints=false`. The pages show only numbers that the proxy keeps anyway. Pulsar's
+proxy computes its rates once, a minute after a connection began; these rates cover about the last half minute.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,13 +19,13 @@ CONNECTIONS: Final = "/proxy-stats/connections"
 TOPIC_RATES: Final = "/proxy-stats/topics"
 LOGGING: Final = "/proxy-stats/logging"
 LOGGING_LEVEL: Final = "/proxy-stats/logging/{level}"
-# A page is made in one step of the loop: with more relays than this it would hold Pulsar traffic up.
+# A page is made in one step of the loop: more relays than this would delay Pulsar traffic.
 MOST_CONNECTIONS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class StatsSources:
-    """What the documents show, and what they may change: `change` sets a dynamic key, and raises ConfigError."""
+    """The parts that the documents show and change; `change` sets a dynamic key, and raises ConfigError."""
 
     relays: Callable[[], Iterable[Relay]]
     relay_log: RelayLog
@@ -33,7 +33,7 @@ class StatsSources:
 
 
 def stats_documents(sources: StatsSources) -> tuple[Document, ...]:
-    """Give the documents of /proxy-stats."""
+    """Return the documents below /proxy-stats."""
 
     def connections(_: Mapping[str, str]) -> Answer:
         return Answer(200, [_connection(relay) for relay in islice(sources.relays(), MOST_CONNECTIONS)])
@@ -58,8 +58,8 @@ def stats_documents(sources: StatsSources) -> tuple[Document, ...]:
 
     return (
         Document(
-            "GET", CONNECTIONS, connections, "Relayed clients: both addresses, and the rates of what the client sends.",
-            better="rates are those of the last half a minute or so; upstream computes them once",
+            "GET", CONNECTIONS, connections, "Relayed clients: both addresses, and the rates at which clients send.",
+            better="the rates cover about the last half minute; upstream computes them once",
         ),
         Document(
             "GET", TOPIC_RATES, topics, "Rates of messages and bytes by topic; 412 unless proxyLogLevel is 2.",
@@ -67,8 +67,8 @@ def stats_documents(sources: StatsSources) -> tuple[Document, ...]:
         ),
         Document("GET", LOGGING, logging, "The proxyLogLevel in force."),
         Document(
-            "POST", LOGGING_LEVEL, set_logging, "Change proxyLogLevel (0 to 2) for connections from then on.",
-            better="the name of a logLevel changes that one",
+            "POST", LOGGING_LEVEL, set_logging, "Change proxyLogLevel (0 to 2) for new connections.",
+            better="the name of a logLevel changes logLevel",
         ),
     )  # fmt: skip
 
@@ -83,5 +83,5 @@ def _connection(relay: Relay) -> Mapping[str, object]:
 
 
 def _address(name: str) -> str:
-    # As Java writes an address that was not looked up by name.
+    # Java prints an address that was not resolved from a name with a leading slash.
     return f"/{name}"

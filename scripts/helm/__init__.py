@@ -1,1 +1,1 @@
-"""What generates parts of the Helm charts, and renders them: nothing of it is in a chart."""
+"""Generators of parts of the Helm charts, and a renderer of charts; charts contain none of this code."""

@@ -11,6 +11,7 @@ from proxy.app.budget import LINES, Condition, Fact, Given, Is, Line, Part
 from proxy.config import java_keys
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
+from scripts.generated import json_records
 
 Json = dict[str, Any]
 
@@ -54,7 +55,7 @@ def table() -> str:
     keys = {key.name: _about(key) for key in Config.keys()}  # noqa: SIM118
     lines = ",\n".join(f"  {json.dumps(_line(line))}" for line in LINES)
     # A line of the budget on a line of its own: a change of the budget is seen as what it is.
-    return "\n".join((json.dumps({"keys": keys}, indent=1)[:-2] + ",", ' "budget": [', lines, " ]", "}"))
+    return "\n".join((json_records({"keys": keys})[:-2] + ",", ' "budget": [', lines, " ]", "}"))
 
 
 def _line(line: Line) -> Json:

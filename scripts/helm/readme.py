@@ -12,19 +12,16 @@ from typing import Any, Final
 
 import yaml
 
+from scripts.generated import placed
+
 BEGIN: Final = "<!-- values: written by scripts/generate_helm.py from values.yaml; do not edit here -->"
 END: Final = "<!-- values: end -->"
 _KEY: Final = re.compile(r"( *)([A-Za-z0-9_.-]+):(.*)")
 
 
 def with_values(readme: Path, values: Path) -> str:
-    """Give the text of a README with its table written anew."""
-    text = readme.read_text(encoding="utf-8")
-    before, found, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended:
-        raise ValueError(f"{readme}: got no place for the table, expected {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{_table(values.read_text(encoding='utf-8'))}\n\n{END}{after}"
+    """Return the text of a README with its table written anew."""
+    return placed(readme, {(BEGIN, END): f"\n\n{_table(values.read_text(encoding='utf-8'))}\n\n"})
 
 
 def _table(text: str) -> str:

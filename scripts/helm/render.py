@@ -1,6 +1,6 @@
 """Render a chart of this repository, offline.
 
-Rule: what Helm's own code gives, with nothing added; NOTES.txt is text, not a manifest, and comes apart.
+Rule: texts are those of Helm's own code, with nothing added. NOTES.txt is text, not a manifest, and is kept apart.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class LoadedChart:
-    """A chart read once: loading costs more than rendering."""
+    """A chart loaded once, as loading takes longer than rendering."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,20 +31,20 @@ class LoadedChart:
 
     @property
     def metadata(self) -> Values:
-        """Give what Chart.yaml says."""
+        """The content of Chart.yaml."""
         return self._chart.metadata
 
     def render(self, values: Mapping[str, Any], *, release: str = "pulsar-proxy") -> "Render":
-        """Render it; raises helm_python's HelmError with the text that Helm shows."""
+        """Render the chart; raises helm_python's HelmError with the text that Helm shows."""
         return Render(self._chart.render(dict(values), name=release, namespace="pulsar"))
 
     def ci_values(self) -> list[Path]:
-        """Give its files of values for CI, in order."""
+        """Return the chart's values files for CI, in order."""
         return sorted(self.path.glob("ci/*-values.yaml"))
 
 
 class Render:
-    """What came out: texts by the path of their template."""
+    """The result of rendering: texts by the path of their template."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.notes = "".join(text for path, text in texts.items() if path.endswith("NOTES.txt"))
@@ -56,22 +56,22 @@ class Render:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """The manifests; all who ask share them."""
-        # The parser that is compiled: a dashboard of 2,000 lines is read in every render of it.
+        """The manifests, parsed once."""
+        # The compiled parser is needed: every render has a dashboard of 2,000 lines.
         found = (document for text in self.texts.values() for document in yaml.load_all(text, yaml.CSafeLoader))
         return tuple(document for document in found if document)
 
     def of_kind(self, kind: str) -> list[Document]:
-        """Give the manifests of a kind."""
+        """Return the manifests of a kind."""
         return [document for document in self.documents if document["kind"] == kind]
 
     def one(self, kind: str) -> Document:
-        """Give the only manifest of a kind."""
+        """Return the only manifest of a kind."""
         (document,) = self.of_kind(kind)
         return document
 
     def all_text(self) -> str:
-        """Give everything as one stream, but rules and dashboards: those are files of the chart as they stand."""
+        """Return all texts as a stream, without rules and dashboards, which are unchanged files of the chart."""
         kept = {path: text for path, text in self.texts.items() if not path.endswith(_AS_THEY_STAND)}
         return "".join(f"---\n# Source: {path}\n{text}" for path, text in kept.items())
 

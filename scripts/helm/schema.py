@@ -4,11 +4,11 @@ Rule: a map with entries is closed, so that a misspelt value ends the render; an
 so are the entries of lists.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from scripts.generated import json_records
 from scripts.helm import keys
 
 Json = dict[str, Any]
@@ -86,7 +86,7 @@ def values_schema(title: str, defaults: Mapping[str, Any], dependencies: Iterabl
         "additionalProperties": False,
         "$defs": definitions,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return json_records(document) + "\n"
 
 
 def _of(path: str, value: object) -> Json:

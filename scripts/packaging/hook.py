@@ -1,7 +1,7 @@
-"""Adds manual pages and completion scripts to a wheel while hatchling builds the wheel.
+"""Add manual pages and completion scripts to a wheel while hatchling builds the wheel.
 
-Rule: nothing is written into the sources. An editable install gets the manual pages alone and needs nothing but
-hatchling: `pulsar-proxy completion` makes its script anew there, with shtab.
+Rule: nothing is written into the sources. An editable install gets only the manual pages and needs only hatchling:
+there `pulsar-proxy completion` generates its script at each call, with shtab.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SHTAB: Final = "shtab>=1.13,<2"
-# Where each shell looks for the scripts of packages, below the prefix of an environment.
+# The directory in which each shell looks for scripts of packages, below the prefix of an environment.
 COMPLETIONS: Final = {
     "bash": "share/bash-completion/completions",
     "fish": "share/fish/vendor_completions.d",
@@ -24,7 +24,7 @@ class PackagedFiles(BuildHookInterface[Any]):
     """Makes the files before a wheel is built, and removes them afterwards."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Make the files and add each of them to the wheel."""
+        """Generate the files and add them to the wheel."""
         sys.path.insert(0, self.root)
         from scripts.packaging.man import pages
 
@@ -43,7 +43,7 @@ class PackagedFiles(BuildHookInterface[Any]):
             build_data["force_include"][made] = str(FOLDER.relative_to(self.root) / name)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the files."""
+        """Remove the generated files."""
         self._folder.cleanup()
 
     def _made(self, name: str, text: str) -> str:

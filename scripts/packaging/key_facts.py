@@ -1,4 +1,4 @@
-"""What every text generated from the table of keys says of a key."""
+"""The facts of a key, for every text that is generated from the table of keys."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -21,7 +21,7 @@ def sections() -> Iterator[tuple[str, list[Key[Any]]]]:
 
 
 def facts(key: Key[Any]) -> list[str]:
-    """Return what holds for a key, in a few words each."""
+    """Return the facts of a key, a few words each."""
     listed = [key.kind.expected]
     if key.unit:
         listed.append(f"unit: {key.unit}")

@@ -1,6 +1,6 @@
-"""The manual pages, made from the parser of the command line and the table of keys, in mdoc(7).
+"""Generate the manual pages in mdoc(7), from the parser of the command line and the table of keys.
 
-Rule: the standard library alone, as the pages are made while a wheel is built.
+Rule: this module uses only the standard library, because it runs while a wheel is built.
 """
 
 import argparse
@@ -14,43 +14,43 @@ from proxy.config.keys.key import Key
 from proxy.core.version import VERSION
 from scripts.packaging.key_facts import ORIGINS, facts, sections
 
-# Of the last change to what is written by hand below; mdoc demands one.
+# The date of the last change to the texts below; mdoc requires a date.
 DATE: Final = "November 21, 2026"
 HEADER: Final = '.\\" Written by scripts/packaging/man.py when the wheel was built.'
 CONF_PAGE: Final = "pulsar-proxy.conf 5"
-# One sentence a line, as mdoc wants it; `i.e. such` must not look like an end.
+# The end of a sentence: mdoc wants a line for each. The lower-case word after `i.e.` keeps it from matching.
 SENTENCE: Final = re.compile(r"(?<=[\w)`'\"][.?!])\s+(?=[A-Z`0-9])")
 
 ABOUT: Final = (
-    "Stands between clients of Apache Pulsar and its brokers: in front of a cluster, or beside an application.",
-    "It relays their traffic and bounds the memory that lists of topics take (PIP-442).",
+    "Relays traffic between clients of Apache Pulsar and its brokers, in front of a cluster or beside an application.",
+    "The proxy bounds the memory of topic lists (PIP-442).",
 )
 EXIT: Final = (
-    ("0", "It did what it was told; serve: it was told to stop, and has."),
-    ("1", "It could not: no port, no proxy that answers, a proxy that is not ready."),
-    ("2", "The configuration or the command line is wrong; each fault has a line."),
+    ("0", "Success. For serve: stopped by a signal or by the admin API."),
+    ("1", "Failure: a port cannot be bound, no proxy answers, or the proxy is not ready."),
+    ("2", "The configuration or the command line is wrong; a line is printed for each fault."),
 )
 SIGNALS: Final = (
-    ("SIGTERM", "Leave as the role asks for (proxyRole), within the times of the keys that begin with shutdown."),
-    ("SIGINT", "Drain at once. A second signal of either kind ends at once."),
-    ("SIGHUP", "Read the configuration again, all or nothing; the log says what changed and what waits for a restart."),
+    ("SIGTERM", "Drain and stop as proxyRole demands, within the times of the keys that begin with shutdown."),
+    ("SIGINT", "Drain at once. A second SIGTERM or SIGINT stops the proxy at once."),
+    ("SIGHUP", "Read the configuration again, all or nothing. The log says what changed and what waits for a restart."),
 )
 ENVIRONMENT: Final = (
     ("<key>", "A variable with the name of a key sets it, before the file."),
-    ("PULSAR_PREFIX_<key>", "The same, and it wins over the bare name."),
-    ("XDG_RUNTIME_DIR", "Where the control socket is, unless controlSocketPath says it."),
-    ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd, which is then told how the proxy is."),
+    ("PULSAR_PREFIX_<key>", "The same, with precedence over the bare name."),
+    ("XDG_RUNTIME_DIR", "Directory of the control socket, unless controlSocketPath is set."),
+    ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd; the proxy then reports its state to systemd."),
 )
 LOADING: Final = (
-    "Lines of key and value, with the syntax of Java properties, as the file of Pulsar's own proxy.",
-    "A variable of the environment goes before the file, and a flag before both.",
+    "The file has a key and a value on each line, in the syntax of Java properties, as the file of Pulsar's own proxy.",
+    "An environment variable overrides the file, and a flag overrides both.",
     "A blank number keeps its default.",
     "An unknown key is ignored with a warning that names the nearest known one.",
 )
 
 
 def escaped(text: str) -> str:
-    """Give text as it may stand in a line of text, never read as a macro or an escape."""
+    """Return text for a line of text, with its macros and escapes quoted."""
     text = text.replace("\\", "\\e").replace("`", "").strip()
     return f"\\&{text}" if text.startswith((".", "'")) else text
 
@@ -63,14 +63,14 @@ def prose(*sentences: str) -> Iterator[str]:
 
 
 def sentence(text: str) -> str:
-    """Give text as a sentence; a word that is a name keeps its case."""
+    """Return text as a sentence; a first word that is a name keeps its case."""
     first = text.partition(" ")[0].rstrip(",:;")
     begun = text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
     return begun and f"{begun.rstrip('.')}."
 
 
 def head(title: str, section: int, name: str, about: str) -> Iterator[str]:
-    """Yield what every page begins with."""
+    """Yield the first lines of a page."""
     yield from (
         HEADER,
         f".Dd {DATE}",
@@ -83,7 +83,7 @@ def head(title: str, section: int, name: str, about: str) -> Iterator[str]:
 
 
 def listed(title: str, rows: tuple[tuple[str, str], ...], tag: str) -> Iterator[str]:
-    """Yield a section that is a list of words with their meanings."""
+    """Yield a section with a list of words and their meanings."""
     yield from (f".Sh {title}", ".Bl -tag -width Ds")
     for word, meaning in rows:
         yield f".It {tag} {word}" if " " not in word else f".It {tag} {word.replace(', ', ' , ')}"
@@ -92,7 +92,7 @@ def listed(title: str, rows: tuple[tuple[str, str], ...], tag: str) -> Iterator[
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
-    """Yield name, help and parser of each command below a parser."""
+    """Yield the name, help and parser of each command below a parser."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for choice in action._choices_actions:
@@ -100,7 +100,7 @@ def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, arg
 
 
 def commands(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a subsection for each command that does something, with its options."""
+    """Yield a subsection with the options of each command that has no commands below it."""
     for name, about, command in subcommands(parser):
         words = (*path, name)
         if list(subcommands(command)):
@@ -125,14 +125,14 @@ def option(action: argparse.Action) -> Iterator[str]:
         yield f".It {flags}{f' Ar {value}' if value else ''}"
     else:
         yield f".It Ar {value}"
-    told = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
+    text = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
     if action.choices and not isinstance(action.metavar, str):
-        told = f"{told} (one of {', '.join(map(str, action.choices))})".strip()
-    yield from prose(sentence(told))
+        text = f"{text} (one of {', '.join(map(str, action.choices))})".strip()
+    yield from prose(sentence(text))
 
 
 def argument_of(action: argparse.Action) -> str:
-    """Give the word that stands for a value, or nothing if the option takes none."""
+    """Return the placeholder of an option's value, or an empty text if the option has no value."""
     if action.nargs == 0:
         return ""
     if isinstance(action.metavar, str):
@@ -141,7 +141,7 @@ def argument_of(action: argparse.Action) -> str:
 
 
 def command_page() -> str:
-    """Give pulsar-proxy(1)."""
+    """Return the page pulsar-proxy(1)."""
     parser = whole_parser()
     lines = [
         *head("PULSAR-PROXY", 1, "pulsar-proxy", "memory-bounded proxy for Apache Pulsar"),
@@ -158,16 +158,16 @@ def key_item(key: Key[Any]) -> Iterator[str]:
     default = "required" if key.required else f"default {key.default_text}" if key.default_text else "default empty"
     yield f".It Cm {key.name}"
     yield from prose(sentence(key.doc))
-    told = "; ".join([default, *(fact for fact in facts(key) if fact != "required"), ORIGINS[key.since]])
-    yield from prose(sentence(told))
+    text = "; ".join([default, *(fact for fact in facts(key) if fact != "required"), ORIGINS[key.since]])
+    yield from prose(sentence(text))
 
 
 def conf_page() -> str:
-    """Give pulsar-proxy.conf(5)."""
+    """Return the page pulsar-proxy.conf(5)."""
     lines = [
         *head("PULSAR-PROXY.CONF", 5, "pulsar-proxy.conf", "configuration of pulsar-proxy"),
         ".Sh DESCRIPTION", *prose(*LOADING), ".Pp", ".Dl pulsar-proxy check-config --config FILE", ".Pp",
-        *prose("names every fault with its line."), ".Sh KEYS",
+        *prose("prints every fault with its line."), ".Sh KEYS",
     ]  # fmt: skip
     for section, keys in sections():
         lines += [f".Ss {section}", ".Bl -tag -width Ds"]

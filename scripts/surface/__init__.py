@@ -4,12 +4,7 @@
     python -m scripts.surface compare DIR     take another and print every difference; exit code 1 if there is any
 
 Dashboards, alerts, configuration files, scripts around the command line and readers of logs and events hang on these
-themes. Take the snapshot before a restructuring, compare after each step. The snapshot looks from the outside only: the
-command line in child processes, HTTP, sockets and files. No module of `proxy` is imported, so that all may move.
-Human text (help, HELP, descriptions) is left out; values that differ from run to run have placeholders.
-
-    text       placeholders, shapes of JSON, the differ
-    tree       what files of the checkout say: log events, tables, schema, charts, monitoring, transcripts
-    commands   the command line: parsers, exit codes, and which values each key takes
-    running    two running proxies: metrics, web pages, admin API, log lines, events
+themes. The snapshot looks from the outside only: the command line in child processes, HTTP, sockets and files. No
+module of `proxy` is imported, so that all may move. Human text (help, HELP, descriptions) is left out; values that
+differ from run to run have placeholders.
 """

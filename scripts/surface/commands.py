@@ -5,17 +5,14 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.surface.tree import ROOT
+from scripts.generated import ROOT
 
 PROXY: Final = (sys.executable, "-m", "proxy")
 BROKER: Final = "brokerServiceURL=pulsar://127.0.0.1:9"
-_SET: Final = ("--set", BROKER)
 _JOBS: Final = (
     "init-topic", "generate", "ingest", "usage", "storms", "whatif", "advise", "report", "run", "compact",
 )  # fmt: skip
@@ -52,69 +49,59 @@ def environment(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_RUNTIME_DIR": str(home), "TZ": "UTC", "COLUMNS": "200"}
 
 
-def run(command: Sequence[str], home: Path) -> subprocess.CompletedProcess[str]:
+def run(home: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=ROOT, env=environment(home), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )
 
 
-def ending(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """Return the exit code, and which streams had text."""
+def ending(home: Path, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the exit code of a command of the proxy, and which streams had text."""
+    done = run(home, [*PROXY, *arguments])
     streams = {"stdout": done.stdout, "stderr": done.stderr}
     return {"code": done.returncode, "wrote": [name for name, text in streams.items() if text.strip()]}
 
 
-def exit_codes() -> dict[str, Any]:
+def exit_codes(home: Path) -> dict[str, Any]:
     """Return how each invocation of the table ends where no proxy runs."""
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
-        home = Path(name)
-        files = {"file": home / "good.conf", "broken": home / "broken.conf", "no": home / "not-there"}
-        files["file"].write_text(f"{BROKER}\nwebServicePort=\nservicePort=9\n")
-        files["broken"].write_text("servicePort=x\nwebServicePort=y\ncontrolSocketPath\\u00zz\n")
-        commands = [[*PROXY, *each.format_map(files).split()] for each in INVOCATIONS]
-        endings = pool.map(lambda command: ending(run(command, home)), commands)
-        return dict(zip(INVOCATIONS, endings, strict=True))
+    files = {"file": home / "good.conf", "broken": home / "broken.conf", "no": home / "not-there"}
+    files["file"].write_text(f"{BROKER}\nwebServicePort=\nservicePort=9\n")
+    files["broken"].write_text("servicePort=x\nwebServicePort=y\ncontrolSocketPath\\u00zz\n")
+    return {each: ending(home, each.format_map(files).split()) for each in INVOCATIONS}
 
 
-def parsers() -> dict[str, Any]:
+def parsers(home: Path) -> dict[str, Any]:
     """Return the parsers of both console scripts; `demo` and each job bring their options only when they are named."""
-    with tempfile.TemporaryDirectory() as home:
-        jobs = _dumped(Path(home), "pipeline.cli", *_JOBS)
-        found = {f"pipeline {job}": jobs[job]["commands"][job] for job in _JOBS}
-        return {**found, "pulsar-proxy": _dumped(Path(home), "proxy", "demo")["demo"]}
+    jobs = _dumped(home, "pipeline.cli", *_JOBS)
+    found = {f"pipeline {job}": jobs[job]["commands"][job] for job in _JOBS}
+    return {**found, "pulsar-proxy": _dumped(home, "proxy", "demo")["demo"]}
 
 
 def _dumped(home: Path, *words: str) -> Any:
-    done = run([sys.executable, "-m", "scripts.surface.parser_dump", *words], home)
+    done = run(home, [sys.executable, "-m", "scripts.surface.parser_dump", *words])
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout)
 
 
-def printed_keys() -> Mapping[str, str]:
+def printed_keys(home: Path) -> Mapping[str, str]:
     """Return what `print-config` prints for each key: its default and where that came from."""
-    with tempfile.TemporaryDirectory() as home:
-        lines = run([*PROXY, "print-config", *_SET], Path(home)).stdout.splitlines()
+    lines = run(home, [*PROXY, "print-config", "--set", BROKER]).stdout.splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
-def accepted_values(keys: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+def accepted_values(home: Path, keys: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     """Return the keys that `check-config` finds wrong, or warns of, if all have one value; for many values."""
-    with tempfile.TemporaryDirectory() as home, ThreadPoolExecutor(2) as pool:
-        return dict(zip(VALUES, pool.map(lambda value: _faults(keys, value, Path(home)), VALUES), strict=True))
-
-
-def _faults(keys: Sequence[str], value: str, home: Path) -> dict[str, list[str]]:
-    path = home / f"{VALUES.index(value)}.conf"
-    path.write_text("".join(f"{key}={value}\n" for key in keys))
-    said = run([*PROXY, "check-config", "--config", str(path)], home).stderr
-    return faults_of(said, keys)
+    path, found = home / "all.conf", {}
+    for value in VALUES:
+        path.write_text("".join(f"{key}={value}\n" for key in keys))
+        found[value] = faults_of(run(home, [*PROXY, "check-config", "--config", str(path)]).stderr, keys)
+    return found
 
 
 def faults_of(said: str, keys: Sequence[str]) -> dict[str, list[str]]:
     """Return the keys that lines of `check-config` are about, by their line in the file, else by name."""
     found: dict[str, set[str]] = {"error": set(), "warning": set()}
-    matches: Iterable[tuple[str, str, str]] = _FAULT.findall(said)
-    for severity, line, name in matches:
+    for severity, line, name in _FAULT.findall(said):
         found[severity].add(keys[int(line) - 1] if line else name)
     return {severity: sorted(names) for severity, names in found.items()}

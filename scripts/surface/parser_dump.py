@@ -17,33 +17,29 @@ class Parsed(Exception):
 
 def described(parser: argparse.ArgumentParser) -> dict[str, Any]:
     """Return options, arguments, exclusive groups and subcommands of a parser, at any depth."""
-    found: dict[str, Any] = {"options": {}, "arguments": [], "commands": {}}
+    groups = [[" ".join(each.option_strings) for each in group._group_actions] for group in _groups(parser)]
+    found: dict[str, Any] = {"options": {}, "arguments": [], "commands": {}, "exclusive": groups, "required": False}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             found["commands"] = {name: described(each) for name, each in action.choices.items()}
+            found["required"] = action.required
         elif action.option_strings:
             found["options"][" ".join(action.option_strings)] = facts(action)
         else:
             found["arguments"].append(facts(action))
-    groups = ([" ".join(each.option_strings) for each in group._group_actions] for group in _groups(parser))
-    return {**found, "exclusive": list(groups), "required": _required(parser)}
+    return found
 
 
 def _groups(parser: argparse.ArgumentParser) -> list[argparse._MutuallyExclusiveGroup]:
     return parser._mutually_exclusive_groups
 
 
-def _required(parser: argparse.ArgumentParser) -> bool:
-    return any(isinstance(action, argparse._SubParsersAction) and action.required for action in parser._actions)
-
-
 def facts(action: argparse.Action) -> dict[str, Any]:
     """Return what a caller can see of one option or argument."""
-    takes_value = action.nargs != 0
-    metavar = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    named = action.dest.upper() if action.option_strings else action.dest
     return {
         "kind": type(action).__name__.strip("_"),
-        "metavar": metavar if takes_value and not (action.choices and action.metavar is None) else None,
+        "metavar": None if action.nargs == 0 else action.metavar or (None if action.choices else named),
         "nargs": action.nargs,
         "choices": list(map(str, action.choices)) if action.choices else None,
         "default": str(action.default),
@@ -55,24 +51,18 @@ def captured(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
     raise Parsed(parser)
 
 
-def parser_of(module: str, word: str) -> argparse.ArgumentParser:
-    """Return the parser that a module uses when it is called with one word."""
-    sys.argv = [module, word]
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except Parsed as parsed:
-        (parser,) = parsed.args
-        assert isinstance(parser, argparse.ArgumentParser)
-        return parser
-    raise SystemExit(f"{module} parsed no arguments")
-
-
-def main() -> int:
+def main() -> None:
     module, *words = sys.argv[1:]
     argparse.ArgumentParser.parse_args = captured  # type: ignore[method-assign,assignment]
-    json.dump({word: described(parser_of(module, word)) for word in words}, sys.stdout)
-    return 0
+    found = {}
+    for word in words:
+        sys.argv = [module, word]
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except Parsed as parsed:
+            found[word] = described(*parsed.args)
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

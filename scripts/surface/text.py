@@ -23,11 +23,7 @@ def plain(text: str, places: Mapping[str, str] | None = None) -> str:
 
 def plain_values(value: Any, places: Mapping[str, str]) -> Any:
     """Return a document whose texts have placeholders, and whose other values are as they were."""
-    if isinstance(value, dict):
-        return {plain(key, places): plain_values(each, places) for key, each in value.items()}
-    if isinstance(value, list):
-        return [plain_values(each, places) for each in value]
-    return plain(value, places) if isinstance(value, str) else value
+    return json.loads(plain(json.dumps(value), places))
 
 
 def shape(value: Any, field: str = "") -> Any:
@@ -44,23 +40,15 @@ def shape(value: Any, field: str = "") -> Any:
 
 def merged(shapes: Iterable[Any]) -> Any:
     """Return one shape for many: all keys of all, and every type that was seen for each."""
-    found: Any = None
-    for each in shapes:
-        if found is None or found == each or found == []:
-            found = each
-        elif isinstance(found, dict) and isinstance(each, dict):
-            both = {key: [side[key] for side in (found, each) if key in side] for key in {**found, **each}}
-            found = {key: merged(sides) for key, sides in both.items()}
-        elif isinstance(found, list) and isinstance(each, list):
-            found = [merged([*found, *each])]
-        else:
-            types = {part for side in (found, each) for part in _types(side)}
-            found = " | ".join(sorted(types))
-    return found
-
-
-def _types(side: Any) -> list[str]:
-    return side.split(" | ") if isinstance(side, str) else [json.dumps(side, sort_keys=True)]
+    sides = list(shapes)
+    sides = [each for each in sides if each != []] or sides[:1]
+    if all(isinstance(side, dict) for side in sides):
+        keys = {key: None for side in sides for key in side}
+        return {key: merged(side[key] for side in sides if key in side) for key in keys}
+    if all(isinstance(side, list) for side in sides):
+        return [merged(row for side in sides for row in side)] if sides[0] else []
+    texts = (side if isinstance(side, str) else json.dumps(side, sort_keys=True) for side in sides)
+    return " | ".join(sorted({part for text in texts for part in text.split(" | ")}))
 
 
 def without(value: Any, names: frozenset[str]) -> Any:

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import yaml
 
+from scripts.generated import ROOT
 from scripts.helm.render import EXAMPLE, GATEWAY, LoadedChart, read_values
 from scripts.surface.text import without
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 _HUMAN: Final = frozenset({"title", "description", "summary"})
+_QUERIES: Final = frozenset({"expr", "definition", "query", "legendFormat", "unit", "uid"})
 # A bar that is escaped is part of its cell.
 _BAR: Final = re.compile(r"(?<!\\)\|")
 
@@ -31,17 +32,15 @@ def page(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def table(name: str, *, without: str) -> dict[str, list[str]]:
-    """Return the rows of all tables of a page by their first cell, without the column of human text."""
+def table(name: str) -> dict[str, list[str]]:
+    """Return the rows of all tables of a page by their first cell, without the column "meaning"."""
     rows, left_out = {}, -1
     for line in page(name).splitlines():
-        if not line.startswith("|") or line.startswith("|---"):
-            continue
         cells = [cell.strip() for cell in _BAR.split(line)[1:-1]]
-        if without in cells:
-            left_out = cells.index(without)
-            continue
-        rows[cells[0]] = [cell for number, cell in enumerate(cells) if number not in (0, left_out)]
+        if "meaning" in cells:
+            left_out = cells.index("meaning")
+        elif line.startswith("|") and not line.startswith("|---"):
+            rows[cells[0]] = [cell for number, cell in enumerate(cells) if number not in (0, left_out)]
     return rows
 
 
@@ -58,46 +57,28 @@ def event_schema() -> Any:
 def log_events() -> set[str]:
     """Return the first argument of every logger call in proxy/, where that is a text or a name for texts."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "proxy").rglob("*.py"))]
-    constants = _texts_by_name(node for tree in trees for node in tree.body)
-    found: set[str] = set()
-    for tree in trees:
-        found |= events_of(tree, constants)
-    return found
+    constants = _texts(_assigned(node for tree in trees for node in tree.body))
+    return set().union(*(events_of(tree, constants) for tree in trees))
 
 
 def events_of(tree: ast.Module, constants: Mapping[str, set[str]]) -> set[str]:
     """Return the events of one module; `constants` are those of all modules, which it may import."""
-    named, writers = _texts_by_name(ast.walk(tree)), _writers(tree)
-    found: set[str] = set()
+    assigned = list(_assigned(ast.walk(tree)))
+    # A name for a method of a logger: `write = log.debug if routine else log.info`.
+    writers = {name for name, value in assigned if isinstance(value, ast.Attribute) and value.attr in _LEVELS}
+    texts, found = _texts(assigned), []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args and _writes_a_line(node.func, writers):
-            first = node.args[0]
-            found |= _texts(first)
-            if isinstance(first, ast.Name):
-                found |= named.get(first.id) or (constants.get(first.id, set()) if first.id.isupper() else set())
-    return found
+        if isinstance(node, ast.Call) and node.args:
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            if method in _LEVELS or (isinstance(node.func, ast.Name) and node.func.id in writers):
+                found += [("", value) for value in _choices(node.args[0])]
+    named = {value.id for _, value in found if isinstance(value, ast.Name)}
+    imported = {name for name in named if name.isupper() and name not in texts}
+    return _texts(found)[""].union(*(texts[name] for name in named), *(constants.get(name, ()) for name in imported))
 
 
-def _writes_a_line(called: ast.expr, writers: set[str]) -> bool:
-    return called.attr in _LEVELS if isinstance(called, ast.Attribute) else getattr(called, "id", "") in writers
-
-
-def _writers(tree: ast.Module) -> set[str]:
-    """Return names for a method of a logger: `write = log.debug if routine else log.info`."""
-    return {
-        target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-        for each in _choices(node.value)
-        if isinstance(each, ast.Attribute) and each.attr in _LEVELS
-    }
-
-
-def _texts_by_name(nodes: Iterable[ast.AST]) -> dict[str, set[str]]:
-    """Return the texts that are assigned to each name, also pair by pair."""
-    found: dict[str, set[str]] = defaultdict(set)
+def _assigned(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield each name with each value that an assignment can give it, also pair by pair."""
     for node in nodes:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
@@ -107,63 +88,57 @@ def _texts_by_name(nodes: Iterable[ast.AST]) -> dict[str, set[str]]:
                 pairs = list(zip(target.elts, node.value.elts, strict=False))
             for name, value in pairs:
                 if isinstance(name, ast.Name):
-                    found[name.id] |= _texts(value)
-    return found
-
-
-def _texts(value: ast.expr) -> set[str]:
-    return {each.value for each in _choices(value) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+                    yield from ((name.id, each) for each in _choices(value))
 
 
 def _choices(value: ast.expr) -> tuple[ast.expr, ...]:
     return (*_choices(value.body), *_choices(value.orelse)) if isinstance(value, ast.IfExp) else (value,)
 
 
+def _texts(assigned: Iterable[tuple[str, ast.expr]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, value in assigned:
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found[name].add(value.value)
+    return found
+
+
 def console_scripts() -> list[str]:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        return sorted(tomllib.load(file)["project"]["scripts"])
+    return sorted(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"])
 
 
 def helm_renders() -> dict[str, list[str]]:
     """Return the lines that both charts give for each of their values files; rules and dashboards are in `static`."""
     return {
-        f"{path.name}/{values.name}": chart.render(read_values(values)).all_text().splitlines()
-        for path in (GATEWAY, EXAMPLE)
-        for chart in (LoadedChart(path),)
+        f"{chart.path.name}/{values.name}": chart.render(read_values(values)).all_text().splitlines()
+        for chart in map(LoadedChart, (GATEWAY, EXAMPLE))
         for values in chart.ci_values()
     }
 
 
 def transcripts() -> dict[str, str]:
-    paths = sorted((ROOT / "tests").rglob("transcripts/recorded/*"))
+    paths = (ROOT / "tests").rglob("transcripts/recorded/*")
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def sample_configuration() -> list[str]:
     """Return the settings of proxy.conf; a default stands there as a comment."""
-    text = (ROOT / "proxy.conf").read_text(encoding="utf-8")
-    return re.findall(r"^#?[\w.]+=.*$", text, re.MULTILINE)
+    return re.findall(r"^#?[\w.]+=.*$", (ROOT / "proxy.conf").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def monitoring() -> dict[str, list[Any]]:
+def monitoring() -> dict[str, Any]:
     """Return expressions, labels and thresholds of alerts, and the queries of dashboards, without their texts."""
-    found: dict[str, list[Any]] = {}
-    for path in sorted((ROOT / "helm").rglob("rules/*.yaml")):
-        groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
-        found[path.name] = without(groups, frozenset({"annotations"}))
-    for path in sorted((ROOT / "helm").rglob("dashboards/*.json")):
-        found[path.name] = list(queries(json.loads(path.read_text(encoding="utf-8"))))
-    return found
+    rules: Iterator[Path] = (ROOT / "helm").rglob("rules/*.yaml")
+    boards = (ROOT / "helm").rglob("dashboards/*.json")
+    alerts = {path.name: yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for path in rules}
+    shown = {path.name: list(queries(json.loads(path.read_text(encoding="utf-8")))) for path in boards}
+    return {**without(alerts, frozenset({"annotations"})), **shown}
 
 
 def queries(value: Any) -> Iterator[str]:
     """Yield every text of a dashboard that names a metric or begins an expression, in order."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            if isinstance(each, str) and key in ("expr", "definition", "query", "legendFormat", "unit", "uid"):
-                yield f"{key}: {each}"
-            else:
-                yield from queries(each)
-    elif isinstance(value, list):
-        for each in value:
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if isinstance(each, str) and key in _QUERIES:
+            yield f"{key}: {each}"
+        else:
             yield from queries(each)

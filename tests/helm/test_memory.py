@@ -10,7 +10,8 @@ from helm_python import HelmError
 from proxy.app.budget import LINES, Load, total_bytes, worst_case_bytes, worst_case_parts
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
-from scripts.generate_memory_docs import BEGIN, END, ROOT, sidecar_keys, storm_keys
+from scripts.generate_memory_docs import BEGIN, END, sidecar_keys, storm_keys
+from scripts.generated import ROOT
 from scripts.helm.render import GATEWAY, Render, read_values
 from tests.helm.charts import BROKERS, example, gateway, proxy_container
 

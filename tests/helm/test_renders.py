@@ -244,7 +244,7 @@ def test_the_render_is_the_last_one(path: Path) -> None:
     expected, got = golden_text(path).splitlines(), rendered(path).all_text().splitlines()
     found = difflib.unified_diff(expected, got, golden_path(path).name, "rendered now", lineterm="", n=2)
     changed = "\n".join(found)
-    assert not changed, f"python -m scripts.generate_helm_renders writes it anew:\n{changed}"
+    assert not changed, f"python -m scripts.generate --only helm_renders writes it anew:\n{changed}"
 
 
 BASE = "".join(f"{number}\n" for number in range(20))

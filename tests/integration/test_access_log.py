@@ -5,8 +5,8 @@ import io
 import json
 from typing import Any
 
-from proxy.auth.anonymizer import ANONYMIZERS
-from proxy.auth.fairness_key import KeyNames
+from proxy.auth.fairness_key import DisplayNames
+from proxy.auth.roles import ANONYMIZERS
 from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
 from proxy.web.http.clients import Guard
@@ -32,7 +32,7 @@ async def logged(*requests: tuple[str, str], level: str = "info", **keys: str) -
     async with fake_web_broker() as broker:
         parts = web_parts(config(brokerWebServiceURL=broker.url, **keys), Readiness(), hangup)
         parts.log, parts.guard = open_log(level, file=file), Guard(Verifier())
-        parts.names = KeyNames(ANONYMIZERS["redacted"])
+        parts.names = DisplayNames(ANONYMIZERS["redacted"])
         port = await start_web(parts)
         for path, headers in requests:
             await Running(port, parts, Readiness()).get(path, headers=headers)

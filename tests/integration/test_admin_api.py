@@ -1,4 +1,4 @@
-"""The admin API of a whole proxy: what it shows, whom it ends, and that no asker can hurt it."""
+"""The admin API of a whole proxy: what it shows, which connections it closes, and that no client can hurt it."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from protocol.command_type import CommandType
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.core.log import open_log
 from proxy.relay.watch_relay import WatchedRelay
-from proxy.web.admin import listener as door
+from proxy.web.admin import listener
 from proxy.web.admin.connections import LONGEST_NAME
 from proxy.web.admin.listener import MOST_CONNECTIONS
 from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
@@ -59,12 +59,12 @@ class Asked:
         return [line for line in lines if line["event"] == event]
 
     async def nobody_asks(self) -> None:
-        await self.stage.until(lambda: not len(self.stage.proxy.admin), "no asker left")
+        await self.stage.until(lambda: not len(self.stage.proxy.admin), "no admin client left")
 
 
 @asynccontextmanager
 async def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> AsyncIterator[Asked]:
-    """Run a stage with a control socket, and check that no asker stays behind in it."""
+    """Run a stage with a control socket, and check that no admin client is left."""
     log = BytesIO()
     monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json", log))
     path = tmp_path / "s"
@@ -130,17 +130,17 @@ async def test_a_page_is_made_in_slices_between_which_others_come_and_go(
         stage = api.stage
         clients = [await stage.client() for _ in range(120)]
         await stage.until(lambda: len(stage.proxy.sessions) == 120, "all clients")
-        roll, finds = stage.proxy.sessions.roll, []
-        find = roll.find
+        registry, finds = stage.proxy.sessions.registry, []
+        find = registry.find
 
         def watched(number: int) -> Any:
             if number == 51:
                 # The second slice: those of the first are written, the third has not been looked at.
-                stage.proxy.sessions.roll.find(110).member.abort("client_closed")  # type: ignore[union-attr, arg-type]
+                stage.proxy.sessions.registry.find(110).member.abort("client_closed")  # type: ignore[union-attr, arg-type]
             finds.append(number)
             return find(number)
 
-        monkeypatch.setattr(roll, "find", watched)
+        monkeypatch.setattr(registry, "find", watched)
         page = await api.get("/v1/connections?limit=10000")
         assert len(clients) == page["total"] == 120
         assert [row["id"] for row in page["connections"]] == [*range(1, 110), *range(111, 121)]
@@ -284,7 +284,7 @@ async def test_a_wrong_request_gets_one_clear_error(
 async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
     request_bytes: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.3)
     async with asked(tmp_path, monkeypatch) as api:
         answer = await raw(api.path, request_bytes)
         assert answer == b"" or answer.split(b" ", 2)[1].startswith(b"4")
@@ -296,8 +296,8 @@ async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
 async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(door, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.3)
     async with asked(tmp_path, monkeypatch) as api:
         admin = api.stage.proxy.admin
         monkeypatch.setattr(api.stage.proxy, "shown", lambda: {"much": "x" * 8_000_000})
@@ -313,7 +313,7 @@ async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
 async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_and_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.3)
     token, made, ended = tmp_path / "token", Counter[int](), set[int]()
     token.write_text(TOKEN)
 
@@ -345,7 +345,8 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
             # Not at the next look of the garbage collector: what it holds is free when it is cut.
             await eventually(lambda: len(ended) == 2 * MOST_CONNECTIONS, "all cut")
         # What the other end's kernel has taken from one at the address is not the proxy's.
-        assert 0 < max(made[number] for number in range(1, MOST_CONNECTIONS + 1)) <= door.ASKER_BYTES - REFERENCES_BYTES
+        most_bytes = max(made[number] for number in range(1, MOST_CONNECTIONS + 1))
+        assert 0 < most_bytes <= listener.ADMIN_CLIENT_BYTES - REFERENCES_BYTES
 
 
 async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
@@ -368,8 +369,8 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
         await eventually(lambda: len(waiting) == MOST_CONNECTIONS, "all places taken")
         answers = await asyncio.gather(*(api.ask("GET", "/v1/top") for _ in range(100)))
         assert {answered.status for answered in answers} == {503}
-        assert "as many as may ask at once" in answers[0].document["reason"]
-        with pytest.raises(Refused, match="as many as may ask at once"):
+        assert "admin clients are connected already" in answers[0].document["reason"]
+        with pytest.raises(Refused, match="8 admin clients are connected already"):
             await asyncio.to_thread(AdminClient([api.path]).ask, "GET", "/v1/limiters")
         # Who vanishes in the middle leaves its place, and ends what was done for it.
         for _, writer in stuck:
@@ -475,10 +476,10 @@ async def test_groups_are_known_until_their_last_member_has_left(
         clients = [await api.stage.connected() for _ in range(4)]
         for client in clients:
             await client.ask_topics(namespace(0))
-        roll = api.stage.proxy.services.requests.topic_lists.groups.roll
+        registry = api.stage.proxy.services.requests.topic_lists.groups.registry
 
         def members() -> int:
-            found = [roll.find(number) for number in roll.numbers()]
+            found = [registry.find(number) for number in registry.ids()]
             return sum(len(entry.member.members) for entry in found if entry is not None)
 
         await api.stage.until(lambda: members() == 4, "all members")
@@ -488,4 +489,4 @@ async def test_groups_are_known_until_their_last_member_has_left(
         gate.set()
         for client in clients:
             await client.answer()
-        await api.stage.until(lambda: not len(roll), "no group left")
+        await api.stage.until(lambda: not len(registry), "no group left")

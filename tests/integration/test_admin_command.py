@@ -66,7 +66,7 @@ async def test_a_drain_is_begun_once_and_lets_requests_end(tmp_path: Path, capsy
         assert (code, err) == (0, "")
         assert out.endswith(" 1 connections, at most 15.0s\n")
         code, _, err = await admin(proxy, capsys, "drain")
-        assert (code, err.startswith("error: the proxy is leaving already")) == (1, True)
+        assert (code, err.startswith("error: the proxy is stopping already")) == (1, True)
         assert (await admin(proxy, capsys, "reload"))[0] == 1
         gate.set()
         await client.answer()

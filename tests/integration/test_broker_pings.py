@@ -26,7 +26,7 @@ async def test_one_pong_at_most_waits_for_a_broker_that_does_not_read() -> None:
         await client.topics(namespace(0))
         (connection,) = stage.proxy.broker_side.pool._keys
         assert isinstance(connection, BrokerConnection)
-        await stage.until(lambda: connection._owes_pong, "a PONG that waits")
+        await stage.until(lambda: connection._pong_deferred, "a PONG that waits")
         transport = connection.transport
         assert transport is not None
         unsent = transport.get_write_buffer_size()
@@ -34,4 +34,4 @@ async def test_one_pong_at_most_waits_for_a_broker_that_does_not_read() -> None:
             await asyncio.sleep(0)
         assert transport.get_write_buffer_size() == unsent <= 64
         read_on.set()
-        await stage.until(lambda: not connection._owes_pong and not connection.write_pending, "the PONG has left")
+        await stage.until(lambda: not connection._pong_deferred and not connection.write_pending, "the PONG has left")

@@ -12,8 +12,8 @@ from tests.support.proxies.proxy_under_test import staged
 async def test_the_look_at_everything_waits_while_lists_do_and_few_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     async with staged() as stage:
         proxy, looks = stage.proxy, []
-        roll = proxy.services.requests.topic_lists.groups.roll
-        monkeypatch.setattr(gc, "collect", lambda: looks.append(len(roll)))
+        registry = proxy.services.requests.topic_lists.groups.registry
+        monkeypatch.setattr(gc, "collect", lambda: looks.append(len(registry)))
         now = proxy.loop.time()
 
         def after(seconds: float) -> None:
@@ -24,7 +24,7 @@ async def test_the_look_at_everything_waits_while_lists_do_and_few_have_left(mon
         after(COLLECT_SECONDS)
         waiting = [f"group {number}" for number in range(FEW_LISTS + 1)]
         for group in waiting:
-            roll.add(group, 0.0)  # type: ignore[arg-type]
+            registry.add(group, 0.0)  # type: ignore[arg-type]
         after(COLLECT_AT_LAST_SECONDS - 1)
         assert looks == [0]
         after(1)
@@ -35,8 +35,8 @@ async def test_the_look_at_everything_waits_while_lists_do_and_few_have_left(mon
         assert looks == [0, FEW_LISTS + 1, FEW_LISTS + 1]
         after(COLLECT_SECONDS)
         assert len(looks) == 3
-        roll.remove(waiting[0])  # type: ignore[arg-type]
+        registry.remove(waiting[0])  # type: ignore[arg-type]
         after(0)
         assert looks[3:] == [FEW_LISTS]
         for group in waiting[1:]:
-            roll.remove(group)  # type: ignore[arg-type]
+            registry.remove(group)  # type: ignore[arg-type]

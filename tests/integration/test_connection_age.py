@@ -90,4 +90,4 @@ async def test_a_client_that_leaves_leaves_no_age_behind(kind: object) -> None:
         client = await kind(stage)  # type: ignore[operator]
         client.close()
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        assert not len(stage.proxy.sessions._ages)
+        assert not len(stage.proxy.sessions._expiring)

@@ -179,7 +179,7 @@ async def test_a_broker_that_is_down_is_looked_at_and_not_asked() -> None:
         clients = [await ways.stage.connected() for _ in range(20)]
         for _ in range(20):
             await asyncio.gather(*(found(client) for client in clients))
-        looks = sum(ways.stage.proxy.counters.broker_looks.values())
+        looks = sum(ways.stage.proxy.counters.broker_probes.values())
         # The first attempts, and for each look the look itself and one request on trial, with two connections at most.
         assert bad.accepted <= 2 + 3 * (looks + 1)
         assert not ways.stage.proxy.counters.failed_requests

@@ -18,6 +18,7 @@ from proxy.config.config import Config
 from tests.support.auth.tls import PemFiles
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import patient
 from tests.support.proxies.running_proxy import Running, child_proxy
 
 NEVER_MILLIS = 3_600_000
@@ -42,7 +43,13 @@ async def command(config: Path, **environment: object) -> tuple[int, str, str]:
     asked = [sys.executable, "-m", "proxy", "health", "--config", str(config), "--timeout", "20"]
     given = {key: str(value) for key, value in environment.items()}
     done = await asyncio.to_thread(
-        subprocess.run, asked, env={"PATH": "", **given}, capture_output=True, text=True, timeout=60, check=False
+        subprocess.run,
+        asked,
+        env={"PATH": "", **given},
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -108,8 +115,8 @@ def test_an_address_of_ipv6_is_told_from_its_port(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"", "got b'', expected an answer of http: is it a web port (webserviceport)?"),
-        (b"\x00\x00\x00\x05hello", "expected an answer of http"),
+        (b"", "got b'', expected an HTTP response: is it a web port (webServicePort)?"),
+        (b"\x00\x00\x00\x05hello", "expected an HTTP response"),
         (b"HTTP/1.1 500 Oh\r\n\r\n", "status 500"),
         (b"HTTP/1.1 503 No\r\n\r\nnot listening yet\nmore", "not listening yet"),
     ],

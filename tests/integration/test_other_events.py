@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from eventlog.reader import Problem, read_events
 from tests.integration.test_event_log import IMPATIENT, LISTS, kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
@@ -16,16 +15,13 @@ from tests.support.clients.async_client import topics_frame
 from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, namespace, staged
 from tests.support.proxies.shared_lists import let_go
 from tests.support.web.web_stage import web_staged
+from tests.unit.eventlog.parts import read_events
 
 FOREVER: Final = 600_000
 
 
-def unreadable(problem: Problem) -> None:
-    raise AssertionError(problem)
-
-
 def read_all(directory: Path) -> list[dict[str, Any]]:
-    return [event for path in directory.glob("*.jsonl.gz") for event in read_events(path, unreadable)]
+    return [event for path in directory.glob("*.jsonl.gz") for event in read_events(path)]
 
 
 # --- frames for watchers --------------------------------------------------------------------------
@@ -104,11 +100,12 @@ async def test_a_list_over_http_is_an_event_without_a_question() -> None:
 
 
 async def test_lists_over_http_that_are_refused_or_left_are_events() -> None:
-    async with web_staged(events=kept(), **WINDOW, **IMPATIENT) as at:
+    async with web_staged(events=kept(), **WINDOW) as at:
         at.broker.answer = large_list
         reader = await slow_reader(at)
         await at.stage.until(lambda: at.stage.direct.held and at.broker.asked, "a list under way")
         assert at.stage.direct.limit == MIB
+        at.stage.change(**IMPATIENT)
         async with at.client.get(at.url + HTTP_LISTS) as answer:
             assert answer.status == 429
         reader.reset()

@@ -53,7 +53,7 @@ async def test_its_rates_are_those_of_what_the_client_sends() -> None:
     async with staged() as stage:
         client = await stage.relayed()
         relay = relay_of(stage)
-        began = relay._told_at
+        began = relay._rates_since
         for number in range(4):
             await client.send(producer(number))
             await client.command()

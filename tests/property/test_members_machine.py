@@ -30,12 +30,12 @@ class MembersMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float, jitter: float) -> None:
         """Let time pass, but no look that is due be forgotten."""
         self.jitter = jitter
-        due = self.members.next_look()
+        due = self.members.next_probe()
         self.now = self.now + seconds if due is None else max(self.now, min(self.now + seconds, due))
 
     @rule()
     def looks_begin(self) -> None:
-        for address in self.members.begin_looks(self.now):
+        for address in self.members.begin_probes(self.now):
             assert address not in self.looks, "two looks at one broker"
             ended = self.ended.get(address)
             assert ended is None or self.now - ended >= FIRST_PAUSE_SECONDS * (1 - JITTER) - 1e-9
@@ -46,7 +46,7 @@ class MembersMachine(RuleBasedStateMachine):
     def a_look_ends(self, data: st.DataObject, answers: bool) -> None:
         address = data.draw(st.sampled_from(sorted(self.looks, key=str)))
         began = self.looks.pop(address)
-        back = self.members.looked(address, began, self.now, None if answers else "refused")
+        back = self.members.probed(address, began, self.now, None if answers else "refused")
         assert not back or (answers and self.members.usable(address))
         if began == self.now:
             self.ended[address] = self.now
@@ -95,16 +95,16 @@ class MembersMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_is_down_will_be_looked_at_soon(self) -> None:
-        next_look = self.members.next_look()
+        next_probe = self.members.next_probe()
         for member in self.members.all():
-            if member.state is MemberState.DOWN and not member.looking:
-                assert next_look is not None
-                assert next_look <= self.now + LONGEST
+            if member.state is MemberState.DOWN and not member.probing:
+                assert next_probe is not None
+                assert next_probe <= self.now + LONGEST
 
     @invariant()
     def who_is_not_down_is_not_looked_at(self) -> None:
-        waiting = [m for m in self.members.all() if m.state is MemberState.DOWN and not m.looking]
-        assert bool(waiting) == (self.members.next_look() is not None)
+        waiting = [m for m in self.members.all() if m.state is MemberState.DOWN and not m.probing]
+        assert bool(waiting) == (self.members.next_probe() is not None)
 
 
 TestMembersMachine = MembersMachine.TestCase
@@ -133,37 +133,37 @@ def test_pauses_double_up_to_the_longest_and_jitter_only_shortens_them() -> None
         members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
         now, pauses = 0.0, []
         for _ in range(6):
-            due = members.next_look()
+            due = members.next_probe()
             assert due is not None
             pauses.append((due - now) / (1 - JITTER * jitter))
             now = due
-            assert members.begin_looks(now) == [HOSTS[0]]
-            members.looked(HOSTS[0], now, now, "refused")
+            assert members.begin_probes(now) == [HOSTS[0]]
+            members.probed(HOSTS[0], now, now, "refused")
         assert [round(pause, 9) for pause in pauses] == [0.05, 0.1, 0.2, 0.4, 0.5, 0.5]
 
 
 def test_a_look_that_took_long_is_followed_by_the_next_at_once() -> None:
     members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
-    members.begin_looks(0.05)
-    members.looked(HOSTS[0], 0.05, 1.05, "no answer")
-    assert members.next_look() == 1.05
+    members.begin_probes(0.05)
+    members.probed(HOSTS[0], 0.05, 1.05, "no answer")
+    assert members.next_probe() == 1.05
 
 
 def test_one_that_did_not_answer_tcp_is_up_when_it_does() -> None:
     members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "refused", answers_tcp=False)
     assert members.choose(0.0) is None
-    members.begin_looks(0.05)
-    assert members.looked(HOSTS[0], 0.05, 0.05, None)
+    members.begin_probes(0.05)
+    assert members.probed(HOSTS[0], 0.05, 0.05, None)
     assert [member.state for member in members.all()] == [MemberState.UP]
 
 
 def test_one_that_answered_tcp_alone_gets_one_request_at_a_time_until_one_gets_through() -> None:
     members = BrokerMembers(HOSTS[:2], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "silent", answers_tcp=True)
-    members.begin_looks(0.05)
-    members.looked(HOSTS[0], 0.05, 0.05, None)
+    members.begin_probes(0.05)
+    members.probed(HOSTS[0], 0.05, 0.05, None)
     chosen = Counter(members.choose(0.05) for _ in range(10))
     assert chosen == {HOSTS[0]: 1, HOSTS[1]: 9}
     assert members.worked(HOSTS[0])
@@ -175,17 +175,17 @@ def test_one_on_trial_that_fails_is_down_for_longer() -> None:
     now = 0.0
     for pause in (0.05, 0.1, 0.2):
         members.failed(HOSTS[0], now, "silent", answers_tcp=True)
-        due = members.next_look()
+        due = members.next_probe()
         assert due is not None
         assert round(due - now, 9) == pause
         now = due
-        members.begin_looks(now)
-        members.looked(HOSTS[0], now, now, None)
+        members.begin_probes(now)
+        members.probed(HOSTS[0], now, now, None)
 
 
 def test_failures_of_those_on_their_way_are_one_failure() -> None:
     members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
-    due = members.next_look()
+    due = members.next_probe()
     assert not members.failed(HOSTS[0], 0.01, "gone, too", answers_tcp=False)
-    assert members.next_look() == due
+    assert members.next_probe() == due

@@ -6,7 +6,8 @@ import pytest
 
 from proxy.app.budget import LINES, worst_case_bytes
 from proxy.config.config import Config
-from scripts.generate_memory_docs import BEGIN, BLOCKS, ROOT, files, formula
+from scripts.generate_memory_docs import BEGIN, BLOCKS, files, formula
+from scripts.generated import ROOT
 
 MEMORY = (ROOT / "docs/memory.md").read_text(encoding="utf-8")
 BY_OWNER = {line.owner: line for line in LINES}

@@ -40,6 +40,7 @@ FUNCTIONS = [
     ("Give the number of bytes.", "Return the number of bytes."),
     ("Tell whether the frame is whole.", "Return whether the frame is complete."),
     ("Hear that the connection is gone.", "Called when the connection is lost."),
+    ("Do what is needed.", "Do nothing: the provider holds no threads."),
     ("Have the client wait.", "Suspend the client."),
     ("Know the size of a frame.", "Return the size of a frame."),
     ("Take over the socket.", "Take the socket out of its transport."),
@@ -104,7 +105,8 @@ def test_finished_rooms_pass(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_unfinished_rooms_exist_and_are_not_finished() -> None:
     for room in check_words.UNFINISHED:
-        assert any(check_words.check_source(path.read_text()) for path in (ROOT / room).rglob("*.py")), room
+        paths = [ROOT / room] if room.endswith(".py") else (ROOT / room).rglob("*.py")
+        assert any(check_words.check_source(path.read_text()) for path in paths), room
 
 
 def test_the_lint_needs_nothing_but_the_standard_library() -> None:

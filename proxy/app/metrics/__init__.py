@@ -1,5 +1,5 @@
 """The table of metrics and its two exports, Prometheus and OTLP.
 
-A metric is one row in `upstream_rows.py`, `traffic_rows.py` or `process_rows.py`; docs and dashboards are checked
-against the rows. Start with `instrument.py`.
+A metric is a row in `upstream_rows.py`, `traffic_rows.py` or `process_rows.py`; docs and dashboards are checked against
+the rows. Start with `instrument.py`.
 """

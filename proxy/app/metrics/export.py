@@ -1,8 +1,8 @@
-"""Export the metrics to an OpenTelemetry collector at intervals: when, with what end, and what is said if it fails.
+"""Export the metrics to an OpenTelemetry collector at intervals, and log failures.
 
-Rule: the books belong to the event loop, so all are read there, in one step, and handed over; a thread sends them. At
-most one thread is there, and no wait is without an end: a collector that hangs costs one thread and the exports that
-are skipped meanwhile, one that is away costs a line in the log now and then. The library is imported by that thread.
+Rule: counters belong to the event loop, so all are read there in one step; a thread sends the readings. At most one
+thread runs, and every wait has a time-out: a collector that hangs costs one thread and the exports that are skipped
+meanwhile, an absent collector costs a log line now and then. The thread imports the OpenTelemetry library.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 
-# What the last export may take when the proxy leaves: a collector may be gone for good by then.
+# Time limit of the last export at shutdown: the collector may have gone for good.
 FLUSH_SECONDS: Final = 2.0
 SECONDS_BETWEEN_LINES: Final = 60.0
 
 
 class Sender(Protocol):
-    """Who sends, in a thread (`proxy.app.metrics.otlp.OtlpSender`)."""
+    """The sender of readings, called in a thread (`proxy.app.metrics.otlp.OtlpSender`)."""
 
     def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
-        """Send what was read at `at_ns` (Unix nanoseconds); gives the reason if it did not get there."""
+        """Send the readings of the moment `at_ns` (Unix nanoseconds); return the reason if that failed."""
 
     def close(self) -> None:
-        """End a send under way soon; any thread may call it."""
+        """Stop a send under way; any thread may call it."""
 
 
 class OtlpExport:
-    """The exports of one proxy, from `start` to `close`; `make` is called once, by the thread that sends."""
+    """The periodic exports of a proxy, from `start` to `close`; the sending thread calls `make` once."""
 
     def __init__(self, settings: OtelSettings, sources: MetricSources, log: Logger, make: Callable[[], Sender]) -> None:
         self._settings = settings
@@ -52,11 +52,11 @@ class OtlpExport:
         self._scope = TaskScope(lambda error: sources.counters.internal_error(error, "otlp"))
 
     def start(self) -> None:
-        """Begin to export."""
+        """Start the periodic exports."""
         self._scope.start(self._run())
 
     async def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Export once more, and end; takes so long at most."""
+        """Export once more within `seconds`, and stop."""
         self._closing.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -72,7 +72,7 @@ class OtlpExport:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.interval_seconds):
                     await self._closing.wait()
-            # Asked before the export: what happens during it must be in one more.
+            # Read the flag before the export: events during this export need one more.
             last = self._closing.is_set()
             await self._export()
 
@@ -81,7 +81,7 @@ class OtlpExport:
             self._results["skipped"] += 1
             self._failed("the export before it is still under way")
             return
-        # Set here, not by the thread: one that is slow to begin is under way, too.
+        # Set the flag here, not in the thread: a thread that is slow to start counts as busy, too.
         self._busy = True
         try:
             readings, at_ns = take(INSTRUMENTS, self._sources), time.time_ns()
@@ -89,7 +89,7 @@ class OtlpExport:
         except TimeoutError:
             problem = f"no end after {self._settings.timeout_seconds:g} s (OTEL_METRIC_EXPORT_TIMEOUT)"
         except Exception as error:
-            # The thread may never have begun.
+            # The thread may not have started.
             self._busy = False
             problem = repr(error)
         if problem is None:
@@ -121,7 +121,7 @@ class OtlpExport:
 
 
 def export_wanted(environ: Mapping[str, str], log: Logger) -> OtelSettings | None:
-    """Give the settings of the export that the environment asks for; None if it asks for none. Logs what is odd."""
+    """Return the export settings of the environment, None without an export; log a warning for each faulty variable."""
     settings, notes = otel_settings(environ)
     for note in notes:
         log.warning("opentelemetry", detail=note)
@@ -129,7 +129,7 @@ def export_wanted(environ: Mapping[str, str], log: Logger) -> OtelSettings | Non
 
 
 def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, log: Logger) -> OtlpExport:
-    """Make the export, not started yet."""
+    """Make the export; the caller starts it."""
 
     def make() -> Sender:
         from proxy.app.metrics.otlp import OtlpSender

@@ -1,8 +1,8 @@
-"""What one metric is: its names here and in OpenTelemetry, its kind and unit, and where its numbers are.
+"""Declare metrics: the names for Prometheus and OpenTelemetry, kind, unit, and where the numbers are read from.
 
-Rule: an instrument says everything once; Prometheus' text, the OTLP export and the reference page are made from it.
-`take` reads all of them in one step of the event loop, so that the numbers of one moment belong together. Nothing here
-runs on a hot path or knows a metrics library.
+Rule: an instrument is the only declaration of a metric; the Prometheus text, the OTLP export and the reference page are
+made from it. `take` reads all instruments in one step of the event loop, so the numbers of a reading are consistent.
+This module runs on no hot path and imports no metrics library.
 """
 
 import time
@@ -16,7 +16,7 @@ from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.tenants import TenantTracker
 
-__all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterBooks", "MetricSources", "Reading", "Readings", "take"]
+__all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterSource", "MetricSources", "Reading", "Readings", "take"]
 
 # The label text is part of PIP-442's contract: "1.0", not "1".
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99, "1.0": 1.0}
@@ -27,7 +27,7 @@ OtelKind = Literal["gauge", "counter", "histogram", "up-down counter"]
 Unit = Literal["", "bytes", "seconds", "milliseconds", "ratio"]
 Readings = Mapping[tuple[str, ...], float]
 
-# How the end of a Prometheus name says its unit, and what OpenTelemetry has instead.
+# The suffix of a Prometheus name for each unit, and the unit in OpenTelemetry.
 _SUFFIXES: Final[Mapping[Unit, str]] = {
     "": "", "bytes": "_bytes", "seconds": "_seconds", "milliseconds": "_ms", "ratio": "_ratio",
 }  # fmt: skip
@@ -35,20 +35,20 @@ _OTEL_UNITS: Final[Mapping[Unit, str]] = {"": "", "bytes": "By", "seconds": "s",
 _MILLIS_IN: Final[Mapping[Unit, float]] = {"milliseconds": 1.0, "seconds": 1000.0}
 
 
-class LimiterBooks(Protocol):
-    """What a limiter shows of itself (`limiter.semaphore.AsyncSemaphore` does)."""
+class LimiterSource(Protocol):
+    """The statistics of a limiter, such as `limiter.semaphore.AsyncSemaphore`."""
 
     def statistics(self) -> LimiterStatistics:
-        """Give the numbers of this moment."""
+        """Return the limiter's numbers at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """The objects that metrics are read from; `created` is when counting began (Unix seconds)."""
+    """The objects that metrics are read from; `created` is the Unix time at which counting began."""
 
     counters: Counters
-    heap: LimiterBooks
-    direct: LimiterBooks
+    heap: LimiterSource
+    direct: LimiterSource
     heap_waits: LimiterMetrics
     direct_waits: LimiterMetrics
     lag: Durations = field(default_factory=lambda: Durations(time.monotonic))
@@ -59,12 +59,12 @@ class MetricSources:
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One metric: its name without `_total`, its kind, what it means and where its numbers are.
+    """A metric: its name without `_total`, its kind, its meaning, and where its numbers are.
 
-    `read` gives one number per tuple of label values; a summary's `durations` gives times instead. `created`: a
-    `_created` sample is exported too, as upstream's client library does. `better` says in what a metric of upstream's
-    proxy tells more here (docs/compatibility.md). `otel` is the name in OpenTelemetry, where convention has another one
-    than the rule (`otel_name`) gives; `up_down`: a gauge that is an up-down counter there.
+    `read` returns one number per tuple of label values; for a summary `durations` returns the durations instead.
+    `created`: export a `_created` sample too, as upstream's client library does. `better` says in what a metric of
+    upstream's proxy is more exact here (docs/compatibility.md). `otel` is the OpenTelemetry name where the convention
+    differs from the rule of `otel_name`; `up_down`: a gauge that OpenTelemetry calls an up-down counter.
     """
 
     name: str
@@ -82,16 +82,16 @@ class Instrument:
 
     @property
     def exposed_name(self) -> str:
-        """The name that a query uses."""
+        """The name in Prometheus queries."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     @property
     def otel_name(self) -> str:
         """The name in OpenTelemetry.
 
-        PIP-442's are its own: the Prometheus name without prefix and unit, words joined by dots. Others have the first
-        words of the Prometheus name as namespace, and no unit; a collector that turns them into Prometheus' names again
-        (dots to underscores, unit and `_total` at the end) gets those of /metrics.
+        PIP-442 has a rule for its metrics: the Prometheus name without prefix and unit, words joined by dots. Other
+        names have the first words of the Prometheus name as namespace, and no unit; a collector that translates them
+        back (dots to underscores, unit and `_total` at the end) gets the names of /metrics.
         """
         if self.otel:
             return self.otel
@@ -120,12 +120,12 @@ class Instrument:
 
     @property
     def millis_per_unit(self) -> float:
-        """How many milliseconds one unit of a summary has."""
+        """The milliseconds in one unit of a summary."""
         return _MILLIS_IN[self.unit]
 
 
 class Distribution(NamedTuple):
-    """The durations of one summary, milliseconds: quantiles of the window, and all that was ever counted by bucket."""
+    """The durations of a summary in milliseconds: quantiles of the window, and counts by bucket since the start."""
 
     quantiles: tuple[float, ...]
     samples: int
@@ -134,7 +134,7 @@ class Distribution(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The numbers of one instrument at one moment."""
+    """The numbers of an instrument at one moment."""
 
     instrument: Instrument
     numbers: Readings
@@ -142,27 +142,27 @@ class Reading(NamedTuple):
 
 
 class _Once:
-    """Books that are read once for all instruments: with thousands of keys or hundreds of brokers a reading is dear."""
+    """The statistics of a limiter, read once for all instruments: with thousands of keys a reading is expensive."""
 
-    def __init__(self, books: LimiterBooks) -> None:
-        self._books = books
+    def __init__(self, limiter: LimiterSource) -> None:
+        self._limiter = limiter
         self._taken: LimiterStatistics | None = None
 
     def statistics(self) -> LimiterStatistics:
         if self._taken is None:
-            self._taken = self._books.statistics()
+            self._taken = self._limiter.statistics()
         return self._taken
 
 
 def take(instruments: Iterable[Instrument], sources: MetricSources) -> list[Reading]:
-    """Read all instruments; called on the event loop, since that owns the books."""
+    """Read all instruments; call this on the event loop, which owns the counters."""
     sources = replace(sources, heap=_Once(sources.heap), direct=_Once(sources.direct))
     return [_read(instrument, sources) for instrument in instruments]
 
 
 def _read(instrument: Instrument, sources: MetricSources) -> Reading:
     if instrument.durations is None:
-        # A copy: what is read may be a book itself, and a reading is held by another thread, and until the next one.
+        # Copy the numbers: `read` may return a live dict, and another thread keeps the reading until the next one.
         return Reading(instrument, dict(instrument.read(sources)), None)
     samples = instrument.durations(sources)
     quantiles = tuple(samples.quantiles(*QUANTILES.values()))

@@ -1,6 +1,6 @@
-"""Measure how late the event loop comes to what is due: the time by which everything it does is delayed.
+"""Measure the lag of the event loop: how late timers run, and so how much everything else is delayed.
 
-Rule: one timer, ten times a second, some microseconds each; a loop that stands still for a second has one sample of a
+Rule: one timer, ten times a second, at some microseconds each; a loop that is blocked for a second gets one sample of a
 second, not ten. Times are the loop's own.
 """
 
@@ -23,11 +23,11 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         self._wait()
 
     def stop(self) -> None:
-        """Measure no more; a second call does nothing."""
+        """Stop measuring; a second call does nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -37,6 +37,6 @@ class LoopLag:
         self._timer = self._loop.call_at(due, self._came, due)
 
     def _came(self, due: float) -> None:
-        # uvloop's timers have milliseconds, so one may come a fraction of one too early.
+        # uvloop's timers count milliseconds, so a timer may run a fraction of a millisecond too early.
         self.durations.add(max(0.0, self._loop.time() - due) * 1000)
         self._wait()

@@ -1,9 +1,10 @@
-"""Read the environment variables that say whether and how metrics go to an OpenTelemetry collector (ADR 18).
+"""Read the environment variables for the export of metrics to an OpenTelemetry collector (ADR 18).
 
-Rule: pure, and without the library. Off unless `OTEL_SDK_DISABLED=false` says otherwise, as in upstream's proxy. What
-cannot be done is a note, for the log and for `check-config`, never an end of the start. Everything about the
-connection itself (`OTEL_EXPORTER_OTLP_*`: endpoint, headers, certificates, compression, timeout) is the exporter's own
-business; of an endpoint that is no URL there is a note all the same: the exporter would say so with the first export.
+Rule: pure functions, without the library. The export is off unless `OTEL_SDK_DISABLED=false`, as in upstream's proxy. A
+setting that cannot be honoured leads to a note in the log and in `check-config`, never to a failed start. The exporter
+reads the variables of the connection itself (`OTEL_EXPORTER_OTLP_*`: endpoint, headers, certificates, compression,
+timeout); only an endpoint that is no URL leads to a note here, because the exporter would report it at the first
+export.
 """
 
 import math
@@ -17,7 +18,7 @@ from proxy.core.secrets import masked
 
 Temporality = Literal["cumulative", "delta", "lowmemory"]
 
-# As the specification has them.
+# The defaults of the OpenTelemetry specification.
 INTERVAL_SECONDS: Final = 60.0
 TIMEOUT_SECONDS: Final = 30.0
 
@@ -29,7 +30,7 @@ _LIBRARY: Final = "opentelemetry.exporter.otlp.proto.http"
 
 @dataclass(frozen=True, slots=True)
 class OtelSettings:
-    """How often to export, how long one export may take, and whether counts are since the start or since the last."""
+    """The interval and the time-out of exports, and whether counts start at the last export or at the start."""
 
     interval_seconds: float = INTERVAL_SECONDS
     timeout_seconds: float = TIMEOUT_SECONDS
@@ -37,7 +38,7 @@ class OtelSettings:
 
 
 def otel_settings(environ: Mapping[str, str]) -> tuple[OtelSettings | None, list[str]]:
-    """Give the settings, None if nothing is to be exported, and what an operator should know, without secrets."""
+    """Return the settings, None without an export, and the notes for the operator, with secrets masked."""
     notes: list[str] = []
     if not _wanted(environ, notes):
         return None, notes
@@ -67,12 +68,12 @@ def _wanted(environ: Mapping[str, str], notes: list[str]) -> bool:
 
 
 def _first(environ: Mapping[str, str], names: Iterable[str]) -> tuple[str, str] | None:
-    """Give the first of some variables that says something, and what."""
+    """Return the name and value of the first variable that is set."""
     return next(((name, value) for name in names if (value := environ.get(name, "").strip())), None)
 
 
 def _look_at_endpoint(environ: Mapping[str, str], notes: list[str]) -> None:
-    """Say what no exporter could send to, such as `collector:4317`; it tries all the same."""
+    """Add a note for an endpoint that no exporter can use, such as `collector:4317`; the exporter tries it anyway."""
     endpoint = _first(environ, _ENDPOINTS)
     if endpoint is None:
         return
@@ -86,14 +87,14 @@ def _look_at_endpoint(environ: Mapping[str, str], notes: list[str]) -> None:
 
 
 def _shown(text: str) -> str:
-    # Cut off before it is masked, a password might not be known as one.
+    # Mask before cutting: a password that is cut off might not be recognized.
     return masked(text)[:80]
 
 
 def _library_missing() -> bool:
     try:
         return find_spec(_LIBRARY) is None
-    except ModuleNotFoundError:  # not even the packages around it
+    except ModuleNotFoundError:  # the parent packages are missing, too
         return True
 
 
@@ -105,7 +106,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float, notes: list[
         millis = float(text)
     except ValueError:
         millis = math.nan
-    # Below a tenth of a second the export itself would be the load.
+    # Exports more often than ten times a second would be the load themselves.
     if not 100 <= millis <= 86_400_000:
         notes.append(f"{name}: got {_shown(text)!r}, expected 100 to 86400000 milliseconds: it is {default:g} s")
         return default

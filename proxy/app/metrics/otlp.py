@@ -1,9 +1,8 @@
-"""Readings as OpenTelemetry metrics, sent by OTLP over HTTP: the one module that imports that library.
+"""Send readings as OpenTelemetry metrics by OTLP over HTTP: the only module that imports the OpenTelemetry library.
 
-Rule: it is imported when metrics are exported, by the thread that sends them, and touches no book of the proxy: what it
-is given was read on the event loop, all in one step. The SDK's own instruments are not used: its counters and
-histograms are counted by calls on hot paths that cost five times a wait in our books and more (ADR 18), and observed
-one after the other.
+Rule: the sending thread imports this module at the first export. This module reads no counter of the proxy: its
+readings were taken on the event loop, in one step. The SDK's own instruments are not used: their calls on hot paths
+cost five times as much as ours and more (ADR 18), and they are observed one after the other.
 """
 
 import logging
@@ -33,7 +32,7 @@ from proxy.app.metrics.otel_settings import Temporality
 from proxy.core.version import VERSION
 from proxy.telemetry.durations import BOUNDS_SECONDS
 
-# As upstream's proxy names them.
+# Names of upstream's proxy.
 SCOPE: Final = "org.apache.pulsar.proxy"
 SERVICE: Final = "pulsar-proxy"
 CLUSTER: Final = "pulsar.cluster"
@@ -43,14 +42,14 @@ _DELTA: Final = AggregationTemporality.DELTA
 _DELTA_OF: Final[Mapping[Temporality, frozenset[str]]] = {
     "cumulative": frozenset(),
     "delta": frozenset({"counter", "histogram"}),
-    # A counter that is observed costs memory to send as a difference; a histogram does not (OTLP exporter, section
-    # "Additional Environment Variable Configuration").
+    # Differences of observed counters cost memory, differences of histograms do not (OTLP exporter specification,
+    # section "Additional Environment Variable Configuration").
     "lowmemory": frozenset({"histogram"}),
 }
 
 
 class OtlpSender:
-    """Send readings to the collector that the environment names; `created_ns` is when counting began."""
+    """Sends readings to the collector that the environment names; `created_ns` is the time at which counting began."""
 
     def __init__(self, cluster: str, created_ns: int, temporality: Temporality) -> None:
         self._words = _FirstWords()
@@ -59,12 +58,12 @@ class OtlpSender:
         self._scope = InstrumentationScope(SCOPE, VERSION)
         self._created_ns = created_ns
         self._delta = _DELTA_OF[temporality]
-        # What the collector has; differences are to this.
+        # The readings that the collector got last, to which differences are sent.
         self._sent: dict[str, Reading] = {}
         self._sent_ns = created_ns
 
     def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
-        """Send the readings of the moment `at_ns`, and give the reason if they did not get there."""
+        """Send the readings of the moment `at_ns`; return the reason if that failed."""
         self._words.text = ""
         if self._exporter.export(self.data(readings, at_ns)) is not MetricExportResult.SUCCESS:
             return self._words.text or "no reason given"
@@ -74,11 +73,11 @@ class OtlpSender:
         return None
 
     def close(self) -> None:
-        """End a send under way soon, and send nothing any more."""
+        """Stop a send under way, and send no more."""
         self._exporter.shutdown()
 
     def data(self, readings: Sequence[Reading], at_ns: int) -> MetricsData:
-        """Give readings in the library's words."""
+        """Return the readings as objects of the library."""
         metrics = [metric for reading in readings if (metric := self._metric(reading, at_ns)) is not None]
         scope = ScopeMetrics(self._scope, metrics, schema_url="")
         return MetricsData([ResourceMetrics(self._resource, [scope], schema_url="")])
@@ -102,7 +101,7 @@ class OtlpSender:
             return Sum(list(_points(instrument, numbers, self._created_ns, at_ns)), _CUMULATIVE, monotonic)
         before = self._sent.get(instrument.name)
         differences = {
-            # A tenant that lost its place and came back began anew.
+            # A tenant that lost its place and came back starts at 0 again.
             labels: number - old
             if (old := 0 if before is None else before.numbers.get(labels, 0)) <= number
             else number
@@ -117,7 +116,7 @@ class OtlpSender:
             found, since = _less(found, before.distribution), self._sent_ns
         point = HistogramDataPoint(
             {}, since, at_ns, found.samples, found.total / 1000, found.buckets, BOUNDS_SECONDS,
-            # Not known: both may be absent (opentelemetry.proto.metrics.v1.HistogramDataPoint).
+            # Minimum and maximum are optional and not known (opentelemetry.proto.metrics.v1.HistogramDataPoint).
             min=None, max=None,  # type: ignore[arg-type]
         )  # fmt: skip
         return Histogram([point], _DELTA if delta else _CUMULATIVE)
@@ -136,7 +135,7 @@ def _points(
 
 
 def _resource(cluster: str) -> Resource:
-    """Say who sends; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` have the last word."""
+    """Return the attributes of this process; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override them."""
     ours = {
         "service.name": SERVICE, "service.version": VERSION, "service.instance.id": str(uuid4()), CLUSTER: cluster,
     }  # fmt: skip
@@ -144,9 +143,9 @@ def _resource(cluster: str) -> Resource:
 
 
 class _FirstWords(logging.Handler):
-    """Keep the first thing that the library says of a send, which is the reason; the log has it from `send` alone.
+    """Keep the library's first log line of a send, which is the reason of a failure; `send` returns it.
 
-    The library writes a line for each attempt, as long as a collector is down.
+    The library would write a line for each attempt, as long as a collector is down.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ __all__ = ["PROCESS_ROWS"]
 
 
 def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
-    """Give what is in use of each part that is counted as it is used; others are limits only."""
+    """Return the bytes in use of each part of the budget whose use is counted; other parts are limits only."""
     sinks = sources.counters.event_log.sinks()
     return {
         ("decoded topic lists",): sources.heap.statistics().held,
@@ -30,34 +30,35 @@ def _fits(sources: MetricSources) -> float:
 
 
 PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
-    Instrument("pulsar_proxy_build_info", "gauge", "Always 1; its labels say what is running.",
+    Instrument("pulsar_proxy_build_info", "gauge", "Always 1; the labels name the versions that run.",
                lambda _: {(VERSION, sys.version.partition(" ")[0]): 1}, labels=("version", "python")),
     Instrument("pulsar_proxy_event_loop_lag_seconds", "summary",
-               "How late the event loop comes to what is due, quantiles of the last minute; every wait has it on top.",
+               "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
                durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),
     labelled("controller_age_seconds", "controller",
-             "Seconds since a part that works at intervals last came to the end of its work.",
+             "Seconds since a periodic background task last finished its work.",
              lambda c: {name: age() for name, age in c.controllers.items()}, "gauge", "seconds"),
     Instrument("pulsar_proxy_memory_budget_bytes", "gauge",
                "Worst case of all memory that has a limit (docs/memory.md).",
                lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
     labelled("memory_budget_part_bytes", "part",
-             "The limits that the worst case is the sum of; a connection is looked up for or relayed, so only the "
+             "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
              "larger of `kernel send buffers` and `relays, both directions stalled` counts.",
              lambda c: c.budget_parts, "gauge", "bytes"),
     Instrument("pulsar_proxy_memory_budget_used_bytes", "gauge",
-               "What is in use of the limits whose use is counted.", _used, labels=("part",), unit="bytes"),
+               "Bytes in use of each part of the budget whose use is counted.", _used, labels=("part",), unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_fits", "gauge",
                "1: the worst case fits into the container's limit, or there is none; 0: it does not.",
                lambda s: {(): _fits(s)}),
-    labelled("config_reloads", "result", "Reloads of the configuration (SIGHUP) by what became of them.",
+    labelled("config_reloads", "result", "Reloads of the configuration (SIGHUP) by result.",
              lambda c: c.config_reloads),
-    gauge("config_reload_success", "1: the configuration that was read last is in force; 0: it was refused.",
+    gauge("config_reload_success", "1: the configuration that was read last is in force; 0: that one was refused.",
           lambda c: float(c.config_accepted)),
     Instrument("pulsar_proxy_config_last_success_timestamp_seconds", "gauge",
-               "When a configuration was last put in force, at the start or by a reload; Unix time.",
+               "Unix time at which the configuration in force was applied, at the start or by a reload.",
                lambda s: {(): s.counters.config_applied_at}, unit="seconds"),
-    labelled("otlp_exports", "result", "Exports to an OpenTelemetry collector; skipped: the one before was under way.",
+    labelled("otlp_exports", "result",
+             "Exports to an OpenTelemetry collector; skipped: the export before was still under way.",
              lambda c: c.otlp_exports),
     of_process("pulsar_proxy_memory_resident_bytes", "gauge", "Resident memory of the process.",
                lambda s: resident_bytes(s.memory), "bytes"),
@@ -66,11 +67,11 @@ PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
     of_process("pulsar_proxy_memory_container_limit_bytes", "gauge",
                "Memory limit of the container; absent if there is none.",
                lambda s: container_limit_bytes(s.memory), "bytes"),
-    of_process("process_cpu_seconds", "counter", "Processor time used, of users and of the system.",
+    of_process("process_cpu_seconds", "counter", "Processor time used, in user and system mode.",
                lambda _: process.cpu_seconds(), "seconds", "process.cpu.time"),
-    of_process("process_start_time_seconds", "gauge", "When the process began; Unix time.",
+    of_process("process_start_time_seconds", "gauge", "Unix time at which the process started.",
                lambda s: process.start_time_seconds(s.memory), "seconds"),
-    of_process("process_resident_memory_bytes", "gauge", "Resident memory, under the name that all have for it.",
+    of_process("process_resident_memory_bytes", "gauge", "Resident memory, under the standard Prometheus name.",
                lambda s: resident_bytes(s.memory), "bytes", "process.memory.usage"),
     of_process("process_virtual_memory_bytes", "gauge", "Size of the address space.",
                lambda s: process.virtual_bytes(s.memory), "bytes", "process.memory.virtual"),

@@ -1,6 +1,7 @@
-"""The Prometheus text of the table of instruments.
+"""Render the table of instruments as Prometheus text.
 
-Rule: numbers are read at scrape time, and prometheus_client is imported at the first scrape only. It opens no socket.
+Rule: numbers are read at scrape time, and prometheus_client is imported at the first scrape. This module opens no
+socket.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProxyMetrics:
-    """The Prometheus text of all instruments, each sample labelled with the cluster."""
+    """Renders all instruments as Prometheus text; each sample has the label `cluster`."""
 
     def __init__(self, cluster: str, sources: MetricSources) -> None:
         self._cluster = {"cluster": cluster}
@@ -23,7 +24,7 @@ class ProxyMetrics:
         self._registry: CollectorRegistry | None = None
 
     def render(self) -> bytes:
-        """Give the text that /metrics answers with (Prometheus text format 0.0.4)."""
+        """Return the answer of /metrics (Prometheus text format 0.0.4)."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         if self._registry is None:
@@ -32,7 +33,7 @@ class ProxyMetrics:
         return generate_latest(self._registry)
 
     def collect(self) -> "Iterator[Metric]":
-        """Yield a metric family per instrument (the collector's side of prometheus_client)."""
+        """Yield a metric family per instrument; called by prometheus_client's registry."""
         return map(self._family, take(INSTRUMENTS, self._sources))
 
     def _family(self, reading: Reading) -> "Metric":

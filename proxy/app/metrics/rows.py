@@ -1,4 +1,4 @@
-"""How rows of the table that are only this proxy's are written; `traffic_rows` and `process_rows` are made of them."""
+"""Helpers that declare this proxy's own metrics, for `traffic_rows` and `process_rows`."""
 
 from collections.abc import Callable, Mapping
 
@@ -22,7 +22,7 @@ def labelled(
     name: str, label: str, text: str, read: Callable[[Counters], Mapping[str, float]],
     kind: Kind = "counter", unit: Unit = "",
 ) -> Instrument:  # fmt: skip
-    """Declare numbers by the values of one label."""
+    """Declare a metric with one label."""
     return Instrument(
         f"pulsar_proxy_{name}", kind, text,
         lambda s: {(value,): number for value, number in read(s.counters).items()}, labels=(label,), unit=unit,
@@ -32,7 +32,7 @@ def labelled(
 def per_limiter(
     name: str, kind: Kind, text: str, read: Callable[[LimiterStatistics], float], unit: Unit = ""
 ) -> Instrument:
-    """Declare a number of both limiters' books."""
+    """Declare a metric of the heap and the direct limiter."""
     return Instrument(
         f"pulsar_proxy_lists_{name}", kind, text,
         lambda s: {("heap",): read(s.heap.statistics()), ("direct",): read(s.direct.statistics())},
@@ -41,7 +41,7 @@ def per_limiter(
 
 
 def per_sink(name: str, kind: Kind, text: str, read: Callable[[SinkNumbers], int], unit: Unit = "") -> Instrument:
-    """Declare a number of each sink of the event log."""
+    """Declare a metric with a number for each sink of the event log."""
     return Instrument(
         f"pulsar_proxy_event_log_{name}", kind, text,
         lambda s: {(sink,): read(numbers) for sink, numbers in s.counters.event_log.sinks().items()},
@@ -53,7 +53,7 @@ def per_tenant(name: str, text: str, read: Callable[[TenantNumbers], int], unit:
     """Declare a counter by tenant."""
     return Instrument(
         f"pulsar_proxy_tenant_{name}", "counter", text,
-        # A name from an HTTP path need not be Unicode that can be written.
+        # A tenant from an HTTP path may contain surrogates, which cannot be written as UTF-8.
         lambda s: {(tenant.encode(errors="replace").decode(),): read(n) for tenant, n in s.tenants.rows()},
         labels=("tenant",), unit=unit,
     )  # fmt: skip
@@ -63,7 +63,7 @@ def of_process(
     name: str, kind: Kind, text: str, read: Callable[[MetricSources], float | None],
     unit: Unit = "", otel: str = "",
 ) -> Instrument:  # fmt: skip
-    """Declare a number that the kernel knows; without it there is no sample."""
+    """Declare a metric that the kernel may not know: then there is no sample."""
 
     def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
         value = read(sources)

@@ -1,6 +1,6 @@
-"""The table of all metrics: one row each, declared once.
+"""The table of all metrics, a row each.
 
-Rule: what repeats it is made from it: /metrics, the OTLP export, docs/reference/metrics.md, docs/compatibility.md.
+Rule: /metrics, the OTLP export, docs/reference/metrics.md and docs/compatibility.md are made from this table.
 """
 
 from typing import Final

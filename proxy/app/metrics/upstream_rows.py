@@ -1,6 +1,6 @@
-"""The rows of metrics that upstream's proxy has too, under its names: PIP-442's and the classic ones.
+"""The rows of metrics that upstream's proxy has too: PIP-442's and the older ones.
 
-Rule: names, labels and kinds are upstream's, to the letter; dashboards and alerts of others query them.
+Rule: names, labels and kinds are exactly upstream's, because existing dashboards and alerts query them.
 """
 
 from collections.abc import Callable
@@ -71,11 +71,11 @@ UPSTREAM_ROWS: Final[tuple[Instrument, ...]] = (
     _classic("rejected_connections", "Client connections refused by a limit on their number."),
     _classic("binary_ops", "Commands of lookup-mode clients."),
     _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients.",
-             better="up to date; upstream's moves in lumps of a GiB while it splices"),
-    _classic("lookup_requests", "Topic lookups asked for."),
-    _classic("partitions_metadata_requests", "Partition metadata asked for."),
-    _classic("get_topics_of_namespace_requests", "Topic lists asked for."),
-    _classic("get_schema_requests", "Schemas asked for."),
+             better="always current; upstream's counter moves in steps of a GiB while it splices"),
+    _classic("lookup_requests", "Topic lookups requested."),
+    _classic("partitions_metadata_requests", "Partition metadata requested."),
+    _classic("get_topics_of_namespace_requests", "Topic lists requested."),
+    _classic("get_schema_requests", "Schemas requested."),
     _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work.",
              better="the limit counts requests until their answers"),
     _classic("rejected_partitions_metadata_requests",

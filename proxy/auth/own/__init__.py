@@ -1,1 +1,1 @@
-"""Make what the proxy presents to brokers and to web services; `plugins.py` is the one place that knows all plugins."""
+"""The proxy's own credentials for brokers and web services; only `plugins.py` knows all plugins."""

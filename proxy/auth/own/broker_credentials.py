@@ -1,7 +1,7 @@
-"""The proxy's own credentials towards brokers (`proxy.config.credential_parameters` parses their keys).
+"""The proxy's own credentials for brokers (`proxy.config.credential_parameters` parses their keys).
 
-Data is read anew for each CONNECT and each challenge: a token file that is replaced counts from the next connection on.
-Logs and error texts name keys, files and plugins only, never a secret.
+Credentials are read again for each CONNECT and each challenge: a replaced token file counts from the next connection
+on. Logs and error texts name keys, files and plugins only, never a secret.
 """
 
 import base64
@@ -19,16 +19,16 @@ MAX_FILE_BYTES: Final = 64 * 1024
 
 
 class BrokerCredentials(Protocol):
-    """What the proxy presents to brokers."""
+    """The credentials of the proxy for brokers."""
 
     async def current(self) -> AuthData | None:
-        """Return fresh credentials, None if the proxy has none; raises CredentialsUnavailable."""
+        """Return fresh credentials, None if the proxy has none; raise CredentialsUnavailable."""
 
     def tls_files(self) -> tuple[str, str] | None:
-        """Return the paths of certificate and key for TLS towards brokers, if they are the credentials."""
+        """Return the paths of certificate and key for TLS to brokers, None if the credentials are no certificate."""
 
     async def close(self) -> None:
-        """End what was begun to get the credentials."""
+        """Cancel a fetch of credentials under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class Plain:
     certificate: tuple[str, str] | None = None
 
     async def current(self) -> AuthData | None:
-        """Read the credentials; raises CredentialsUnavailable."""
+        """Read the credentials; raise CredentialsUnavailable."""
         return self.read()
 
     def tls_files(self) -> tuple[str, str] | None:
-        """Return the paths of certificate and key."""
+        """Return the paths of certificate and key, if the credentials are a certificate."""
         return self.certificate
 
     async def close(self) -> None:
-        """Do nothing: nothing was begun."""
+        """Return at once: there is no fetch to cancel."""
 
 
 def plain_credentials(given: PlainParameters | None) -> Plain:
-    """Make the credentials that parameters describe, without looking at files."""
+    """Return the credentials that the parameters describe, without reading files."""
     if given is None:
         return Plain(lambda: None)
     if isinstance(given, TokenParameters):
@@ -63,9 +63,9 @@ def plain_credentials(given: PlainParameters | None) -> Plain:
 
 
 async def authorization_header(own: BrokerCredentials) -> str | None:
-    """Return the value of an `Authorization` header; None for credentials that are no header (a certificate) or none.
+    """Return the value of an `Authorization` header; None without credentials, and for a certificate.
 
-    Raises CredentialsUnavailable.
+    Raise CredentialsUnavailable.
     """
     found = await own.current()
     if found is None:
@@ -78,9 +78,9 @@ async def authorization_header(own: BrokerCredentials) -> str | None:
 
 
 def read_file(path: str) -> bytes:
-    """Read a small file without the white space around it; raises CredentialsUnavailable if it holds nothing.
+    """Read a small file and strip white space; raise CredentialsUnavailable if it is empty.
 
-    The read runs on the loop: secrets are mounted in memory, and a thread would cost more than the read.
+    The file is read on the event loop: secrets are mounted in memory, and a thread would cost more than the read.
     """
     try:
         with Path(path).open("rb") as file:

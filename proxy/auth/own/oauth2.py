@@ -1,8 +1,8 @@
 """The proxy's own token from an OAuth 2.0 issuer: client credentials (RFC 6749, section 4.4).
 
-One fetch at a time, shared by all who need the token, and not ended by one of them leaving. A token is kept until a
-tenth of its life is left; while the issuer fails, the old one serves until it expires, and the issuer is asked again
-after a pause that doubles. Nothing of a secret or a token is in any error text.
+A single fetch at a time serves all waiters, and continues if a waiter leaves. A token is kept until a tenth of its life
+is left. While the issuer fails, the old token is used until it expires, and the issuer is asked again after a pause
+that doubles. No error text holds any part of a secret or a token.
 """
 
 import asyncio
@@ -25,29 +25,29 @@ FETCH_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 64 * 1024
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-# What is left of a token's life when the next one is fetched.
+# The part of a token's life that is left when the next token is fetched.
 RENEWED_AT: Final = 0.1
-# An issuer need not say how long a token lasts.
-UNTOLD_LIFE_SECONDS: Final = 60.0
+# The life of a token whose issuer does not state it (RFC 6749, section 5.1).
+DEFAULT_LIFE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token, and for how many seconds it is good."""
+    """An access token and its life in seconds."""
 
     text: str = field(repr=False)
     life_seconds: float
 
 
 class Issuer(Protocol):
-    """Who gives tokens."""
+    """A source of tokens."""
 
     async def fetch(self) -> Token:
-        """Get a new token; raises CredentialsUnavailable."""
+        """Return a new token; raise CredentialsUnavailable."""
 
 
 class OAuth2Credentials:
-    """Keep a token fresh (`proxy.auth.own.broker_credentials.BrokerCredentials`)."""
+    """A token that is kept fresh (implements `proxy.auth.own.broker_credentials.BrokerCredentials`)."""
 
     def __init__(self, issuer: Issuer, on_crash: Callable[[BaseException], None]) -> None:
         self._issuer = issuer
@@ -60,7 +60,7 @@ class OAuth2Credentials:
         self._problem = ""
 
     async def current(self) -> AuthData | None:
-        """Give the token, a new one if there is need; raises CredentialsUnavailable."""
+        """Return the token, fetching a new one if needed; raise CredentialsUnavailable."""
         now = asyncio.get_running_loop().time()
         if self._token is None or now >= self._good_until(RENEWED_AT):
             if now >= self._not_before and self._fetch is None:
@@ -73,11 +73,11 @@ class OAuth2Credentials:
         return AuthData("token", token.text.encode())
 
     def tls_files(self) -> tuple[str, str] | None:
-        """Give nothing: the credentials are no certificate."""
+        """Return None: the credentials are no certificate."""
         return None
 
     async def close(self) -> None:
-        """Give up a fetch under way."""
+        """Cancel a fetch under way."""
         self._scope.cancel()
         await self._scope.emptied()
 
@@ -97,7 +97,7 @@ class OAuth2Credentials:
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        # Until it has succeeded it has failed, whatever it ends with.
+        # Record a failure until the fetch has succeeded, so that the pause holds however the fetch ends.
         self._problem = "the issuer was not heard"
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
         try:
@@ -115,14 +115,14 @@ class OAuth2Credentials:
 
 
 class HttpIssuer:
-    """Ask an issuer by HTTP, where its own discovery document says."""
+    """Fetches tokens by HTTP, at the endpoint in the issuer's discovery document."""
 
     def __init__(self, settings: OAuth2Parameters) -> None:
         self._settings = settings
 
     async def fetch(self) -> Token:
-        """Get a new token; raises CredentialsUnavailable."""
-        # 100 ms of imports that only this plugin should cost.
+        """Return a new token; raise CredentialsUnavailable."""
+        # Imported here, because the import takes 100 ms and only this plugin needs aiohttp.
         import aiohttp
 
         client_id, client_secret = read_key(self._settings.private_key)
@@ -136,7 +136,7 @@ class HttpIssuer:
                     raise CredentialsUnavailable("the issuer's discovery document has no token_endpoint")
                 return _token(await self._document(http, endpoint, self._form(client_id, client_secret)))
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
-            # Names the kind only: texts of HTTP errors quote URLs and headers.
+            # Only the type of the error is shown: texts of HTTP errors quote URLs and headers.
             raise CredentialsUnavailable(f"the issuer cannot be asked: {type(error).__name__}") from None
 
     def _form(self, client_id: str, client_secret: str) -> dict[str, str]:
@@ -152,7 +152,7 @@ class HttpIssuer:
         return ssl.create_default_context(cafile=path) if path else True
 
     async def _document(self, http: Any, url: str, form: Mapping[str, str] | None = None) -> dict[str, Any]:
-        # A secret is never sent on to where an answer points.
+        # Redirects are off for the form: the secret must not be sent to another address.
         asked = http.get(url) if form is None else http.post(url, data=form, allow_redirects=False)
         async with asked as answer:
             body = await answer.content.read(MAX_ANSWER_BYTES + 1)
@@ -169,7 +169,7 @@ class HttpIssuer:
 
 
 def _token(document: Mapping[str, Any]) -> Token:
-    text, life = document.get("access_token"), document.get("expires_in", UNTOLD_LIFE_SECONDS)
+    text, life = document.get("access_token"), document.get("expires_in", DEFAULT_LIFE_SECONDS)
     if not isinstance(text, str) or not text:
         raise CredentialsUnavailable("the issuer's answer has no access_token")
     if isinstance(life, str) and life.isdigit():
@@ -180,7 +180,7 @@ def _token(document: Mapping[str, Any]) -> Token:
 
 
 def _error_in(body: bytes) -> str:
-    """Give the error code of RFC 6749, which is a fixed word, and nothing else of an answer."""
+    """Return the error code of RFC 6749, which is a fixed word, and no other part of an answer."""
     try:
         code = json.loads(body).get("error")
     except (ValueError, AttributeError, RecursionError):
@@ -190,7 +190,7 @@ def _error_in(body: bytes) -> str:
 
 
 def read_key(url: str) -> tuple[str, str]:
-    """Read client id and secret from a key file of the Java client; raises CredentialsUnavailable."""
+    """Return client id and secret of a key file of the Java client; raise CredentialsUnavailable."""
     data = read_file(path_of(url)) if url.startswith("file:") else _data_url(url)
     try:
         key = json.loads(data)

@@ -1,4 +1,4 @@
-"""Make the proxy's own credentials out of the configuration: the one place that knows all plugins."""
+"""The proxy's own credentials by the configuration; the only module that knows all plugins."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ from proxy.config.credential_parameters import OAuth2Parameters, parse_credentia
 
 
 def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseException], None]) -> BrokerCredentials:
-    """Make what the proxy presents to brokers; raises BadParameters.
+    """Return the credentials of the proxy for brokers; raise BadParameters.
 
-    `on_crash` is called with an unexpected exception in the background.
+    `on_crash` is called with an unexpected exception of a background task.
     """
     given = parse_credentials(plugin, parameters)
     if isinstance(given, OAuth2Parameters):
@@ -21,7 +21,7 @@ def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseExcept
 def find_secrets(plugin: str, parameters: str) -> None:
     """Read the file or the variable that holds the secret; issuers are not asked.
 
-    Raises CredentialsUnavailable if it holds none now, BadParameters.
+    Raise CredentialsUnavailable if there is no secret now, and BadParameters.
     """
     given = parse_credentials(plugin, parameters)
     if isinstance(given, OAuth2Parameters):

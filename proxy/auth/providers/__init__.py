@@ -1,4 +1,4 @@
-"""Verify what clients present: tokens, OpenID Connect, certificates, passwords; one file a provider.
+"""Providers verify the credentials of clients: tokens, OpenID Connect, certificates, passwords; a file for each.
 
-`registry.py` is the only place that knows all providers. Start there.
+Only `registry.py` knows all providers. Start there.
 """

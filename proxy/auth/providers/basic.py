@@ -1,9 +1,10 @@
-"""Clients that present user and password (upstream: AuthenticationProviderBasic).
+"""Clients with user and password (upstream: AuthenticationProviderBasic).
 
-Rule: checking a password is slow on purpose, so it never runs on the event loop: two threads do it, a bounded line
-waits for them, and whoever cannot be served in time is told so. A thread's place is free when the thread is, not when
-its client left. What was proven once is known by a keyed digest, so a storm of known clients that reconnect does not
-stand behind a storm of guesses. An unknown user costs what a known one does: the time tells nothing.
+Rule: checking a password is slow on purpose, so the check never runs on the event loop. A pool of two threads does all
+checks, with a bounded queue; a client that cannot be served in time gets a busy error. A thread's permit is released
+when the thread is done, also if its client left earlier. Proven passwords are remembered as keyed digests, so a storm
+of known clients that reconnect does not queue after a storm of guesses. An unknown user takes as long as a known user,
+so the time of the answer reveals nothing.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ Users = Mapping[str, PasswordHash]
 
 
 class BasicProvider:
-    """Verify `user:password` by the users of `basicAuthConf`; raises SettingFault when made."""
+    """Verifies `user:password` by the users of `basicAuthConf`; the constructor raises SettingFault."""
 
     name = "AuthenticationProviderBasic"
     methods = ("basic",)
@@ -44,14 +45,14 @@ class BasicProvider:
         self._users = Watched[Users](conf, "basicAuthConf", read_htpasswd)
         self.files: tuple[Watched[Users], ...] = (self._users,)
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="passwords")
-        self._line = AsyncSemaphore(
+        self._queue = AsyncSemaphore(
             "passwords", CHECKS_AT_ONCE, max_queue=MOST_WAITING, timeout_seconds=LONGEST_WAIT_SECONDS, clock=clock
         )
         self._proven: OrderedDict[bytes, None] = OrderedDict()
         self._secret = secrets.token_bytes(32)
 
     def needs_turn(self, data: bytes) -> bool:
-        """Tell whether a password has to be checked: one that was proven before waits behind no guess."""
+        """Return whether the password was not proven before, so that a thread has to check it."""
         try:
             user, password = _user_and_password(data)
         except CredentialsRefused:
@@ -60,11 +61,11 @@ class BasicProvider:
         return known is None or not self._is_proven(self._proof(user, password, known))
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Check user and password; suspends unless they were proven before. Raises CredentialsRefused."""
+        """Check user and password; suspend unless they were proven before. Raise CredentialsRefused."""
         user, password = _user_and_password(data)
         users = self._users.value
         known = users.get(user)
-        # Nobody's password, but somebody's cost.
+        # For an unknown user check another user's hash, only to take as long as for a known user.
         against = known or next(iter(users.values()))
         proof = self._proof(user, password, against)
         if not (self._is_proven(proof) or await self._matches(against, password, proof)) or known is None:
@@ -73,17 +74,17 @@ class BasicProvider:
         return Authenticated(user)
 
     async def close(self) -> None:
-        """Refuse who waits, and end the threads when their last check is done."""
-        self._line.close()
+        """Refuse the checks that wait, and end the threads after their last check."""
+        self._queue.close()
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
 
     async def _matches(self, against: PasswordHash, password: bytes, proof: bytes) -> bool:
         try:
-            permit = await self._line.acquire(1)
+            permit = await self._queue.acquire(1)
         except PermitAcquireError:
             raise CredentialsRefused(Reason.BUSY, "basic: too many passwords to check, try again") from None
         if self._is_proven(proof):
-            # Somebody ahead in the line brought the same.
+            # An earlier check in the queue has proven the same password.
             permit.release()
             return True
         return await self._check(permit, against, password)
@@ -91,7 +92,7 @@ class BasicProvider:
     def _check(self, permit: Permit, against: PasswordHash, password: bytes) -> "asyncio.Future[bool]":
         loop = asyncio.get_running_loop()
         check = self._threads.submit(against.matches, password)
-        # Before the permit's: who is next in line shall see what this one has proven.
+        # Set the result before releasing the permit: the next check in the queue must see a proven password.
         matches = asyncio.wrap_future(check)
 
         def ended(_: object) -> None:
@@ -102,7 +103,7 @@ class BasicProvider:
         return matches
 
     def _proof(self, user: str, password: bytes, against: PasswordHash) -> bytes:
-        # The hash is part of it: a user whose password was changed is not known any more.
+        # The digest covers the hash, so a changed password forgets the old proof.
         message = b"\0".join((user.encode(), against.text.encode(), password))
         return hmac.digest(self._secret, message, "sha256")
 
@@ -119,7 +120,7 @@ class BasicProvider:
 def _user_and_password(data: bytes) -> tuple[str, bytes]:
     if not data:
         raise CredentialsRefused(Reason.EMPTY_AUTH_DATA, "basic: nothing was sent")
-    # Unlike upstream a password may have colons.
+    # Unlike in upstream, a password may contain colons.
     user, colon, password = data.partition(b":")
     if not colon or len(user) > 4 * LONGEST_ROLE or len(password) > LONGEST_PASSWORD_BYTES or b"\0" in data:
         raise CredentialsRefused(Reason.INVALID_AUTH_DATA, "basic: expected user:password")

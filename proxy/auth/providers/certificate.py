@@ -1,7 +1,7 @@
-"""Clients that prove themselves with a TLS certificate: its common name is the role (AuthenticationProviderTls).
+"""Clients with a TLS certificate, whose common name is the role (upstream: AuthenticationProviderTls).
 
-Rule: the certificate given here was verified by the TLS handshake; this module only reads the name. It never expires a
-session, as upstream's does not.
+Rule: the TLS handshake has verified the certificate; this module only reads the name. As in upstream, the role does not
+expire with the certificate.
 """
 
 from proxy.auth.failures import CredentialsRefused, Reason
@@ -11,24 +11,24 @@ from proxy.auth.sources import Watched
 
 
 class CertificateProvider:
-    """Take the role from the verified certificate of the connection."""
+    """Reads the role from the verified certificate of the connection."""
 
     name = "AuthenticationProviderTls"
     methods = ("tls",)
     files: tuple[Watched[object], ...] = ()
 
     def needs_turn(self, data: bytes) -> bool:
-        """Give False: reading a name is no work."""
+        """Return False: reading a name is cheap."""
         return False
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Find the common name without ever suspending; `data` is not looked at. Raises CredentialsRefused."""
+        """Return the common name without suspending; `data` is ignored. Raise CredentialsRefused."""
         if certificate is None:
             raise CredentialsRefused(Reason.INVALID_CERTS, "tls: the client has shown no certificate")
         return Authenticated(_common_name(certificate))
 
     async def close(self) -> None:
-        """Hold nothing that would need it."""
+        """Do nothing: the provider holds nothing open."""
 
 
 def _common_name(certificate: bytes) -> str:
@@ -40,7 +40,7 @@ def _common_name(certificate: bytes) -> str:
         names = [attribute.value for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     except ValueError:
         raise CredentialsRefused(Reason.INVALID_CERTS, "tls: the client's certificate cannot be read") from None
-    # Of several the last in the certificate: upstream takes the first of RFC 2253's order, which is reversed.
+    # Upstream takes the first name in the order of RFC 2253, which is the last in the certificate.
     if not names or not is_role(names[-1]):
         raise CredentialsRefused(Reason.INVALID_CN, "tls: the certificate's common name is no role")
     return str(names[-1])

@@ -1,8 +1,8 @@
 """A file of users and hashed passwords as Apache's `htpasswd` writes it.
 
-Rule: a line that is not understood is a fault of the file, and plain text is no hash. Kinds of hash that only slow
-Python could check (SHA-crypt, 0.3 s that hold the interpreter) are refused: bcrypt is as strong and runs beside the
-event loop. Upstream checks apr1 and DES only.
+Rule: a line of an unknown form is a fault of the file, and plain text is no hash. Hashes that only slow Python code
+could check (SHA-crypt, 0.3 s with the interpreter lock held) are refused: bcrypt is as strong and releases the lock.
+Upstream checks apr1 and DES only.
 """
 
 import re
@@ -17,7 +17,7 @@ DEAREST_BCRYPT: Final = 16
 BCRYPT_BYTES: Final = 72
 EXPECTED: Final = "expected user:hash, a hash of htpasswd (-B bcrypt, -m apr1, -s SHA, -d DES)"
 
-# Name in passlib.hash, and the form of the hash.
+# The name in passlib.hash, and the form of the hash.
 _KINDS: Final = {
     "apr_md5_crypt": re.compile(r"\$apr1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}"),
     "md5_crypt": re.compile(r"\$1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}"),
@@ -29,27 +29,27 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PasswordHash:
-    """One user's hash and the name of its kind."""
+    """The hash of a user's password, and the name of its kind."""
 
     kind: str
     text: str = field(repr=False)
 
     def matches(self, password: bytes) -> bool:
-        """Check a password; takes 0.5 ms (apr1) to seconds (bcrypt of a high cost): never on the event loop."""
+        """Return whether the password is right; never call on the event loop: 0.5 ms (apr1) to seconds (bcrypt)."""
         import passlib.hash
 
         if self.kind == "bcrypt":
-            # As much as bcrypt takes; htpasswd cuts a longer one without a word.
+            # bcrypt takes no more bytes, and htpasswd cuts a longer password silently.
             password = password[:BCRYPT_BYTES]
         try:
             return bool(getattr(passlib.hash, self.kind).verify(password, self.text))
         except (ValueError, TypeError):
-            # passlib's refusals, such as of a password with a NUL character.
+            # passlib raises for some passwords, such as one with a NUL character.
             return False
 
 
 def read_htpasswd(content: bytes) -> Mapping[str, PasswordHash]:
-    """Read all users; blank lines and comments are passed over. Raises ValueError that names the line."""
+    """Return all users; blank lines and comments are skipped. Raise ValueError that names the line."""
     users: dict[str, PasswordHash] = {}
     try:
         text = content.decode()

@@ -1,6 +1,6 @@
-"""Credentials as HTTP clients send them: the Authorization header (RFC 6750, RFC 7617).
+"""Credentials of HTTP clients in the Authorization header (RFC 6750, RFC 7617).
 
-Rule: a header that is not understood is no credential, never an error of its own: the caller answers 401 either way.
+Rule: a malformed header counts as no credentials and is no error of its own: the caller answers 401 either way.
 """
 
 import base64
@@ -14,7 +14,7 @@ LONGEST_HEADER: Final = LONGEST_TOKEN_BYTES + len("Bearer ")
 
 
 def credentials_of_header(value: str) -> AuthData | None:
-    """Read `Bearer <token>` or `Basic <base64>` into the data that CONNECT would carry; None if it is neither."""
+    """Parse `Bearer <token>` or `Basic <base64>` into the data that CONNECT would carry; None for any other form."""
     scheme, _, rest = value.partition(" ")
     rest = rest.strip(" ")
     if len(value) > LONGEST_HEADER or not rest or not rest.isascii():

@@ -1,8 +1,8 @@
-"""Fetch the keys of an OpenID issuer: its discovery document, then the key set that this names.
+"""Fetch the keys of an OpenID issuer: its discovery document, then the key set that the document names.
 
-Rule: an issuer is a peer like any other. Each answer is bounded in time and size, redirects and compression are
-refused, and what it publishes is taken only if the document is its own. aiohttp is imported at the first fetch, off the
-event loop. Source: OpenID Connect Discovery 1.0, sections 4 and 7; RFC 7517.
+Rule: an issuer is not trusted more than any other peer. Each answer is bounded in time and size, redirects and
+compression are refused, and keys are accepted only if the document names this issuer. aiohttp is imported at the first
+fetch, off the event loop. Source: OpenID Connect Discovery 1.0, sections 4 and 7; RFC 7517.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Keys = Mapping[str, VerifyingKey]
 
 
 class IssuerFault(ProxyError):
-    """An issuer whose keys cannot be had now; the text says why."""
+    """The keys of an issuer cannot be fetched now; the text gives the reason."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class IssuerFault(ProxyError):
 
 
 class IssuerClient:
-    """Ask issuers for their keys; holds nothing between two questions. Raises SettingFault when made."""
+    """Fetches the keys of issuers and holds nothing between two fetches; the constructor raises SettingFault."""
 
     def __init__(self, access: IssuerAccess) -> None:
         self._access = access
@@ -50,10 +50,10 @@ class IssuerClient:
             ) from error
 
     async def fetch(self, issuer: str) -> Keys:
-        """Give the keys that an issuer publishes now, by key id; raises IssuerFault.
+        """Return the keys that an issuer publishes now, by key id; raise IssuerFault.
 
-        Two answers and the files read before them may take as long as two questions in all: a wait that nobody ends
-        would be the last question to this issuer.
+        Both answers and the file of certificates together have the time of two requests: an endless wait would be the
+        last request to this issuer.
         """
         longest_seconds = 2 * (self._access.connect_seconds + self._access.read_seconds)
         try:
@@ -72,7 +72,7 @@ class IssuerClient:
             connect=access.connect_seconds,
             sock_read=access.read_seconds,
         )
-        # Made anew: a file of trusted certificates may have been replaced.
+        # Load the trusted certificates again: their file may have been replaced.
         try:
             trust = await loop.run_in_executor(None, self._trust)
         except OSError as error:
@@ -143,6 +143,6 @@ def _usable_keys(published: dict[str, Any]) -> Keys:
         try:
             keys[key_id] = issuer_key(entry)
         except ValueError:
-            # RFC 7517, section 5: keys that are not understood are passed over.
+            # RFC 7517, section 5: unknown kinds of keys are ignored.
             continue
     return keys

@@ -1,14 +1,13 @@
-"""The keys of OpenID issuers in memory: how long they are believed, and when an issuer is asked again.
+"""The cached keys of OpenID issuers: their age limits, and when an issuer is asked again.
 
 Rules:
-- One question per issuer at a time, whoever waits for it; a waiter that leaves does not stop it.
-- Keys in memory are used while they are fresh, asked for again in the background when they are not, and stay in use
-  until they expire: an issuer that is down locks nobody out whose key is known.
-- A key id that is not there asks again at most once per `miss_seconds`: made-up ids cannot turn this proxy into a
-  hammer. An issuer that failed is left alone for a second, then twice as long each time; who comes meanwhile and
-  needs it fails at once.
-- At most `MOST_WAITING` wait for one issuer, with at most `MOST_WAITING_BYTES` of tokens; others are told to come
-  again. Anybody may name an issuer, and what waits holds memory.
+- An issuer gets a single request at a time, shared by all waiters; the request continues if a waiter leaves.
+- Cached keys that are no longer fresh are refreshed in the background and stay in use until they expire: an issuer that
+  is down locks out no client whose key is cached.
+- An unknown key id causes a request at most once per `miss_seconds`, so made-up ids cannot flood an issuer. An issuer
+  that failed is left alone for a second, then twice as long each time; checks that need it in this pause fail at once.
+- At most `MOST_WAITING` checks wait for an issuer, with at most `MOST_WAITING_BYTES` of tokens; further checks fail
+  with a busy error. Any client may name an issuer, and a waiting check holds memory.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from proxy.auth.providers.issuer_client import IssuerFault, Keys
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.auth.settings import CacheRules
 
-# A fleet that connects again at once may wait together; it is memory that must not be anybody's to take.
+# A fleet that reconnects at once may wait together, but waiting clients must not take unbounded memory.
 MOST_WAITING: Final = 1024
 MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 REST_SECONDS: Final = 1.0
@@ -47,9 +46,9 @@ class _Failure:
 
 
 class IssuerKeys:
-    """Find keys by issuer and key id; `start` runs a question, `monotonic` gives seconds.
+    """Finds keys by issuer and key id; `start` runs a request, `monotonic` returns seconds.
 
-    The caller asks for allowed issuers only: their number bounds what is kept beside `rules.size` key sets.
+    The caller passes allowed issuers only: their number bounds the state kept beside `rules.size` key sets.
     """
 
     def __init__(
@@ -64,15 +63,15 @@ class IssuerKeys:
         self._start = start
         self._monotonic = monotonic
         self._held: OrderedDict[str, _HeldKeys] = OrderedDict()
-        self._questions: dict[str, asyncio.Future[None]] = {}
+        self._requests: dict[str, asyncio.Future[None]] = {}
         self._failures: dict[str, _Failure] = {}
         self._waiting: Counter[str] = Counter()
         self._waiting_bytes: Counter[str] = Counter()
 
     async def key(self, issuer: str, key_id: str | None, token_bytes: int) -> VerifyingKey:
-        """Give a key, asking its issuer if need be; does not suspend for a known one. Raises IssuerFault.
+        """Return a key, fetching it from its issuer if needed; do not suspend for a cached key. Raise IssuerFault.
 
-        `token_bytes` is what the caller holds meanwhile.
+        `token_bytes` is the size of the token that the caller holds in memory meanwhile.
         """
         if key_id is None:
             raise IssuerFault(Reason.ERROR_RETRIEVING_PUBLIC_KEY, "the token names no key (kid)")
@@ -91,7 +90,7 @@ class IssuerKeys:
         return found
 
     async def _asked(self, issuer: str, token_bytes: int) -> None:
-        if issuer not in self._questions and self._rests(issuer):
+        if issuer not in self._requests and self._rests(issuer):
             return
         size = self._waiting_bytes[issuer] + token_bytes
         if self._waiting[issuer] >= MOST_WAITING or size > MOST_WAITING_BYTES:
@@ -99,21 +98,21 @@ class IssuerKeys:
         self._waiting[issuer] += 1
         self._waiting_bytes[issuer] += token_bytes
         try:
-            # Not `await` of the future itself: a waiter that is cancelled would cancel it for all.
+            # Do not await the future itself: the cancellation of this waiter would cancel the future for all waiters.
             await asyncio.wait((self._ask(issuer),))
         finally:
             self._waiting[issuer] -= 1
             self._waiting_bytes[issuer] -= token_bytes
 
     def _ask(self, issuer: str) -> "asyncio.Future[None]":
-        question = self._questions.get(issuer)
-        if question is None:
-            question = self._questions[issuer] = asyncio.get_running_loop().create_future()
-            self._start(self._question(issuer), lambda: self._answered(issuer))
-        return question
+        request = self._requests.get(issuer)
+        if request is None:
+            request = self._requests[issuer] = asyncio.get_running_loop().create_future()
+            self._start(self._request(issuer), lambda: self._answered(issuer))
+        return request
 
-    async def _question(self, issuer: str) -> None:
-        # Until it is answered it counts as failed: whatever ends it, the next one waits its turn.
+    async def _request(self, issuer: str) -> None:
+        # Record a failure until the answer is there, so that the pause holds however this request ends.
         former = self._failures.get(issuer)
         rest_seconds = min(LONGEST_REST_SECONDS, 2 * former.rest_seconds) if former else REST_SECONDS
         self._failures[issuer] = _Failure(_NO_ANSWER, self._monotonic(), rest_seconds)
@@ -129,9 +128,9 @@ class IssuerKeys:
             self._held.popitem(last=False)
 
     def _answered(self, issuer: str) -> None:
-        question = self._questions.pop(issuer)
-        if not question.done():
-            question.set_result(None)
+        request = self._requests.pop(issuer)
+        if not request.done():
+            request.set_result(None)
 
     def _fresh(self, issuer: str) -> _HeldKeys | None:
         held = self._held.get(issuer)

@@ -1,7 +1,7 @@
-"""Clients that present a token of an OpenID issuer (upstream: AuthenticationProviderOpenID).
+"""Clients with a token of an OpenID issuer (upstream: AuthenticationProviderOpenID).
 
-Rule: an issuer that is not on the list is never asked anything. The issuer's published key decides the algorithm;
-`iat`, `exp`, `nbf`, `sub` and an allowed audience must be there, as upstream demands.
+Rule: the proxy never connects to an issuer that is not on the list. The issuer's published key decides the algorithm.
+A token needs `iat`, `exp`, `nbf`, `sub` and an allowed audience, as in upstream.
 """
 
 from collections.abc import Callable
@@ -34,9 +34,9 @@ _REASONS: Final = {
 
 
 class OpenIdProvider:
-    """Verify tokens of `openIDAllowedTokenIssuers`; raises SettingFault when made.
+    """Verifies tokens of `openIDAllowedTokenIssuers`; the constructor raises SettingFault.
 
-    `start` runs questions to issuers; `now` gives seconds since the epoch, `monotonic` those of a clock that never
+    `start` runs requests to issuers; `now` returns seconds since the epoch, `monotonic` those of a clock that never
     jumps.
     """
 
@@ -56,15 +56,15 @@ class OpenIdProvider:
         self._keys = IssuerKeys(settings.cache, IssuerClient(settings.access).fetch, start, monotonic)
 
     def needs_turn(self, data: bytes) -> bool:
-        """Give False: a signature is checked at once, and an issuer is waited for in a line of its own."""
+        """Return False: checking a signature is cheap, and waits for an issuer have a limit of their own."""
         return False
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Find the role of a token; suspends only to ask an issuer for keys. Raises CredentialsRefused."""
+        """Return the role of a token; suspend only to fetch keys of an issuer. Raise CredentialsRefused."""
         try:
             token = parse_token(data)
             await self._verify(token, len(data))
-            return self._believe(token)
+            return self._accept(token)
         except BadToken as error:
             expired = error.flaw is Flaw.EXPIRED
             raise CredentialsRefused(_REASONS[error.flaw], f"openid: {error}", expired=expired) from None
@@ -72,7 +72,7 @@ class OpenIdProvider:
             raise CredentialsRefused(error.reason, f"openid: {error}") from None
 
     async def close(self) -> None:
-        """Hold nothing that would need it: questions end with the scope that runs them."""
+        """Do nothing: requests to issuers end with the task scope that runs them."""
 
     async def _verify(self, token: SignedToken, token_bytes: int) -> None:
         issuer = token.claims.get("iss")
@@ -88,7 +88,7 @@ class OpenIdProvider:
         if not key.verifies(token):
             raise CredentialsRefused(Reason.ERROR_VERIFYING_JWT_SIGNATURE, "openid: not signed with its issuer's key")
 
-    def _believe(self, token: SignedToken) -> Authenticated:
+    def _accept(self, token: SignedToken) -> Authenticated:
         claims = token.claims
         if missing := [name for name in _REQUIRED if claims.get(name) is None]:
             raise BadToken(Flaw.CLAIM, f"without claim {missing[0]}")

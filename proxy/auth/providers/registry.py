@@ -1,9 +1,9 @@
-"""Who clients are: the providers of `authenticationProviders`, asked in their order.
+"""The providers of `authenticationProviders`, tried in their order.
 
-Rule: as upstream, several providers of one method are tried one after the other and the first that believes wins; a
-method nobody answers for is the anonymous role's, if there is one, and never a client whose credentials were refused.
-A provider that this proxy does not have stops the start: left out in silence, it would lock clients out later. Only
-providers in use are imported, their libraries take longer than the rest of the start.
+Rule: as in upstream, the providers of a method are tried one after the other, and the first success counts. A method
+without a provider gets the anonymous role, if there is one; a client whose credentials were refused never gets that
+role. An unknown provider stops the start: ignoring it silently would lock clients out later. Only the configured
+providers are imported, because their libraries take longer than the rest of the start.
 """
 
 import asyncio
@@ -33,23 +33,23 @@ _NAMES: Final = {
 
 
 class AuthenticationObserver(Protocol):
-    """Hears what became of credentials (`proxy.telemetry.counters.AuthenticationCounters` does)."""
+    """Counts the results of checks (implemented by `proxy.telemetry.counters.AuthenticationCounters`)."""
 
     def succeeded(self, provider: str, method: str) -> None:
-        """Take a role that was proven."""
+        """Called when a role was proven."""
 
     def failed(self, provider: str, method: str, reason: str) -> None:
-        """Take credentials that were refused; each of several providers is told of, but only if all refused."""
+        """Called for each provider of the method, if all of them refused the credentials."""
 
     def expired(self) -> None:
-        """Take a token that was good once."""
+        """Called when a token was refused that has expired."""
 
     def reloaded(self, result: str) -> None:
-        """Take a file of keys that changed: `applied` or `refused`."""
+        """Called when a file of keys has changed; the result is `applied` or `refused`."""
 
 
 class RunningProvider(Provider, Protocol):
-    """A provider as the authenticator holds it: `name` is upstream's, for metrics; `files` are watched."""
+    """A provider with a name for metrics, and with files to watch."""
 
     @property
     def name(self) -> str:
@@ -57,18 +57,18 @@ class RunningProvider(Provider, Protocol):
 
     @property
     def files(self) -> Sequence[Watched[Any]]:
-        """Files that are read again when they change."""
+        """The files that are read again when they change."""
 
     def needs_turn(self, data: bytes) -> bool:
-        """Tell whether the check is long work of this proxy's own, without doing any of it."""
+        """Return whether the check is expensive work of the proxy itself; the check is not begun."""
 
     async def close(self) -> None:
-        """Let go of all that is held."""
+        """Release threads and tasks of the provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthContext:
-    """What an authenticator is given: `clock` never jumps, `now` is seconds since the epoch."""
+    """The surroundings of an authenticator: `clock` is monotonic, `now` returns seconds since the epoch."""
 
     clock: Clock
     now: Callable[[], float]
@@ -78,15 +78,15 @@ class AuthContext:
 
 
 class Authenticator:
-    """Find who a client is; `start` begins to watch files. Made by `build_authenticator`."""
+    """Finds the role of a client; `build_authenticator` makes it, `start` begins to watch files."""
 
     def __init__(
-        self, providers: Sequence[RunningProvider], anonymous_role: str, around: AuthContext, tasks: TaskScope
+        self, providers: Sequence[RunningProvider], anonymous_role: str, context: AuthContext, tasks: TaskScope
     ) -> None:
         self._providers = tuple(providers)
         self._anonymous_role = anonymous_role
-        self._observer = around.observer
-        self._log = around.log
+        self._observer = context.observer
+        self._log = context.log
         self._tasks = tasks
         self._by_method: dict[str, list[RunningProvider]] = {}
         for provider in self._providers:
@@ -95,32 +95,32 @@ class Authenticator:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that some provider answers for."""
+        """The methods that have a provider."""
         return tuple(self._by_method)
 
     def start(self) -> None:
-        """Begin to watch the files of keys and passwords."""
+        """Start watching the files of keys and passwords."""
         for provider in self._providers:
             for file in provider.files:
                 if file.path:
                     self._tasks.start(self._watch(file))
 
     async def close(self) -> None:
-        """End all that runs; who waits is refused."""
+        """Stop watching files, close the providers, and refuse the checks that wait."""
         self._tasks.cancel()
         await self._tasks.emptied()
         for provider in self._providers:
             await provider.close()
 
     def needs_turn(self, method: str, data: bytes) -> bool:
-        """Tell whether the check is long work of this proxy's own: for passwords that are not known yet."""
+        """Return whether the check is expensive work of the proxy itself: for a password that was not proven before."""
         return any(provider.needs_turn(data) for provider in self._by_method.get(method or NO_METHOD, ()))
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Find the role of a client by the method and data of its CONNECT; raises CredentialsRefused.
+        """Return the role of a client by the method and data of its CONNECT; raise CredentialsRefused.
 
-        `certificate` is the verified one of its TLS connection, DER. An empty method is "none". Suspends for passwords
-        and for keys of an issuer only.
+        `certificate` is the verified client certificate of its TLS connection, DER. An empty method means "none". The
+        call suspends only for passwords and for the keys of an issuer.
         """
         providers = self._by_method.get(method or NO_METHOD)
         if providers is None:
@@ -139,7 +139,7 @@ class Authenticator:
     def _without_provider(self) -> Authenticated:
         if self._anonymous_role:
             return Authenticated(self._anonymous_role)
-        # The client chose its method's name: it must not become a label.
+        # The client chose the method's name, so the name must not become a label.
         self._observer.failed("AuthenticationService", "unknown", Reason.NO_PROVIDER)
         raise CredentialsRefused(
             Reason.NO_PROVIDER, "no provider of authenticationProviders for this method, and no anonymousUserRole"
@@ -151,7 +151,7 @@ class Authenticator:
         for provider, refusal in zip(providers, refusals, strict=True):
             self._observer.failed(provider.name, method, refusal.reason)
         expired = any(refusal.expired for refusal in refusals)
-        # One that was too busy to judge might have believed.
+        # A provider that was too busy to check might have accepted the credentials.
         reason = Reason.BUSY if any(refusal.busy for refusal in refusals) else refusals[-1].reason
         if expired:
             self._observer.expired()
@@ -173,8 +173,8 @@ class Authenticator:
                     self._log.info("file read again", key=file.key, file=file.path)
 
 
-def build_authenticator(settings: AuthenticationSettings, around: AuthContext) -> Authenticator:
-    """Make the providers, in their order; reads their files. Raises SettingFault."""
+def build_authenticator(settings: AuthenticationSettings, context: AuthContext) -> Authenticator:
+    """Build the providers in their order and read their files; raise SettingFault."""
     names = [_short_name(name) for name in settings.providers]
     if not names and not settings.anonymous_role:
         raise SettingFault(
@@ -182,9 +182,9 @@ def build_authenticator(settings: AuthenticationSettings, around: AuthContext) -
         )
     if settings.anonymous_role and not is_role(settings.anonymous_role):
         raise SettingFault("anonymousUserRole", "expected printable text of at most 1,024 characters")
-    tasks = TaskScope(around.crashed)
-    providers = [_make(name, settings, around, tasks) for name in dict.fromkeys(names)]
-    return Authenticator(providers, settings.anonymous_role, around, tasks)
+    tasks = TaskScope(context.crashed)
+    providers = [_make(name, settings, context, tasks) for name in dict.fromkeys(names)]
+    return Authenticator(providers, settings.anonymous_role, context, tasks)
 
 
 def _short_name(name: str) -> str:
@@ -198,19 +198,19 @@ def _expected() -> str:
     return ", ".join(f"{short} ({name})" for name, short in _NAMES.items())
 
 
-def _make(name: str, settings: AuthenticationSettings, around: AuthContext, tasks: TaskScope) -> RunningProvider:
+def _make(name: str, settings: AuthenticationSettings, context: AuthContext, tasks: TaskScope) -> RunningProvider:
     if name == "token":
         from proxy.auth.providers.token import TokenProvider
 
-        return TokenProvider(settings.token, around.now)
+        return TokenProvider(settings.token, context.now)
     if name == "openid":
         from proxy.auth.providers.openid import OpenIdProvider
 
-        return OpenIdProvider(settings.openid, tasks.start, around.now, around.clock.time)
+        return OpenIdProvider(settings.openid, tasks.start, context.now, context.clock.time)
     if name == "basic":
         from proxy.auth.providers.basic import BasicProvider
 
-        return BasicProvider(settings.basic_conf, around.clock)
+        return BasicProvider(settings.basic_conf, context.clock)
     from proxy.auth.providers.certificate import CertificateProvider
 
     return CertificateProvider()

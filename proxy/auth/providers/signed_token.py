@@ -1,8 +1,8 @@
-"""JSON Web Tokens in compact form: what one says, and what its claims are worth (RFC 7515, RFC 7519).
+"""JSON Web Tokens in compact form, and checks of their claims (RFC 7515, RFC 7519).
 
-Rule: a token has exactly one spelling. Base64 that a tolerant reader would also take (padding, other letters, spare
-bits) is refused, so no change of a valid token is valid. Nothing here checks signatures: until a key has, claims are
-what a stranger says. No clock: the caller brings the time.
+Rule: a token has exactly one spelling. Base64 that a tolerant reader would also accept (padding, other letters, spare
+bits) is refused, so every change makes a valid token invalid. This module does not check signatures: the claims are
+unproven until a key has verified them. No clock: the caller passes the time.
 """
 
 import math
@@ -19,12 +19,12 @@ from proxy.auth.roles import is_role
 LONGEST_TOKEN_BYTES: Final = 32 * 1024
 LONGEST_KEY_ID: Final = 512
 _COMPACT: Final = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
-# Dates beyond any calendar would break whoever computes with them.
+# A date beyond any calendar would break later arithmetic.
 _LAST_MOMENT: Final = 253_402_300_800.0
 
 
 class Flaw(Enum):
-    """What is wrong with a token."""
+    """The kinds of faults of a token."""
 
     MALFORMED = auto()
     EXPIRED = auto()
@@ -33,7 +33,7 @@ class Flaw(Enum):
 
 
 class BadToken(Exception):
-    """A token that proves nothing; the text holds no part of it."""
+    """The token is not acceptable; the text holds no part of the token."""
 
     def __init__(self, flaw: Flaw, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class BadToken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignedToken:
-    """The parts of a token; `signed` is what the signature covers."""
+    """The parts of a token; the signature covers the bytes in `signed`."""
 
     algorithm: str
     key_id: str | None
@@ -52,7 +52,7 @@ class SignedToken:
 
 
 def parse_token(data: bytes) -> SignedToken:
-    """Take a token apart; raises BadToken (RFC 7515, section 7.1)."""
+    """Split a token into its parts; raise BadToken (RFC 7515, section 7.1)."""
     if len(data) > LONGEST_TOKEN_BYTES:
         raise BadToken(Flaw.MALFORMED, f"got {len(data)} bytes, expected a token of at most {LONGEST_TOKEN_BYTES}")
     parts = _COMPACT.fullmatch(data)
@@ -73,9 +73,9 @@ def parse_token(data: bytes) -> SignedToken:
 def check_times(
     claims: dict[str, Any], now: float, skew_seconds: float, begins_at: tuple[str, ...] = ("nbf",)
 ) -> float | None:
-    """Check the times that a token holds for, if it names them; returns its end (epoch seconds), skew included.
+    """Check the times of a token that are present; return its expiry (epoch seconds), skew included.
 
-    Raises BadToken. Source: RFC 7519, section 4.1.
+    Raise BadToken. Source: RFC 7519, section 4.1.
     """
     expires = _moment(claims, "exp")
     for name in begins_at:
@@ -90,7 +90,7 @@ def check_times(
 
 
 def check_audience(claims: dict[str, Any], claim: str, wanted: frozenset[str]) -> None:
-    """Check that a token is meant for one of `wanted`: the claim is a text or a list; raises BadToken."""
+    """Check that the audience, a text or a list of texts, has one of `wanted`; raise BadToken."""
     found = claims.get(claim)
     audiences = found if isinstance(found, list) else [found]
     if not any(isinstance(audience, str) and audience in wanted for audience in audiences):
@@ -98,7 +98,7 @@ def check_audience(claims: dict[str, Any], claim: str, wanted: frozenset[str]) -
 
 
 def role_in(claims: dict[str, Any], claim: str) -> str:
-    """Take the role out of a claim: a text, or the first of a list as upstream does; raises BadToken."""
+    """Return the role in a claim: a text, or the first element of a list as in upstream; raise BadToken."""
     found = claims.get(claim)
     role = found[0] if isinstance(found, list) and found else found
     if not is_role(role):
@@ -111,7 +111,7 @@ def _decoded(segment: bytes) -> bytes:
     if len(segment) % 4 == 1:
         raise BadToken(Flaw.MALFORMED, "a part of the token is not base64url")
     content = urlsafe_b64decode(segment + b"=" * (-len(segment) % 4))
-    # The last letter may carry bits that say nothing.
+    # The last letter may carry unused bits.
     if urlsafe_b64encode(content).rstrip(b"=") != segment:
         raise BadToken(Flaw.MALFORMED, "a part of the token is not base64url in its one spelling")
     return content

@@ -1,7 +1,7 @@
-"""Clients that present a JSON Web Token signed with a key this proxy knows (upstream: AuthenticationProviderToken).
+"""Clients with a JSON Web Token signed by a key of this proxy (upstream: AuthenticationProviderToken).
 
-Rule: a token is believed only after its signature, its times and its audience. Nothing is remembered of it: checking
-costs 16 to 110 us (HS256, ES256), so a cache would save less than the memory of secrets it would be.
+Rule: a token is accepted after checks of its signature, its times and its audience. Tokens are not cached: a check
+costs 16 to 110 us (HS256, ES256), which does not justify a cache full of secrets.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ _REASONS: Final = {Flaw.AUDIENCE: Reason.INVALID_AUDIENCES}
 
 
 class TokenProvider:
-    """Verify tokens by `tokenSecretKey` or `tokenPublicKey`; raises SettingFault when made.
+    """Verifies tokens by `tokenSecretKey` or `tokenPublicKey`; the constructor raises SettingFault.
 
-    `now` gives seconds since the epoch.
+    `now` returns seconds since the epoch.
     """
 
     name = "AuthenticationProviderToken"
@@ -35,7 +35,7 @@ class TokenProvider:
         if settings.audience_claim and not settings.audience:
             raise SettingFault("tokenAudience", "expected a value, because tokenAudienceClaim is set")
         if settings.audience and not settings.audience_claim:
-            # Upstream passes over the audience then; every token for somebody else would be let in.
+            # Upstream ignores the audience in this case; every token for another audience would be accepted.
             raise SettingFault("tokenAudienceClaim", "expected a value, such as aud, because tokenAudience is set")
         self._key = _watched_key(settings)
         self._now = now
@@ -46,23 +46,23 @@ class TokenProvider:
         self.files: tuple[Watched[VerifyingKey], ...] = (self._key,)
 
     def needs_turn(self, data: bytes) -> bool:
-        """Give False: a signature is checked sooner than a turn is given."""
+        """Return False: checking a signature is cheaper than waiting for a slot."""
         return False
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Find the role of a token without ever suspending; raises CredentialsRefused."""
+        """Return the role of a token without suspending; raise CredentialsRefused."""
         if not data:
             raise CredentialsRefused(Reason.INVALID_AUTH_DATA, "no token was sent")
         try:
-            return self._believe(data)
+            return self._accept(data)
         except BadToken as error:
             reason = _REASONS.get(error.flaw, Reason.INVALID_TOKEN)
             raise CredentialsRefused(reason, f"token: {error}", expired=error.flaw is Flaw.EXPIRED) from None
 
     async def close(self) -> None:
-        """Hold nothing that would need it."""
+        """Do nothing: the provider holds nothing open."""
 
-    def _believe(self, data: bytes) -> Authenticated:
+    def _accept(self, data: bytes) -> Authenticated:
         token = parse_token(data)
         if not self._key.value.verifies(token):
             raise BadToken(Flaw.MALFORMED, "not signed with this proxy's key")
@@ -73,7 +73,7 @@ class TokenProvider:
 
 
 def _watched_key(settings: TokenSettings) -> Watched[VerifyingKey]:
-    # Upstream's order: the secret wins where both are set.
+    # As in upstream the secret key is used if both are set.
     if settings.secret_key:
         return Watched(settings.secret_key, "tokenSecretKey", secret_key)
     if not settings.public_key:

@@ -1,8 +1,8 @@
-"""The keys that signatures of tokens are checked with.
+"""The keys that verify the signatures of tokens.
 
-Rule: the kind of the key decides which algorithms it answers for, never the token: a public key is no secret, so a
-token "signed" with it by HMAC proves nothing, and "none" is nobody's algorithm. Keys that upstream's library calls too
-weak are refused (RFC 7518, sections 3.2 and 3.3). This module knows no configuration key.
+Rule: the kind of the key decides which algorithms are allowed, never the token. A public key is no secret, so a token
+that is "signed" with a public key by HMAC proves nothing, and no key allows "none". Keys that upstream's library calls
+too weak are refused (RFC 7518, sections 3.2 and 3.3). This module knows no configuration key.
 """
 
 from base64 import urlsafe_b64decode
@@ -28,13 +28,13 @@ Family = Literal["", "RSA", "EC"]
 LEAST_SECRET_BYTES: Final = 32
 LEAST_RSA_BITS: Final = 2048
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
-# Upstream's OpenID provider takes no PSS.
+# Upstream's OpenID provider does not allow PSS.
 ISSUER_RSA: Final = frozenset({"RS256", "RS384", "RS512"})
 _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 
 
 class VerifyingKey:
-    """A key and the algorithms that it may be used with."""
+    """A key and the algorithms that are allowed for it."""
 
     __slots__ = ("_key", "algorithms")
 
@@ -43,7 +43,7 @@ class VerifyingKey:
         self.algorithms = algorithms
 
     def verifies(self, token: SignedToken) -> bool:
-        """Tell whether this key made the token's signature, by an algorithm of its own kind."""
+        """Return whether the token is signed with this key, by an algorithm of the key's kind."""
         if token.algorithm not in self.algorithms:
             return False
         try:
@@ -53,18 +53,18 @@ class VerifyingKey:
 
 
 def secret_key(raw: bytes) -> VerifyingKey:
-    """Make the key of HMAC signatures; raises ValueError. Longer digests need longer keys."""
+    """Return a key for HMAC signatures; raise ValueError. Longer digests need longer keys."""
     if len(raw) < LEAST_SECRET_BYTES:
         raise ValueError(f"got a secret of {len(raw)} bytes, expected at least {LEAST_SECRET_BYTES}")
     algorithms = frozenset(f"HS{bits}" for bits in (256, 384, 512) if len(raw) * 8 >= bits)
-    # The import would warn of a secret that looks like PEM: refuse it, a public key is no secret.
+    # The import would only warn of a secret that looks like PEM. Refuse: a public key is no secret.
     if raw.lstrip().startswith(b"-----BEGIN"):
         raise ValueError("got a PEM key, expected the bytes of a secret (for public keys: tokenPublicKey)")
     return VerifyingKey(OctKey.import_key(raw), algorithms)
 
 
 def public_key(raw: bytes, family: Family) -> VerifyingKey:
-    """Read an RSA or EC public key, DER or PEM (SubjectPublicKeyInfo); raises ValueError."""
+    """Parse an RSA or EC public key, DER or PEM (SubjectPublicKeyInfo); raise ValueError."""
     try:
         loaded = load_pem_public_key(raw) if b"-----BEGIN" in raw else load_der_public_key(raw)
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -79,8 +79,8 @@ def public_key(raw: bytes, family: Family) -> VerifyingKey:
 
 
 def issuer_key(published: dict[str, Any]) -> VerifyingKey:
-    """Read a key as an issuer publishes it (RFC 7517); raises ValueError for one that nothing here can use."""
-    # Only what makes the key: a private or a strange part must not decide anything.
+    """Parse a key that an issuer publishes (RFC 7517); raise ValueError for a key of an unusable kind."""
+    # Pass only the parts of a public key: private or unknown parts must not have an effect.
     try:
         if published.get("kty") == "RSA":
             _check_bits(len(urlsafe_b64decode(published["n"] + "==").lstrip(b"\0")) * 8)
@@ -100,7 +100,7 @@ def issuer_key(published: dict[str, Any]) -> VerifyingKey:
 
 
 def _check_bits(bits: int) -> None:
-    # Before the import, which would only warn.
+    # Checked before the import, which would only warn.
     if bits < LEAST_RSA_BITS:
         raise ValueError(f"got an RSA key of {bits} bits, expected at least {LEAST_RSA_BITS}")
 

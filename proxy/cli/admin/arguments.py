@@ -1,7 +1,7 @@
-"""The options of `pulsar-proxy admin`, and those that all commands have which ask a running proxy.
+"""The options of `pulsar-proxy admin`, and the options shared by all commands that ask a running proxy.
 
-Rule: declared here, carried out by `proxy.cli.admin.command`: `serve` reads these with every other option at its start
-and must not pay for what the commands need.
+Rule: this module only declares options; `proxy.cli.admin.command` runs the commands. The start of `serve` loads every
+option and must not load the code of other commands.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _LISTINGS: Final = {
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say which proxy is meant."""
+    """Add the options that select a proxy."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", metavar="PATH", help="control socket of the proxy")
     where.add_argument(
@@ -44,7 +44,7 @@ def add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def add_level(parser: argparse.ArgumentParser, duration: Callable[[str], float]) -> None:
-    """Declare what `log-level` takes; `duration` reads seconds."""
+    """Add the options of `log-level`; `duration` parses seconds."""
     parser.add_argument(
         "level",
         nargs="?",
@@ -57,7 +57,7 @@ def add_level(parser: argparse.ArgumentParser, duration: Callable[[str], float])
 
 
 def add_admin(parser: argparse.ArgumentParser, duration: Callable[[str], float]) -> None:
-    """Declare all commands of `pulsar-proxy admin`; `duration` reads seconds."""
+    """Add all commands of `pulsar-proxy admin`; `duration` parses seconds."""
     commands = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
     made = {}
     for name, text in _WHAT.items():

@@ -1,6 +1,6 @@
-"""Ask a running proxy's admin API: over its control socket, or at its address with the token.
+"""A client of the admin API: over the control socket, or at `adminApiAddress` with the token.
 
-Rule: whatever does not answer is one clear text with what was tried and the key that leads elsewhere.
+Rule: if no proxy answers, the error says what was tried and which key to check.
 """
 
 import json
@@ -21,11 +21,11 @@ _LARGEST_PAGE: Final = 1000
 
 
 class NoAnswer(Exception):
-    """No proxy answers; the text says what was tried and which key leads to another."""
+    """No proxy answers; the text says what was tried and which key to check."""
 
 
 class Refused(Exception):
-    """A proxy answers, but refuses; `status` is its own, `document` what it said."""
+    """A proxy refuses a request; `status` and `document` are those of its answer."""
 
     def __init__(self, status: int, document: Mapping[str, Any]) -> None:
         super().__init__(str(document.get("reason") or f"status {status}"))
@@ -41,7 +41,6 @@ class _ByPath(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the socket."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(self.timeout)
         try:
@@ -53,7 +52,7 @@ class _ByPath(HTTPConnection):
 
 
 class AdminClient:
-    """Ask the first of some control sockets on which a proxy listens, or one address with a token."""
+    """Asks the first of some control sockets on which a proxy listens, or an address with a token."""
 
     def __init__(self, paths: Sequence[Path] = (), address: str = "", token: str = "") -> None:
         self._paths = paths
@@ -63,7 +62,10 @@ class AdminClient:
     def ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: float = PATIENCE_SECONDS
     ) -> Mapping[str, Any]:
-        """Give the document of an answer; raises NoAnswer, or Refused for a status of 400 and above."""
+        """Send a request and return the document of the answer.
+
+        Raises NoAnswer, or Refused for a status of 400 and above. `seconds` bounds each wait, not the whole request.
+        """
         problems = []
         for place in [self._address] if self._address else self._paths:
             try:
@@ -74,19 +76,19 @@ class AdminClient:
             if status >= 400:
                 raise Refused(status, document)
             return document
-        tried = ", ".join(problems) if problems else "none: the configuration turns the socket off"
-        elsewhere = f"expected its {_ADDRESS_KEY}" if self._address else f"see {_KEY}, or give --socket"
+        tried = ", ".join(problems) if problems else "nothing, because the configuration turns the socket off"
+        elsewhere = f"check its {_ADDRESS_KEY}" if self._address else f"check {_KEY}, or give --socket"
         raise NoAnswer(f"no proxy answers; tried: {tried}; {elsewhere}")
 
     def top(self, seconds: float = PATIENCE_SECONDS) -> Mapping[str, Any]:
-        """Give the document of `pulsar-proxy top`; raises NoAnswer."""
+        """Return the document of `pulsar-proxy top`; raises NoAnswer."""
         try:
             return self.ask("GET", "/v1/top", seconds=seconds)
         except Refused as error:
-            raise NoAnswer(f"it answers {str(error)!r}") from error
+            raise NoAnswer(f"the proxy refuses: {error}") from error
 
     def pages(self, path: str, name: str, query: Mapping[str, Any], limit: int | None) -> Iterator[Mapping[str, Any]]:
-        """Yield rows called `name`, page after page, at most `limit` (None: all there are); raises as `ask`."""
+        """Yield the rows in the field `name` of each page, at most `limit` (None: all rows); raises as `ask`."""
         after, left = 0, limit
         while left is None or left > 0:
             size = _LARGEST_PAGE if left is None else min(left, _LARGEST_PAGE)
@@ -103,7 +105,7 @@ class AdminClient:
         host = HTTPConnection(place, timeout=seconds) if isinstance(place, str) else _ByPath(place, seconds)
         sent = None if body is None else json.dumps(body).encode()
         try:
-            # Who is turned away is told why at once; what it still sends then finds nobody.
+            # A proxy without a free slot answers and closes at once, so that the rest of the request may fail.
             with suppress(BrokenPipeError):
                 host.request(method, path, sent, self._headers)
             answer = host.getresponse()
@@ -111,12 +113,12 @@ class AdminClient:
         finally:
             host.close()
         if not isinstance(document, dict):
-            raise ValueError("its answer is no document")
+            raise ValueError("expected an answer with a JSON object")
         return answer.status, document
 
 
 def ask_top(paths: Sequence[Path], seconds: float = PATIENCE_SECONDS) -> Mapping[str, Any]:
-    """Give the document of `pulsar-proxy top` of the first of `paths` that a proxy listens on; raises NoAnswer."""
+    """Return the document of `pulsar-proxy top` from the first of `paths` where a proxy listens; raises NoAnswer."""
     return AdminClient(paths).top(seconds)
 
 
@@ -124,5 +126,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     if isinstance(error, json.JSONDecodeError | HTTPException):
-        return "what it answers is none: it is stopping, or of another version"
-    return str(error).lower()
+        return "no valid answer: the proxy is stopping, or has another version"
+    return str(error)

@@ -1,7 +1,7 @@
-"""The commands `pulsar-proxy admin ...`, `config` and `log-level`: a question to a running proxy, and its answer.
+"""The commands `pulsar-proxy admin ...`, `config` and `log-level`: send a request to a running proxy, print the answer.
 
-Rule: exit code 0 when it was done; 1 when no proxy answers, or it refuses; 2 for wrong arguments or a wrong
-configuration; 3 when the connection that is meant is not there (any more). Errors are one line on standard error.
+Rule: the exit code is 0 on success, 1 if no proxy answers or the proxy refuses, 2 for wrong arguments or a wrong
+configuration, 3 if there is no connection with the given id. An error is a line on standard error.
 """
 
 import argparse
@@ -23,17 +23,17 @@ Command = Callable[[AdminClient, argparse.Namespace], int]
 
 
 def run_admin(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Run one of the commands and give the exit code."""
+    """Run a command of `pulsar-proxy admin` and return the exit code."""
     return _asked(options, environ, _COMMANDS[options.what])
 
 
 def show_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Print the configuration in force and give the exit code."""
+    """Print the configuration in force and return the exit code."""
     return _asked(options, environ, _config)
 
 
 def change_log_level(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Change the log level if one is given, print how it stands, and give the exit code."""
+    """Change the log level if an option names a level, print the level, and return the exit code."""
     options.json = False
     return _asked(options, environ, _level)
 
@@ -49,7 +49,7 @@ def _asked(options: argparse.Namespace, environ: Mapping[str, str], command: Com
         return NOT_THERE if isinstance(error, Refused) and error.status == _NOT_FOUND else FAILED
 
 
-# --- what is shown ----------------------------------------------------------------------------------
+# --- shown ----------------------------------------------------------------------------------
 
 
 def _print_json(document: object) -> None:
@@ -66,7 +66,7 @@ def _connections(client: AdminClient, options: argparse.Namespace) -> int:
     wanted = {name: value for name, value in query.items() if value is not None}
     rows = client.pages("/v1/connections", "connections", wanted, options.limit)
     if options.json:
-        # One a line: there may be very many.
+        # A document for each row: there may be too many rows for a single document.
         for row in rows:
             _print_json(row)
     else:
@@ -85,7 +85,7 @@ def _listing(path: str, name: str, columns: tuple[Column, ...]) -> Command:
         shown = len(document[name])
         there = document["total"] if "total" in document else sum(document["lines"].values())
         if shown < there:
-            print(f"{shown} of {there} are shown; --limit says how many, {_MOST_LINES} at most", file=sys.stderr)
+            print(f"showing {shown} of {there}; raise --limit to see more (at most {_MOST_LINES})", file=sys.stderr)
         return 0
 
     return show
@@ -96,7 +96,7 @@ def _limiters(client: AdminClient, options: argparse.Namespace) -> int:
     if options.json:
         _print_json(document)
     else:
-        _print_table(LIMITERS, ({"name": name, **books} for name, books in document["limiters"].items()))
+        _print_table(LIMITERS, ({"name": name, **row} for name, row in document["limiters"].items()))
     return 0
 
 
@@ -111,7 +111,7 @@ def _config(client: AdminClient, options: argparse.Namespace) -> int:
     return 0
 
 
-# --- what is changed --------------------------------------------------------------------------------
+# --- changed --------------------------------------------------------------------------------
 
 
 def _kill(client: AdminClient, options: argparse.Namespace) -> int:
@@ -129,7 +129,7 @@ def _kill(client: AdminClient, options: argparse.Namespace) -> int:
 
 def _level(client: AdminClient, options: argparse.Namespace) -> int:
     if options.seconds is not None and options.level is None:
-        raise BadOptions("--for: expected a level in front of it")
+        raise BadOptions("--for: expected a level before this option")
     if options.level is None:
         answer = client.ask("GET", "/v1/log-level")
     else:

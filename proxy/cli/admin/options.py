@@ -1,7 +1,7 @@
-"""Where a command finds its proxy, out of the options that `top`, `admin`, `config` and `log-level` have in common.
+"""Make the admin client for the options that `top`, `admin`, `config` and `log-level` share.
 
-Rule: nothing is asked here; a wrong option or configuration is exit code 2. A fault in a key that does not say where
-the proxy is, is a warning: the file was broken since, and now the proxy has to be asked.
+Rule: nothing is sent here. A wrong option or configuration ends with exit code 2. A fault in a key that does not
+locate the proxy is only a warning: the file may have been broken after the start of the proxy.
 """
 
 import argparse
@@ -20,16 +20,16 @@ _WHERE: Final = (Config.control_socket_path, Config.service_port, Config.service
 
 
 def admin_client(options: argparse.Namespace, environ: Mapping[str, str]) -> AdminClient:
-    """Make what asks the proxy that `options` name; raises ConfigError, or BadOptions."""
+    """Return a client of the proxy that `options` select; raises ConfigError or BadOptions."""
     if options.address is not None:
         return AdminClient(address=options.address, token=_token(options.token_file))
     if options.token_file is not None:
-        raise BadOptions("--token-file: expected --address beside it")
+        raise BadOptions("--token-file: expected --address with this option")
     return AdminClient(socket_paths(options, environ))
 
 
 def socket_paths(options: argparse.Namespace, environ: Mapping[str, str]) -> Sequence[Path]:
-    """Give the places where the control socket may be, best first; raises ConfigError."""
+    """Return the paths where the control socket may be, best first; raises ConfigError."""
     if options.socket is not None:
         return [Path(options.socket)]
     config, faults = Config.load_despite_faults(_WHERE, options.config, environ)
@@ -39,22 +39,22 @@ def socket_paths(options: argparse.Namespace, environ: Mapping[str, str]) -> Seq
 
 
 class BadOptions(Exception):
-    """Options that do not go together, or a file that cannot be read; the text names them."""
+    """Options that exclude each other, or an unreadable token file; the text names them."""
 
 
 def problems_of(error: ConfigError | BadOptions) -> list[str]:
-    """Give the lines that tell what is wrong."""
+    """Return a line for each fault."""
     return [f"error: {problem}" for problem in (error.problems if isinstance(error, ConfigError) else [error])]
 
 
 def _token(path: str | None) -> str:
     if path is None:
-        raise BadOptions("--address: expected --token-file beside it")
+        raise BadOptions("--address: expected --token-file with this option")
     try:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no ascii text"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not ascii text"
         raise BadOptions(f"--token-file: cannot read {path}: {reason.lower()}") from error
     if not token or not token.isprintable() or " " in token:
-        raise BadOptions(f"--token-file: expected one word in {path}")
+        raise BadOptions(f"--token-file: expected a single word in {path}")
     return token

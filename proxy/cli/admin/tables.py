@@ -1,7 +1,7 @@
-"""Answers of the admin API as lines for people.
+"""Format answers of the admin API as tables.
 
-Rules: names come from clients, so nothing unprintable reaches a terminal; a number that is not known is `-`. Fields of
-a newer proxy are passed over.
+Rules: clients choose their names, so unprintable characters never reach a terminal. An unknown number is `-`. Fields
+of a newer proxy are ignored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ LONGEST_CELL: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its title, how its cell is made of a row, how wide it is at least, and whether it holds numbers."""
+    """A column: its title, the function that formats its cell, its least width, and whether it is aligned right."""
 
     title: str
     cell: Callable[[Row], str]
@@ -25,7 +25,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a line of titles and one for each row, as the rows come: columns keep the width they were given."""
+    """Yield a line of titles and a line for each row; widths are fixed, so that rows are printed as they arrive."""
     yield _line(columns, [column.title for column in columns])
     for row in rows:
         yield _line(columns, [plain(column.cell(row)) for column in columns])
@@ -40,13 +40,13 @@ def _line(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Write a name so that it is one cell of one line."""
+    """Return a name shortened and with unprintable characters replaced, to fit into a cell."""
     shown = text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
     return shown if shown.isprintable() else "".join(char if char.isprintable() else "?" for char in shown)
 
 
 def size(count: float | None) -> str:
-    """Write a number of bytes in the largest unit that leaves at least 1 of it."""
+    """Format a number of bytes in the largest unit in which the number is at least 1."""
     if count is None:
         return "-"
     unit = 0
@@ -56,7 +56,7 @@ def size(count: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Write a duration with its two largest units."""
+    """Format a duration with its two largest units."""
     if value is None:
         return "-"
     if value < 60:
@@ -82,7 +82,7 @@ def _seconds(name: str) -> Callable[[Row], str]:
 
 
 def _amount(name: str) -> Callable[[Row], str]:
-    """Write what has a unit of its own."""
+    """Return a formatter for a field whose unit is in the row."""
     return lambda row: size(row[name]) if row["unit"] == "bytes" else str(row[name])
 
 

@@ -1,18 +1,20 @@
-"""An embedded broker and a storm of clients: what `pulsar-proxy demo` shows, and what the fault tests talk to.
+"""An embedded broker and a storm of clients, for `pulsar-proxy demo` and for the tests.
 
     names      topic names: listed one by one, or generated and never all in memory
-    topics     which namespaces and topics a broker has, and the fields of a topic-list answer
-    script     what the broker shall do wrong
-    record     what the broker has seen
-    answers    a request in, an answer's bytes out
-    session    one connection of the broker
+    topics     the namespaces and topics of a broker, and the fields of a topic-list answer
+    watchers   the topic-list watchers of a connection
+    script     the faults that the broker simulates
+    record     the commands that the broker has received
+    answers    the answer to each request, as bytes
+    session    a connection of the broker
     broker     the broker; also `python -m proxy.cli.demo.broker`
     children   broker and proxy as child processes
     storm      many clients through real sockets
-    table      the promise, and the table that says whether it held
-    watch      the proxy weighed while a storm goes on
+    table      the promise of the demo, and its table of results
+    watch      the proxy's memory during a storm
     arguments  the options of the command
     run        the command
 
-Rule: nothing of the proxy imports this package but the command line: `arguments` always, the rest for a demo.
+The broker is a test double first: the integration tests run against it. Rule: within the proxy only the command line
+imports this package: always `arguments`, and the rest to run a demo.
 """

@@ -1,7 +1,7 @@
-"""The embedded broker's answers: a decoded request in, the pieces of one frame out.
+"""Build the embedded broker's answers: a decoded request in, the pieces of a frame out.
 
-Rule: answers look like those of upstream's broker 4.x, so that what passes here passes there. Sans-IO; the faults of a
-script that are about content (errors, redirects, foreign request ids) happen here, those about time and bytes do not.
+Rule: answers are those of Pulsar's broker 4.x, so that a client that works here works there. This module does no I/O.
+Faults of content (errors, redirects, wrong request ids) happen here; faults of time and bytes happen in `session`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,9 +27,9 @@ _NOT_SERVED: Final = Failure(
 
 
 class Answers:
-    """Answer the requests of all connections of one broker.
+    """Answers the requests on all connections of a broker.
 
-    `schemas` holds the versions of each topic's schema, oldest first; a version is its place in the list.
+    `schemas` holds the versions of each topic's schema, oldest first; a version is an index into that list.
     """
 
     def __init__(self, store: TopicStore, script: Script) -> None:
@@ -39,7 +39,7 @@ class Answers:
         self.schemas: dict[str, list[pb.Schema]] = {}
 
     def connected(self, connect: pb.CommandConnect) -> bytes:
-        """Build CONNECTED with a broker's promises."""
+        """Build CONNECTED with the feature flags of a broker."""
         command = pb.BaseCommand(type=pb.BaseCommand.CONNECTED)
         connected = command.connected
         connected.server_version = SERVER_VERSION
@@ -51,10 +51,10 @@ class Answers:
         return commands.frame(command)
 
     def answer(self, command: pb.BaseCommand, watchers: Watchers) -> Iterable[bytes]:
-        """Build the answer to a command of the connection with these watchers.
+        """Build the answer to a command; `watchers` are those of its connection.
 
-        Nothing for one without a request id that needs none. Raises DeadlyRequest, at the latest when the first piece
-        is taken.
+        The answer is empty if the command has no request id. Raises DeadlyRequest, perhaps only when the first piece
+        is iterated.
         """
         kind = command.type
         if kind == CommandType.PING:

@@ -1,10 +1,10 @@
-"""The options of `pulsar-proxy demo`, apart from its code: the parser of the command line loads no library."""
+"""The options of `pulsar-proxy demo`, apart from its code: building the parser must not load a library."""
 
 import argparse
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of the command."""
+    """Add the options of `pulsar-proxy demo`."""
     parser.description = "run an embedded broker, the proxy and a storm of clients on 127.0.0.1"
 
     def number(name: str, default: int, text: str) -> None:

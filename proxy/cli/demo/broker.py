@@ -1,8 +1,9 @@
 """The embedded broker: a listening socket, its connections, and the topics, script and record they share.
 
-Speaks Pulsar's binary protocol well enough for lookups, topic lists, topic watchers and schemas. Rule: bounded
-whatever clients do, each connection by `session`. By hand: `python -m proxy.cli.demo.broker --port 6660`; it prints its
-address as one line of JSON, and what it has seen when it ends.
+The broker serves lookups, topic lists, topic watchers and schemas of Pulsar's binary protocol. Rule: memory is bounded
+whatever clients do; `session` bounds each connection. To start a broker by hand, run
+`python -m proxy.cli.demo.broker --port 6660`: the broker prints its address as a line of JSON, and its counts at the
+end.
 """
 
 import argparse
@@ -30,7 +31,7 @@ _BACKLOG: Final = 4096
 class EmbeddedBroker:
     """A broker on the running loop: `async with EmbeddedBroker(store) as broker`.
 
-    `script` holds its faults, `record` what it has seen, `connections` those that are open.
+    `script` holds the simulated faults, `record` the received commands, `connections` the open connections.
     """
 
     def __init__(
@@ -60,18 +61,18 @@ class EmbeddedBroker:
 
     @property
     def service_url(self) -> str:
-        """Give the address as `pulsar://host:port`, or `pulsar+ssl://host:port` with TLS."""
+        """The address: `pulsar://host:port`, or `pulsar+ssl://host:port` with TLS."""
         return self.answers.service_url
 
     async def start(self, port: int = 0) -> None:
-        """Listen on `port`, 0 for a free one; raises OSError if it cannot be had."""
+        """Listen on `port`, 0 for a free port; raises OSError if the port cannot be bound."""
         self._server = await asyncio.start_server(self._accepted, self.host, port, backlog=_BACKLOG, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         scheme = "pulsar" if self._tls is None else "pulsar+ssl"
         self.answers.service_url = f"{scheme}://{self.host}:{self.port}"
 
     async def stop(self) -> None:
-        """Cut all connections and stop listening; raises what went wrong in a connection, if anything did."""
+        """Cut all connections and stop listening; raises the first unexpected exception of a connection."""
         if self._server is not None:
             self._server.close()
         for session in self.connections:
@@ -88,7 +89,7 @@ class EmbeddedBroker:
         await self._scope.emptied()
 
     async def announce(self, new: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
-        """Tell all watchers of topics that came and went; ends when everything is written."""
+        """Notify all watchers of created and deleted topics, and wait until every update is written."""
         for session in list(self.connections):
             await session.send_updates(new, deleted)
 
@@ -112,10 +113,10 @@ class EmbeddedBroker:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a broker with generated topics until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m proxy.cli.demo.broker", description="run an embedded broker")
-    parser.add_argument("--port", type=int, default=6650, help="0 takes any free port (default: %(default)s)")
-    parser.add_argument("--namespaces", type=int, default=1, help="demo/ns-0, ... (default: %(default)s)")
-    parser.add_argument("--topics", type=int, default=10_000, help="in each namespace (default: %(default)s)")
-    parser.add_argument("--name-bytes", type=int, default=100, help="of each topic (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=6650, help="port; 0 for any free port (default: %(default)s)")
+    parser.add_argument("--namespaces", type=int, default=1, help="namespaces demo/ns-0, ... (default: %(default)s)")
+    parser.add_argument("--topics", type=int, default=10_000, help="topics in each namespace (default: %(default)s)")
+    parser.add_argument("--name-bytes", type=int, default=100, help="bytes of each topic's name (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
         store = GeneratedTopics(options.namespaces, options.topics, options.name_bytes)
@@ -128,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def raise_file_limit() -> None:
-    """Let this process, and those it starts, have as many sockets as the system permits."""
+    """Raise the limit of open files for this process and its children to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

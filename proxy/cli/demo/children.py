@@ -1,7 +1,7 @@
-"""Broker and proxy as child processes: started, found by the line they print, measured, and ended by their id.
+"""Run broker and proxy as child processes: start them, read the lines they print, measure them, end them by id.
 
-Rule: whatever happens in the block, no child outlives it. Each has a process group of its own, so that a Ctrl-C
-reaches this process alone, which then ends them in order.
+Rule: no child outlives its `with` block, whatever happens in the block. Each child has a process group of its own, so
+that Ctrl-C reaches only this process, which then ends the children in order.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 
-READY_SECONDS: Final = 15.0
+# A second is enough, but not on a machine that does much else.
+READY_SECONDS: Final = 90.0
 STOP_SECONDS: Final = 8.0
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 12
@@ -25,7 +26,7 @@ _IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 class ChildFailed(Exception):
-    """Report a child that did not start or did not say what it had to; the message holds its last lines."""
+    """A child did not start or did not print the expected line; the message holds its last lines."""
 
 
 class Child:
@@ -56,30 +57,28 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Give the process id."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Tell whether the process has not ended."""
         return self._process.poll() is None
 
     def resident_bytes(self) -> int:
-        """Give the resident set size, bytes; 0 when the process is gone."""
+        """Return the resident set size in bytes; 0 when the process has ended."""
         return resident_bytes(self._memory) or 0
 
     def peak_resident_bytes(self) -> int:
-        """Give the kernel's high-water mark of the resident set size, bytes; 0 when the process is gone."""
+        """Return the kernel's high-water mark of the resident set size in bytes; 0 when the process has ended."""
         return peak_resident_bytes(self._memory) or 0
 
     async def said(self, key: str, seconds: float = READY_SECONDS) -> dict[str, Any]:
-        """Wait for a line of JSON that has `key`; raises ChildFailed if the child ends or the time is over."""
+        """Return the first line of JSON with `key`; raises ChildFailed if the child ends or is too slow."""
         deadline = asyncio.get_running_loop().time() + seconds
         while (line := self.find(key)) is None:
             if not self.running:
                 raise ChildFailed(f"{self.module} ended with code {self._process.returncode}\n{self.tail()}")
             if asyncio.get_running_loop().time() > deadline:
-                raise ChildFailed(f"{self.module} said no {key!r} within {seconds:g} s\n{self.tail()}")
+                raise ChildFailed(f"{self.module} printed no {key!r} within {seconds:g} s\n{self.tail()}")
             await asyncio.sleep(_POLL_SECONDS)
         return line
 
@@ -96,7 +95,7 @@ class Child:
             os.close(descriptor)
 
     def find(self, key: str) -> dict[str, Any] | None:
-        """Find the first line of JSON with `key` in what the child has said so far."""
+        """Return the first line of JSON with `key` in the output so far, or None."""
         for text in self._output.read_text(errors="replace").splitlines():
             try:
                 line = json.loads(text)
@@ -107,7 +106,7 @@ class Child:
         return None
 
     def tail(self) -> str:
-        """Give the last lines of the child's output."""
+        """Return the last lines of the output."""
         return "\n".join(self._output.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""Topic names of one namespace, encoded as the repeated field of a topic-list answer.
+"""Topic names of a namespace, encoded as the repeated field of a topic-list answer.
 
-Rule: encoded names come in pieces of at most some 64 KiB, made while they are written. A generated namespace costs
-nothing of its own: all share one template, into which the namespace is joined. Knows no request.
+Rule: encoded names are made while they are written, in pieces of about 64 KiB at most. A generated namespace needs no
+memory of its own: all namespaces share a template, into which the namespace's name is inserted.
 """
 
 import zlib
@@ -18,23 +18,23 @@ _DOMAIN: Final = b"persistent://"
 
 
 class TopicNames(Protocol):
-    """Some topic names, ready to be sent."""
+    """Topic names that can be encoded piece by piece."""
 
     count: int
     encoded_bytes: int
 
     def hash(self) -> str:
-        """Give the hash by which a client asks whether the list has changed."""
+        """Return the hash with which a client asks whether the list has changed."""
 
     def pieces(self) -> Iterator[bytes]:
-        """Encode the names, piece by piece."""
+        """Yield the encoded names, piece by piece."""
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names one by one."""
+        """Yield the names."""
 
 
 class ListedNames:
-    """Names that are held in memory, with the hash that Pulsar computes."""
+    """Names held in memory, with the hash that Pulsar computes."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = java_order(names)
@@ -43,13 +43,13 @@ class ListedNames:
         self.encoded_bytes = sum(len(_encoded(name)) for name in self._names)
 
     def hash(self) -> str:
-        """Give the hash of PIP-145, computed at its first use."""
+        """Return the hash of PIP-145, computed at the first call."""
         if self._hash is None:
             self._hash = topics_hash(self._names)
         return self._hash
 
     def pieces(self) -> Iterator[bytes]:
-        """Encode the names, piece by piece."""
+        """Yield the encoded names in pieces of at most `PIECE_BYTES`."""
         gathered, size = [], 0
         for name in self._names:
             encoded = _encoded(name)
@@ -81,24 +81,24 @@ class NameTemplate:
         self.encoded_bytes = topics * (len(_TOPICS_TAG + varint(name_bytes)) + name_bytes)
         self._tails = [f"/t-{number:0{digits}}".ljust(padding + digits + 3, "x") for number in range(topics)]
         step = max(1, PIECE_BYTES // (name_bytes + 4))
-        # Between two namespaces of a piece stand one name's end and the next one's beginning.
+        # Each seam is the end of a name and the beginning of the next name, with the namespace left out between them.
         self._seams = [_seams(self._tails[start : start + step], head) for start in range(0, topics, step)]
 
     def pieces(self, namespace: str) -> Iterator[bytes]:
-        """Encode all names of a namespace, piece by piece."""
+        """Return an iterator of a namespace's encoded names, piece by piece."""
         joint = namespace.encode()
         return (joint.join(seams) for seams in self._seams)
 
     def names(self, namespace: str) -> Iterator[str]:
-        """Give all names of a namespace one by one."""
+        """Return an iterator of a namespace's names."""
         prefix = _DOMAIN.decode() + namespace
         return (prefix + tail for tail in self._tails)
 
 
 class GeneratedNames:
-    """A template's names in one namespace.
+    """The names of a template in a namespace.
 
-    The hash is a stand-in: to a client it is a text to hand back, and the real one would cost 0.1 s a megabyte.
+    The hash is a stand-in: a client only sends it back, and the real hash would cost 0.1 s for each megabyte.
     """
 
     def __init__(self, template: NameTemplate, namespace: str) -> None:
@@ -108,11 +108,10 @@ class GeneratedNames:
         self.encoded_bytes = template.encoded_bytes
 
     def hash(self) -> str:
-        """Give eight digits that stand for this list."""
+        """Return eight digits, equal for equal lists."""
         return f"{zlib.crc32(f'{self._namespace} {self.count} {self.encoded_bytes}'.encode()):08x}"
 
     def pieces(self) -> Iterator[bytes]:
-        """Encode the names, piece by piece."""
         return self._template.pieces(self._namespace)
 
     def __iter__(self) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""What an embedded broker has seen: counts of everything, the commands themselves of the recent past only.
+"""The record of an embedded broker: counts of all commands, and the most recent commands themselves.
 
-Rule: bounded, whatever arrives. A test waits here for what it expects, instead of for time to pass.
+Rule: the record is bounded, whatever arrives. A test waits here for a command instead of for time to pass.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ LARGEST_KEPT_BYTES: Final = 16 * 1024
 
 
 class Record:
-    """Count commands, topic-list questions and bytes."""
+    """Counts commands, topic-list requests in progress, and bytes."""
 
     def __init__(self) -> None:
         self.received: Counter[int] = Counter()
@@ -29,15 +29,15 @@ class Record:
 
     @property
     def topic_questions(self) -> int:
-        """Count the topic-list requests that arrived."""
+        """The number of topic-list requests that arrived."""
         return self.received[CommandType.GET_TOPICS_OF_NAMESPACE]
 
     def commands(self, command_type: CommandType) -> list[pb.BaseCommand]:
-        """Give the recent commands of a type, oldest first."""
+        """Return the recent commands of a type, oldest first."""
         return [command for command in self.recent if command.type == command_type]
 
     def command(self, command: pb.BaseCommand, size_bytes: int) -> None:
-        """Note a command that arrived."""
+        """Called when a command arrives: count it, keep it if it is small, and wake the tests that wait for it."""
         self.received[command.type] += 1
         if size_bytes <= LARGEST_KEPT_BYTES:
             self.recent.append(command)
@@ -47,14 +47,14 @@ class Record:
                 entry[2].set_result(None)
 
     def question_opened(self) -> None:
-        """Note that a topic-list question waits for its answer."""
+        """Called when a topic-list request arrives."""
         self.outstanding_topic_questions += 1
         self.max_outstanding_topic_questions = max(
             self.max_outstanding_topic_questions, self.outstanding_topic_questions
         )
 
     def question_closed(self) -> None:
-        """Note that a topic-list answer was written, or that its connection ended."""
+        """Called when a topic-list answer is written, or its connection ends."""
         self.outstanding_topic_questions -= 1
 
     async def seen(self, command_type: CommandType, count: int = 1) -> None:

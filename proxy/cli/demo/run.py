@@ -1,7 +1,7 @@
-"""The command `pulsar-proxy demo`: a broker, the proxy before it, a storm of clients, and whether the promise held.
+"""The command `pulsar-proxy demo`: run a broker, the proxy and a storm of clients, and report whether the promise held.
 
-Rule: 127.0.0.1 only, everything ends with the command. Exit code 0 if the promise held, 1 if it broke or something did
-not start, 2 for options that make no sense, 130 after Ctrl-C.
+Rule: the demo uses 127.0.0.1 only, and every process ends with the command. The exit code is 0 if the promise held, 1
+if it broke or a process did not start, 2 for invalid options, 130 after Ctrl-C.
 """
 
 import argparse
@@ -31,12 +31,12 @@ BAD_OPTIONS: Final = 2
 INTERRUPTED: Final = 130
 CONNECT_SECONDS: Final = 8.0
 STORM_SECONDS: Final = 40.0
-# Time for the proxy's memory to come to rest after its start, before it is weighed.
+# Time for the proxy's memory to settle after the start, before it is measured.
 SETTLE_SECONDS: Final = 0.3
 
 
 class Processes(NamedTuple):
-    """The two children and where they listen."""
+    """The two child processes and their addresses."""
 
     broker: Child
     proxy: Child
@@ -47,7 +47,7 @@ class Processes(NamedTuple):
 
 
 def run_demo(options: argparse.Namespace) -> int:
-    """Run the demo and give its exit code."""
+    """Run the demo and return its exit code."""
     try:
         topics = _checked(options)
     except ValueError as error:
@@ -112,7 +112,7 @@ async def _processes(options: argparse.Namespace, topics: GeneratedTopics, direc
 
 
 def event_log_bytes(options: argparse.Namespace, path: Path) -> int:
-    """Add up the budgets of the event log, of the configuration that the proxy has started with."""
+    """Return the memory budget of the event log, in the configuration with which the proxy started."""
     given = (word.partition("=") for word in options.set)
     config = Config.load(path, os.environ, {key.strip(): value.strip() for key, _, value in given})
     return sum(line.limit_bytes for line in event_log(config))
@@ -143,7 +143,7 @@ async def _serve_by_hand(processes: Processes, topics: GeneratedTopics) -> int:
     print(f"web     http://{LOOPBACK}:{processes.web_port}/metrics")
     last = topics.namespace(topics.namespaces - 1)
     print(f"topics  in {topics.namespace(0)}" + (f" to {last}" if topics.namespaces > 1 else ""))
-    print("Ctrl-C ends them.", flush=True)
+    print("Press Ctrl-C to end both.", flush=True)
     async with asyncio.TaskGroup() as group:
         ends = [group.create_task(child.ended()) for child in (processes.broker, processes.proxy)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +158,7 @@ async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes
     storm = Storm(plan, [topics.namespace(number) for number in range(topics.namespaces)])
     await asyncio.sleep(SETTLE_SECONDS)
     watch = Watch(storm, processes.proxy)
-    print(f"{plan.connections:,} clients connect and ask for {plan.requests} topic lists each", flush=True)
+    print(f"{plan.connections:,} clients connect and request {plan.requests} topic lists each", flush=True)
     await storm.connect(LOOPBACK, processes.proxy_port, CONNECT_SECONDS)
     await watch.during(storm.ask(STORM_SECONDS))
     storm.close()

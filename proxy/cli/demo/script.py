@@ -1,6 +1,6 @@
-"""What an embedded broker shall do wrong, or differently: read anew at every command, so a test may change it live.
+"""The script of an embedded broker: the faults it simulates, read at each command, so that a test can change them.
 
-Rule: delays are gates that somebody opens, never times. Knows no connection.
+Rule: a delay is a gate that the test opens, never a time.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from protocol.errors import ServerError
 
 
 class AfterHandshake(Enum):
-    """Say what a connection carries once it is CONNECTED."""
+    """The traffic of a connection after CONNECTED."""
 
     COMMANDS = "requests and answers"
     ECHO = "every byte goes back"
@@ -22,7 +22,7 @@ class AfterHandshake(Enum):
 
 
 class Redirect(NamedTuple):
-    """Where a lookup is sent instead of being answered with this broker."""
+    """A redirect as the answer to a lookup, instead of this broker's own address."""
 
     url: str
     authoritative: bool = True
@@ -30,7 +30,7 @@ class Redirect(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The error with which requests of a type are answered."""
+    """An error as the answer to all requests of a type."""
 
     code: int = ServerError.UnknownError
     message: str = "the script says so"
@@ -38,11 +38,11 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Script:
-    """A broker's orders; the empty script is a broker without faults.
+    """The faults of a broker; an empty script has none.
 
     `silent` types are read and never answered. `gates` hold the answers of a type until their event is set. The
     answer of a type in `cut_mid_frame` ends with a FIN after that many bytes. `unknown_request_id` types are answered
-    under a request id nobody asked for. `redirects` are used up, one a lookup. `slice_writes` (0: off) writes that
+    with an unknown request id. Each lookup uses up a redirect of `redirects`. `slice_writes` (0: off) writes that
     many bytes at a time. `refuse_connect` answers CONNECT with ERROR and closes.
     """
 
@@ -58,5 +58,5 @@ class Script:
     flood_payload_bytes: int = 64 * 1024
 
     def hold(self, command_type: CommandType) -> asyncio.Event:
-        """Hold the answers of a type from now on, and give the gate that lets them go."""
+        """Hold the answers of a type from now on, and return the event that releases them."""
         return self.gates.setdefault(command_type, asyncio.Event())

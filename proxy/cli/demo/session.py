@@ -1,7 +1,7 @@
-"""One connection of the embedded broker: handshake, then requests, an echo or a flood.
+"""A connection of the embedded broker: handshake, then requests, an echo or a flood.
 
-Rule: one answer at a time is written, piece by piece, each when the one before has left; so a client that does not read
-costs this side one piece. At most 1,000 requests wait here, then reading stops. Knows no topic.
+Rule: answers are written one at a time, and a piece only after the previous piece has left, so that a client that does
+not read costs the memory of a single piece. If 1,000 requests wait, the connection stops reading.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _FRAME_OVERHEAD_BYTES: Final = 10 * 1024
 
 
 class Session:
-    """Serve one connection until it ends; `scope` is its own."""
+    """Serves a connection until it ends; `scope` holds the tasks of this connection only."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Session:
         scope: TaskScope,
     ) -> None:
         self._reader, self._writer = streams
-        # With TLS the loops' own transports take 0 for "always full".
+        # The loops' own TLS transports treat 0 as "always full".
         with_tls = self._writer.get_extra_info("ssl_object") is not None
         self._writer.transport.set_write_buffer_limits(high=int(with_tls), low=0)
         self._answers = answers
@@ -52,20 +52,20 @@ class Session:
         self.connect: pb.CommandConnect | None = None
 
     def abort(self) -> None:
-        """Cut the connection and forget what is unsent."""
+        """Cut the connection and discard unsent bytes."""
         self._writer.transport.abort()
 
     @property
     def unsent_bytes(self) -> int:
-        """Count the bytes that wait in user space."""
+        """The number of unsent bytes in user space."""
         return self._writer.transport.get_write_buffer_size()
 
     async def send(self, frame: bytes) -> None:
-        """Send a frame nobody asked for, between two answers."""
+        """Send a frame that answers no request, between two answers."""
         await self._write((frame,))
 
     async def send_updates(self, new: Iterable[str], deleted: Iterable[str]) -> None:
-        """Tell this connection's watchers of topics that came and went."""
+        """Send updates to this connection's watchers about created and deleted topics."""
         try:
             for frame in list(self.watchers.updates(new, deleted)):
                 await self.send(frame)
@@ -73,7 +73,7 @@ class Session:
             self.abort()
 
     async def run(self) -> None:
-        """Serve until the client leaves; ends quietly whatever it sends and however it goes."""
+        """Serve until the client leaves; invalid bytes and connection errors raise nothing here."""
         try:
             await self._serve()
         except (ConnectionError, ProtocolError):
@@ -84,7 +84,7 @@ class Session:
             await self._scope.emptied()
 
     async def _serve(self) -> None:
-        """Serve commands; after the handshake an echo or a flood expects a client that has waited for CONNECTED."""
+        """Serve commands; an echo or a flood requires a client that waits for CONNECTED before it sends more."""
         while data := await self._reader.read(_READ_BYTES):
             self._record.received_bytes += len(data)
             self._decoder.receive_data(data)
@@ -97,7 +97,7 @@ class Session:
                 await self._discard()
 
     async def _take_frames(self) -> bool:
-        """Start an answer for every command that is there; False ends the connection."""
+        """Start an answer for each complete command; return False to end the connection."""
         while isinstance(event := self._decoder.next_event(), Frame):
             command = commands.decode_command(event.command)
             self._record.command(command, event.head.frame_bytes)
@@ -189,7 +189,7 @@ class Session:
 
 
 def message_frame(payload_bytes: int) -> bytes:
-    """Build a frame of a MESSAGE command and that many payload bytes."""
+    """Return a frame with a MESSAGE command and a payload of `payload_bytes`."""
     command = pb.BaseCommand(type=pb.BaseCommand.MESSAGE)
     command.message.consumer_id = 1
     command.message.message_id.ledgerId = 1

@@ -1,7 +1,6 @@
-"""Many clients through real sockets: all ask for topic lists at once, some begin to read late and with a tiny window.
+"""A storm of clients through real sockets: all request topic lists at once, some read late with a small window.
 
-Rule: every answer is checked (request id, topic count) and none is stored, so the storm itself needs little memory.
-Knows no process and prints nothing.
+Rule: every answer is checked (request id, number of topics) and none is stored, so that the storm needs little memory.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ _ANSWERS: Final = frozenset({CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE})
 
 @dataclass(frozen=True, slots=True)
 class StormPlan:
-    """How many ask for how much, and how slowly some of them read."""
+    """The size of a storm, and the share of its clients that read late."""
 
     connections: int
     requests: int
@@ -39,17 +38,17 @@ class StormPlan:
 
     @property
     def slow_connections(self) -> int:
-        """Count the connections that read late."""
+        """The number of connections that read late."""
         return round(self.connections * self.slow_share)
 
     def slow(self, number: int) -> bool:
-        """Tell whether a connection reads late; those that do are spread evenly."""
+        """Return whether connection `number` reads late; late connections are spread evenly."""
         return math.floor((number + 1) * self.slow_share + 0.5) > math.floor(number * self.slow_share + 0.5)
 
 
 @dataclass(slots=True)
 class StormTally:
-    """What became of the requests so far."""
+    """Counts of the results so far."""
 
     expected: int
     answered: int = 0
@@ -62,31 +61,31 @@ class StormTally:
 
     @property
     def refused(self) -> int:
-        """Count the requests that were answered with an error."""
+        """The number of requests answered with an error."""
         return self.refusals.total()
 
     @property
     def settled(self) -> bool:
-        """Tell whether every request has found its end."""
+        """Whether every request has a result."""
         return self.answered + self.wrong + self.lost + self.refused >= self.expected
 
 
 class _CountingSink:
-    """Scan a topic list and forget it.
+    """Counts the topics of a list without storing it.
 
-    It is scanned in chunks, not as it comes: a client with a tiny window receives some 2 KiB at a time, and a storm
-    that is busy with itself measures nothing.
+    The list is scanned in chunks: a client with a small window receives about 2 KiB at a time, and a scan of each piece
+    would make the storm itself the bottleneck.
     """
 
     def __init__(self, head: FrameHead) -> None:
         self.scanner = TopicListScanner(head.rest_bytes)
         self._chunk = bytearray(min(head.rest_bytes, _CHUNK_BYTES))
-        self._place = memoryview(self._chunk)
+        self._view = memoryview(self._chunk)
         self._filled = 0
         self._left = head.rest_bytes
 
     def writable(self) -> memoryview:
-        return self._place[self._filled :]
+        return self._view[self._filled :]
 
     def advance(self, count: int) -> None:
         self._filled += count
@@ -99,7 +98,7 @@ class _CountingSink:
 
 
 class StormClient(asyncio.BufferedProtocol):
-    """One connection of the storm: `connected` completes with CONNECTED, then `ask`."""
+    """A connection of the storm: `connected` completes when CONNECTED arrives; then call `ask`."""
 
     def __init__(
         self, plan: StormPlan, tally: StormTally, heads: memoryview, namespace: str, on_settled: asyncio.Event
@@ -117,7 +116,7 @@ class StormClient(asyncio.BufferedProtocol):
         self.connected: asyncio.Future[None] = self._loop.create_future()
 
     def ask(self, *, late: bool) -> None:
-        """Send all requests in one go; a late client begins to read after the plan's time."""
+        """Send all requests at once; a late client begins to read after the plan's delay."""
         transport = self._transport
         now = self._loop.time()
         self._asked = dict.fromkeys(range(1, self._plan.requests + 1), now)
@@ -127,32 +126,29 @@ class StormClient(asyncio.BufferedProtocol):
         if late:
             transport.pause_reading()
             self._loop.call_later(self._plan.late_seconds, self._begin_to_read)
-        transport.write(b"".join(_question(request_id, self._namespace) for request_id in self._asked))
+        transport.write(b"".join(_topic_list_request(request_id, self._namespace) for request_id in self._asked))
 
     def close(self) -> None:
-        """Leave; what is not answered is lost."""
+        """Abort the connection; unanswered requests count as lost."""
         if self._transport is not None:
             self._transport.abort()
         self._lose()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send CONNECT (asyncio's callback)."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(commands.connect_lookup("storm"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count what is not answered as lost (asyncio's callback)."""
         self._transport = None
         if not self.connected.done():
             self.connected.set_exception(exc or ConnectionResetError("closed before CONNECTED"))
         self._lose()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Give the place to read into (asyncio's callback)."""
         return self._decoder.writable() if self._decoder.diverting else self._heads
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what has arrived (asyncio's callback)."""
+        """Called by asyncio when bytes arrive; a protocol error counts all open requests as wrong."""
         self._tally.received_bytes += nbytes
         try:
             if self._decoder.diverting:
@@ -183,7 +179,7 @@ class StormClient(asyncio.BufferedProtocol):
             self._tally.largest_answer_bytes = max(self._tally.largest_answer_bytes, head.frame_bytes)
         else:
             self._tally.wrong += 1
-        self._look_whether_settled()
+        self._check_settled()
 
     def _on_command(self, command: pb.BaseCommand) -> None:
         if command.type == CommandType.CONNECTED and not self.connected.done():
@@ -195,7 +191,7 @@ class StormClient(asyncio.BufferedProtocol):
                 self.connected.set_exception(ConnectionRefusedError(command.error.message))
             elif self._settle(command.error.request_id):
                 self._tally.refusals[f"{ServerError(command.error.error).name}: {command.error.message}"] += 1
-            self._look_whether_settled()
+            self._check_settled()
 
     def _settle(self, request_id: int | None) -> bool:
         asked = None if request_id is None else self._asked.pop(request_id, None)
@@ -207,9 +203,9 @@ class StormClient(asyncio.BufferedProtocol):
     def _lose(self) -> None:
         self._tally.lost += len(self._asked)
         self._asked.clear()
-        self._look_whether_settled()
+        self._check_settled()
 
-    def _look_whether_settled(self) -> None:
+    def _check_settled(self) -> None:
         if self._tally.settled:
             self._on_settled.set()
 
@@ -219,19 +215,19 @@ class StormClient(asyncio.BufferedProtocol):
 
 
 class Storm:
-    """The clients of a plan: `connect`, then `ask`, then `close`; connection n asks for `namespaces[n]`, and so on."""
+    """The clients of a plan: call `connect`, then `ask`, then `close`; the clients share `namespaces` in turn."""
 
     def __init__(self, plan: StormPlan, namespaces: list[str]) -> None:
         self.plan = plan
         self.tally = StormTally(expected=plan.connections * plan.requests)
         self._namespaces = namespaces
-        # All clients of a loop read the heads of their frames into one place.
+        # All clients share a buffer for frame heads: a read is processed before the next read begins.
         self._heads = memoryview(bytearray(_READ_BYTES))
         self._settled = asyncio.Event()
         self._clients: list[StormClient] = []
 
     async def connect(self, host: str, port: int, seconds: float) -> None:
-        """Connect all clients; the requests of one that is not CONNECTED after `seconds` count as lost."""
+        """Connect all clients; the requests of a client without CONNECTED after `seconds` count as lost."""
         places = asyncio.Semaphore(CONNECTS_AT_ONCE)
         deadline = asyncio.get_running_loop().time() + seconds
         async with asyncio.TaskGroup() as group:
@@ -250,7 +246,7 @@ class Storm:
                 await client.connected
 
     async def ask(self, seconds: float) -> None:
-        """Let all clients ask at once and wait until every request is settled; what `seconds` do not settle is lost."""
+        """Send the requests of all clients at once, and wait; requests without result after `seconds` are lost."""
         for number, client in enumerate(self._clients):
             client.ask(late=self.plan.slow(number))
         try:
@@ -260,7 +256,7 @@ class Storm:
             self.close()
 
     def close(self) -> None:
-        """Close every connection; what is not answered is lost."""
+        """Close every connection; unanswered requests count as lost."""
         for client in self._clients:
             client.close()
 
@@ -271,7 +267,7 @@ async def _open(client: StormClient, address: tuple[str, int], *, slow: bool) ->
     try:
         sock.setblocking(False)
         if slow:
-            # Before the connection is made: its window scale is fixed by the handshake.
+            # Set before the connection is made: the TCP handshake fixes the window scale.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_RECEIVE_BYTES)
         await loop.sock_connect(sock, address)
         await loop.create_connection(lambda: client, sock=sock)
@@ -280,7 +276,7 @@ async def _open(client: StormClient, address: tuple[str, int], *, slow: bool) ->
         raise
 
 
-def _question(request_id: int, namespace: str) -> bytes:
+def _topic_list_request(request_id: int, namespace: str) -> bytes:
     command = pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE)
     command.getTopicsOfNamespace.request_id = request_id
     command.getTopicsOfNamespace.namespace = namespace

@@ -1,7 +1,7 @@
-"""The promise of the demo, whether it held, and the text that says so.
+"""The promise of the demo, the check that it held, and the table of results.
 
-Rule: pure functions of figures. The formula is that of docs/memory.md: what the proxy may add to its memory at rest in
-any storm of topic lists.
+Rule: these are pure functions of figures. The promise is the bound of docs/memory.md: the most that the memory of the
+proxy may grow in any storm of topic lists.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MOST_REFUSALS_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The figures of one storm; memory in bytes, the proxy's resident set size before it and at most."""
+    """The figures of a storm; `idle_bytes` and `peak_bytes` are the proxy's resident memory before it and at most."""
 
     plan: StormPlan
     tally: StormTally
@@ -33,19 +33,19 @@ class Outcome:
 
     @property
     def growth_bytes(self) -> int:
-        """Compute what the storm added to the proxy's memory."""
+        """The growth of the proxy's memory in the storm."""
         return self.peak_bytes - self.idle_bytes
 
     @property
     def allowed_bytes(self) -> int:
-        """Compute what it was allowed to add."""
+        """The promised bound of the growth."""
         limits = int(_LIMIT_FACTOR * (self.heap_bytes + self.direct_bytes))
         answers = 2 * self.tally.largest_answer_bytes
         return limits + CONNECTION_BYTES * self.plan.connections + answers + self.event_log_bytes
 
 
 def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[str]:
-    """List what did not hold; empty when all did."""
+    """Return a line for each broken promise."""
     tally = outcome.tally
     refused = 0 if accept_refusals else tally.refused
     broken = [
@@ -62,7 +62,7 @@ def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[
 
 
 def render(outcome: Outcome, *, accept_refusals: bool = False) -> str:
-    """Write the table and the verdict."""
+    """Return the table and the verdict as text."""
     rows = [*_request_rows(outcome), *_memory_rows(outcome)]
     width = max(len(name) for name, _ in rows)
     broken = broken_promises(outcome, accept_refusals=accept_refusals)
@@ -72,7 +72,7 @@ def render(outcome: Outcome, *, accept_refusals: bool = False) -> str:
 
 
 def progress(tally: StormTally, seconds: float, resident_bytes: int) -> str:
-    """Write one line about a storm under way."""
+    """Return a line about the progress of a storm."""
     return (
         f"{seconds:5.1f} s  {tally.answered} of {tally.expected} answered, {tally.refused} refused, {tally.lost} lost, "
         f"{mib(tally.received_bytes)} received, proxy at {mib(resident_bytes)}"
@@ -80,7 +80,7 @@ def progress(tally: StormTally, seconds: float, resident_bytes: int) -> str:
 
 
 def mib(count: int) -> str:
-    """Write a number of bytes in MiB."""
+    """Format a number of bytes in MiB."""
     return f"{count / MIB:,.1f} MiB"
 
 
@@ -101,8 +101,8 @@ def _request_rows(outcome: Outcome) -> list[tuple[str, str]]:
         ("received", f"{mib(tally.received_bytes)} in {outcome.storm_seconds:.1f} s"),
         ("longest wait", f"{tally.longest_wait_seconds:.1f} s"),
         (
-            "broker was asked",
-            f"{outcome.broker_questions:,} times, at most {outcome.broker_most_outstanding:,} at once",
+            "requests to broker",
+            f"{outcome.broker_questions:,} in all, at most {outcome.broker_most_outstanding:,} at once",
         ),
     ]
 

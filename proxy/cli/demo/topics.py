@@ -1,7 +1,7 @@
-"""Which topics an embedded broker has, and what a topic-list request makes of them: mode, pattern, hash (PIP-145).
+"""The topics of an embedded broker, and the answer to a topic-list request: mode, pattern and hash (PIP-145).
 
-Rule: a pattern is matched against the whole name, without domain and without `-partition-N`, and left to the client
-above 50 characters; so does upstream's broker. Sans-IO; knows no connection.
+Rule: as in Pulsar's broker, a pattern is matched against the whole name without domain and `-partition-N`, and a
+pattern above 50 characters is left to the client. This module does no I/O.
 """
 
 import re
@@ -23,7 +23,7 @@ _NO_NAMES: Final = ListedNames(())
 
 
 class BadRequest(Exception):
-    """Report a request that a broker answers with an error of this code."""
+    """A request that a broker answers with an error of this code."""
 
     def __init__(self, message: str, code: int = ServerError.MetadataError) -> None:
         super().__init__(message)
@@ -31,26 +31,26 @@ class BadRequest(Exception):
 
 
 class DeadlyRequest(Exception):
-    """Report a request for which upstream's broker 4.x closes the connection."""
+    """A request after which Pulsar's broker 4.x closes the connection."""
 
 
 class TopicStore(Protocol):
     """The topics of a broker."""
 
     def has_namespace(self, namespace: str) -> bool:
-        """Tell whether a namespace exists, with or without topics."""
+        """Return whether a namespace exists, with or without topics."""
 
     def names(self, namespace: str) -> TopicNames:
-        """Give a namespace's topics; none for a namespace that does not exist."""
+        """Return a namespace's topics; none for a namespace that does not exist."""
 
     def partitions(self, topic: str) -> int | None:
-        """Count a topic's partitions, 0 if it has none, None if it does not exist."""
+        """Return a topic's number of partitions; 0 if it has none, None if it does not exist."""
 
 
 class ListedTopics:
-    """Topics given by name; `partitioned` says how many partitions a topic has, all of which are listed.
+    """Topics given by name; `partitioned` maps a topic to its number of partitions, which are listed one by one.
 
-    `public/default` exists, as in every Pulsar, and the namespaces of all topics do.
+    The namespaces of all topics exist, and `public/default`, as in every Pulsar cluster.
     """
 
     def __init__(self, topics: Iterable[str] = (), partitioned: Mapping[str, int] | None = None) -> None:
@@ -65,13 +65,12 @@ class ListedTopics:
         self._namespaces.clear()
 
     def has_namespace(self, namespace: str) -> bool:
-        """Tell whether a namespace exists."""
         return namespace == DEFAULT_NAMESPACE or bool(self.names(namespace).count)
 
     def names(self, namespace: str) -> TopicNames:
-        """Give a namespace's topics, each partition by its own name."""
+        """Return a namespace's topics, each partition by its own name."""
         if namespace not in self._namespaces:
-            # A namespace without topics is not kept: anybody can name a million of them.
+            # A namespace without topics is not cached: a client could name a million of them.
             names = ListedNames(self._names(namespace))
             if not names.count:
                 return names
@@ -79,7 +78,6 @@ class ListedTopics:
         return self._namespaces[namespace]
 
     def partitions(self, topic: str) -> int | None:
-        """Count a topic's partitions, 0 if it has none, None if it does not exist."""
         return self._partitions.get(topic)
 
     def _names(self, namespace: str) -> Iterator[str]:
@@ -102,19 +100,15 @@ class GeneratedTopics:
         self._number = re.compile(rf"demo/ns-(\d{{{self._digits}}})")
 
     def namespace(self, number: int) -> str:
-        """Name a namespace."""
         return f"demo/ns-{number:0{self._digits}}"
 
     def has_namespace(self, namespace: str) -> bool:
-        """Tell whether a namespace exists."""
         return namespace == DEFAULT_NAMESPACE or self._generated(namespace)
 
     def names(self, namespace: str) -> TopicNames:
-        """Give a namespace's topics; none for a namespace that does not exist."""
         return GeneratedNames(self._template, namespace) if self._generated(namespace) else _NO_NAMES
 
     def partitions(self, topic: str) -> int | None:
-        """Count a topic's partitions: none has any."""
         return 0
 
     def _generated(self, namespace: str) -> bool:
@@ -123,14 +117,17 @@ class GeneratedTopics:
 
 
 class TopicListBody(NamedTuple):
-    """What stands behind the request id of a topic-list answer."""
+    """The part of a topic-list answer that follows the request id."""
 
     rest_bytes: int
     pieces: Iterator[bytes]
 
 
 def topic_list(store: TopicStore, request: pb.CommandGetTopicsOfNamespace) -> TopicListBody:
-    """Answer a topic-list request; raises DeadlyRequest for a namespace, BadRequest for a pattern that is none."""
+    """Return the answer to a topic-list request.
+
+    Raises DeadlyRequest for an invalid namespace, BadRequest for an invalid pattern.
+    """
     _check_namespace(request.namespace)
     names = _of_mode(store.names(request.namespace), request.mode)
     filtered = request.HasField("topics_pattern") and len(request.topics_pattern) <= LONGEST_PATTERN
@@ -146,9 +143,9 @@ def topic_list(store: TopicStore, request: pb.CommandGetTopicsOfNamespace) -> To
 
 
 def watched_names(names: TopicNames, namespace: str, pattern: str) -> TopicNames:
-    """Choose what a watcher of a namespace and pattern sees: persistent topics only.
+    """Return the names that a watcher of a namespace and pattern sees: persistent topics only.
 
-    Raises DeadlyRequest for a namespace, BadRequest for a pattern that is none.
+    Raises DeadlyRequest for an invalid namespace, BadRequest for an invalid pattern.
     """
     _check_namespace(namespace)
     if not isinstance(names, GeneratedNames):
@@ -157,7 +154,7 @@ def watched_names(names: TopicNames, namespace: str, pattern: str) -> TopicNames
 
 
 def namespace_of(topic: str) -> str | None:
-    """Find a topic's namespace; None for a text that is no topic name."""
+    """Return a topic's namespace; None for an invalid topic name."""
     domain, scheme, rest = topic.rpartition("://")
     if not scheme and "/" not in rest:
         return DEFAULT_NAMESPACE if rest else None
@@ -181,12 +178,12 @@ def _of_mode(names: TopicNames, mode: int) -> TopicNames:
 
 
 def _matching(names: TopicNames, pattern: str) -> TopicNames:
-    before, scheme, behind = pattern.partition("://")
+    before, scheme, after = pattern.partition("://")
     if scheme:
         domain = next((domain for domain in reversed(DOMAINS) if before.endswith(domain)), None)
         if domain is None:
             raise BadRequest(f"invalid pattern: got domain {before!r}, expected one of {', '.join(DOMAINS)}")
-        pattern = before.removesuffix(domain) + behind
+        pattern = before.removesuffix(domain) + after
     if pattern == ".*":
         return names
     try:

@@ -1,7 +1,7 @@
-"""Weigh the proxy while a storm goes on, and show how far it is.
+"""Measure the proxy's memory during a storm, and print the progress.
 
-Rule: memory is sampled every 50 ms; the kernel's own high-water mark counts too, if it moved, so that no short peak
-between two samples is missed. Nothing here changes the storm.
+Rule: memory is sampled every 50 ms. The kernel's high-water mark counts as well, if the storm raised it, so that a
+short peak between two samples is not missed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _ERASE_LINE: Final = "\r\x1b[K"
 
 
 class Watch:
-    """Watch one child from now on: `idle_bytes` is its memory at this moment."""
+    """Measures a child process from its creation on, when its memory is `idle_bytes`."""
 
     def __init__(self, storm: Storm, child: Child) -> None:
         self._storm = storm
@@ -33,11 +33,11 @@ class Watch:
 
     @property
     def peak_bytes(self) -> int:
-        """Give the most memory that was seen."""
+        """The most resident memory seen so far."""
         return max(self._highest_sample, self.idle_bytes)
 
     async def during(self, work: Awaitable[None]) -> None:
-        """Sample until `work` is done, and note how long it took."""
+        """Sample memory while `work` runs, and set `storm_seconds` to its duration."""
         self._began = self._loop.time()
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._run())

@@ -1,7 +1,7 @@
-"""The topic-list watchers of one connection of the embedded broker: what starts one, and what it hears of changes.
+"""The topic-list watchers of a connection of the embedded broker: their start, their updates, their end.
 
-Rule: answers look like those of upstream's broker 4.x (PIP-179): a pattern that may not be evaluated is an error, an
-equal hash gets no names, the same watcher id again starts anew. Sans-IO; at most 1,000 watchers a connection.
+Rule: answers are those of Pulsar's broker 4.x (PIP-179). A pattern that the broker may not evaluate is an error, an
+equal hash gets no names, and a watcher id used again restarts the watcher. A connection has at most 1,000 watchers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ class _Watcher(NamedTuple):
 
 
 class Watchers:
-    """Answer the watch commands of one connection, and tell its watchers of changes."""
+    """Answers the watch commands of a connection, and builds updates for its watchers."""
 
     def __init__(self, store: TopicStore) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Watchers:
         return len(self._watchers)
 
     def start(self, request: pb.CommandWatchTopicList) -> Iterator[bytes]:
-        """Start a watcher and answer with the names of now; raises DeadlyRequest for a namespace that is none."""
+        """Start a watcher and yield the answer with its names; raises DeadlyRequest for an invalid namespace."""
         try:
             names = self._started(request)
         except BadRequest as error:
@@ -46,21 +46,21 @@ class Watchers:
             names = ListedNames(())
         first = _WATCHER_TAG + varint(request.watcher_id)
         last = _HASH_TAG + varint(len(digits)) + digits.encode()
-        # A name's tag is one byte here as in a topic list, so the encoded size is the same.
+        # The tag of a name is a single byte here as in a topic list, so the encoded size is the same.
         rest_bytes = len(first) + names.encoded_bytes + len(last)
         yield answer_prefix(CommandType.WATCH_TOPIC_LIST_SUCCESS, request.request_id, rest_bytes) + first
         yield from _pieces(names)
         yield last
 
     def close(self, request: pb.CommandWatchTopicListClose) -> bytes:
-        """End a watcher."""
+        """Remove a watcher and return the answer."""
         self._watchers.pop(request.watcher_id, None)
         command = pb.BaseCommand(type=pb.BaseCommand.SUCCESS)
         command.success.request_id = request.request_id
         return commands.frame(command)
 
     def updates(self, new: Iterable[str], deleted: Iterable[str]) -> Iterator[bytes]:
-        """Build the update frame of every watcher that any of these topics matters to."""
+        """Yield the update frame of each watcher that matches any of these topics."""
         new, deleted = ListedNames(new), ListedNames(deleted)
         for watcher_id, watcher in self._watchers.items():
             command = pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_UPDATE)

@@ -1,1 +1,1 @@
-"""`pulsar-proxy top`: what a proxy shows of itself, and the command that asks for it."""
+"""`pulsar-proxy top`: a live view of limiters, queues, top namespaces and refusals of a running proxy."""

@@ -1,7 +1,7 @@
-"""The command `pulsar-proxy top`: find the proxy, ask, show, and again.
+"""The command `pulsar-proxy top`: find the proxy, then fetch and show its document at each interval.
 
-Rule: a terminal gets the live view, or with `--plain` a screen that is redrawn in place and takes no keys; anything
-else gets plain lines; one clear line and exit code 1 when no proxy answers.
+Rule: a terminal gets the live view, or with `--plain` a screen that is redrawn in place and takes no keys. Other
+outputs get plain lines. If no proxy answers, the command prints a line and exits with code 1.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from proxy.cli.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client
 from proxy.cli.top.screen import render
 from proxy.config.config import ConfigError
 
-# Where there is no terminal: wide enough for a refusal with its holders.
+# The size without a terminal: wide enough for a refusal with its holders.
 PLAIN_SIZE: Final = (240, 50)
-# Home, and below the lines: erase what an earlier, longer screen left. Clearing first would flicker.
+# Move the cursor home, and after the lines erase the rest of a longer screen. Clearing first would flicker.
 _HOME: Final = "\x1b[H"
 _ERASE_LINE: Final = "\x1b[K"
 _ERASE_BELOW: Final = "\x1b[J"
@@ -28,7 +28,7 @@ Show = Callable[[Mapping[str, Any]], None]
 
 
 def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Run the command with its parsed options and give the exit code."""
+    """Run the command with its parsed options and return the exit code."""
     try:
         client = admin_client(options, environ)
     except (ConfigError, BadOptions) as error:
@@ -50,10 +50,10 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _view(client: AdminClient, interval_seconds: float) -> None:
-    # Only this needs a terminal's library.
+    # Only the live view needs the terminal's modules.
     from proxy.cli.top.live_view import show
 
-    # Before the screen is taken: a proxy that does not answer is one line of text.
+    # Ask before the screen is switched, so that an error stays on the shell's screen.
     client.top()
     show(client, interval_seconds, _draw)
 
@@ -81,5 +81,5 @@ def _show_screen(document: Mapping[str, Any]) -> None:
 def _draw(screen: Callable[[int, int], Sequence[str]]) -> None:
     size = shutil.get_terminal_size()
     lines = screen(size.columns, size.lines - 1)
-    # Each line is erased before it is written: an erase after a full line would take the line's last column.
+    # Erase each line before it is written: an erase after a full line would remove its last column.
     print(_HOME + "".join(f"{_ERASE_LINE}{line}\n" for line in lines) + _ERASE_BELOW, end="", flush=True)

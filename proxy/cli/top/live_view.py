@@ -1,7 +1,7 @@
-"""The live view of `pulsar-proxy top`: overview, connections, queue, groups and limiters of one proxy, turned by keys.
+"""The live view of `pulsar-proxy top`: overview, connections, queue, groups and limiters, selected by keys.
 
-Rule: the view asks the admin API for the page on the screen and nothing else, one question at a time, in a thread of
-its own, so that a proxy that is slow to answer never stops the keys. The view changes nothing in the proxy.
+Rule: the view requests only the page on the screen, one request at a time and in a thread, so that a slow proxy never
+blocks the keys. The view changes nothing in the proxy.
 """
 
 import os
@@ -20,12 +20,12 @@ from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, plain, table
 from proxy.cli.top.screen import render
 
-# More rows than this no eye follows; `pulsar-proxy admin` shows all.
+# Most rows on a page; `pulsar-proxy admin` shows all.
 MOST_ROWS: Final = 500
 QUIT: Final = "q"
 PAUSE: Final = " "
 ESCAPE: Final = "\x1b"
-# Rows and columns by which a key moves what is shown: arrows, and pages up and down.
+# Rows and columns by which a key scrolls: arrows, page up and page down.
 MOVES: Final = {
     "\x1b[A": (-1, 0), "\x1b[B": (1, 0), "\x1b[D": (0, -16), "\x1b[C": (0, 16), "\x1b[5~": (-20, 0), "\x1b[6~": (20, 0),
 }  # fmt: skip
@@ -40,7 +40,7 @@ Draw = Callable[[Callable[[int, int], Sequence[str]]], None]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: where its document comes from, and its table; the overview has no table."""
+    """A page: the path of its document, and the columns and rows of its table; the overview has no table."""
 
     name: str
     path: str
@@ -50,7 +50,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the proxy said about a page, or why nothing came."""
+    """The document of a page, or the reason why there is none."""
 
     page: Page
     document: Row | None
@@ -84,7 +84,7 @@ class LiveView:
         self._problem = ""
 
     def run(self, draw: Draw) -> None:
-        """Ask and draw until the key `q` comes."""
+        """Fetch and draw pages until the key `q` is pressed."""
         self._look()
         due = time.monotonic() + self._interval_seconds
         while True:
@@ -103,13 +103,13 @@ class LiveView:
                 self._pressed(event)
 
     def press(self, keys: str) -> None:
-        """Hand over what a terminal sent; safe from any thread."""
-        # A key that has no letter comes as a sequence, of which nothing may be taken for other keys.
+        """Enqueue the keys that a terminal sent; may be called from any thread."""
+        # Arrows and page keys arrive as an escape sequence, whose characters must not be read as other keys.
         for key in [keys] if keys.startswith(ESCAPE) else keys:
             self._events.put(key)
 
     def screen(self, columns: int, lines: int) -> list[str]:
-        """Return the lines of the page, at most so many and so wide, above them what keys there are."""
+        """Return the lines of the page, at most `lines` of at most `columns`, below a line with the keys."""
         shown = self._documents.get(self._page)
         body = [] if shown is None else self._body(shown, columns, max(1, lines - 1))
         return [self._head()[:columns], *body][:lines]
@@ -124,7 +124,7 @@ class LiveView:
         if self._page.columns:
             titles, *rows = table(self._page.columns, self._page.rows(document))
         else:
-            # The overview chooses what fits, until the operator moves down in all that there is.
+            # The overview shows a selection that fits the screen, and all lines once the operator scrolls down.
             titles, *rows = render(document, columns, None if self._row else room)
         self._row = min(self._row, max(0, len(rows) - 1))
         seen = [titles, *rows[self._row :]][:room]
@@ -141,7 +141,7 @@ class LiveView:
             self._look()
 
     def _look(self) -> None:
-        """Ask for the page on the screen, unless a question is under way."""
+        """Fetch the page on the screen, unless a request is in progress."""
         if not self._paused and not self._asking:
             self._asking = True
             threading.Thread(target=self._ask, args=(self._page,), daemon=True).start()
@@ -155,7 +155,7 @@ class LiveView:
     def _take(self, answer: _Answer) -> None:
         self._asking = False
         self._problem = answer.problem
-        # Without an answer the last document stays: the operator needs it to understand why.
+        # Without an answer the last document stays on the screen: it may show the operator the cause.
         if answer.document is not None:
             self._documents[answer.page] = answer.document
         if answer.page is not self._page:
@@ -171,7 +171,7 @@ def show(client: AdminClient, interval_seconds: float, draw: Draw) -> None:
 
 
 def _read_keys(descriptor: int, view: LiveView) -> None:
-    # A terminal that has gone reads as an error.
+    # Reading from a closed terminal is an error.
     with suppress(OSError):
         while keys := os.read(descriptor, _KEY_BYTES):
             view.press(keys.decode(errors="replace"))
@@ -180,7 +180,7 @@ def _read_keys(descriptor: int, view: LiveView) -> None:
 
 @contextmanager
 def _terminal() -> Iterator[int]:
-    """Have keys come at once and unseen, on a screen of its own, until the block ends."""
+    """Switch to the alternate screen, and read keys at once and without echo, until the block ends."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:

@@ -1,8 +1,8 @@
-"""Write the document of `pulsar-proxy top` as lines for people.
+"""Format the document of `pulsar-proxy top` as lines of text.
 
-Rules: names come from clients, so nothing unprintable reaches a terminal, and no line is wider than asked for. On 80
-columns and 24 lines there are both limiters, the outcomes, who uses most and who was refused last; what else there is
-comes with the room for it. A document of a newer proxy may have more in it: what is not known here is passed over.
+Rules: clients choose their names, so unprintable characters never reach a terminal. No line is wider than `columns`. 80
+columns and 24 lines show both limiters, the outcomes, the heaviest users and the last refusals; larger screens show
+more. Fields of a newer proxy are ignored.
 """
 
 import time
@@ -13,14 +13,14 @@ Document = Mapping[str, Any]
 
 BAR_WIDTH: Final = 20
 NAME_WIDTH: Final = 44
-# Namespaces, principals and refusals that are shown before anything else that could be left out.
+# Rows of namespaces, principals and refusals that are shown before any optional part.
 FIRST_ROWS: Final = (3, 2, 3)
 _MIB: Final = 1024 * 1024
 _INDENT: Final = 9
-# All keys of both memories begin so; a narrow line has no room for it.
+# The common prefix of all keys of both memory limiters; a narrow line leaves it out.
 _COMMON_KEY: Final = "maxTopicListInFlight"
 _LEAST_CLIENT_WIDTH: Final = 21
-# The settings that an operator compares with what is seen above them.
+# The keys that an operator compares with the numbers above them.
 _CONFIG: Final = (
     "topicListFairness",
     "maxTopicListInFlightHeapMemSizeMB",
@@ -31,7 +31,7 @@ _CONFIG: Final = (
 
 
 def render(document: Document, columns: int, lines: int | None = None) -> list[str]:
-    """Give the screen, each line at most `columns` wide: at most `lines` of them, or all there is to say."""
+    """Return the screen's lines, at most `columns` wide: at most `lines` of them, or all if None."""
     head = list(_head(document, columns))
     tables = list(_tables(document, columns))
     if lines is None:
@@ -47,7 +47,7 @@ def render(document: Document, columns: int, lines: int | None = None) -> list[s
 def _fit(
     head: list[tuple[int, list[str]]], tables: list[list[str]], lines: int
 ) -> tuple[list[tuple[int, list[str]]], list[int], int]:
-    """Choose what goes on `lines`: the parts of the head, how many rows of each table, how many blank lines."""
+    """Return what fits on `lines`: parts of the head, the number of rows of each table, the number of blank lines."""
     have = [len(table) - 1 for table in tables]
     rows = [min(first, count) for first, count in zip(FIRST_ROWS, have, strict=True)]
     room = lines - len(tables) - sum(rows)
@@ -65,14 +65,14 @@ def _fit(
 
 
 def _head(document: Document, columns: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the parts above the tables, each with its rank: the greatest is the first to be left out."""
+    """Yield the parts above the tables, each with its rank; the part with the greatest rank is left out first."""
     lists, clients = document["lists"], document["clients"]
     yield 0, list(_proxy(document))
     found = [f"{clients['lookup_mode']} in lookup mode", f"{clients['relayed']} relayed"]
     yield 0, _fold("clients", [*found, f"accepted {clients['accepted']}", f"rejected {clients['rejected']}"], columns)
     yield 2, _fold("brokers", _counts(document["broker_connections"]), columns)
-    for name, books in document["limiters"].items():
-        yield 0, [_bar_line(name, books), *_fold("", _waits(books), columns)]
+    for name, limiter in document["limiters"].items():
+        yield 0, [_bar_line(name, limiter), *_fold("", _waits(limiter), columns)]
     outcomes = (_outcome(name, count, lists["per_second"]) for name, count in lists["outcomes"].items() if count)
     yield 0, _fold("lists", [f"asked {lists['asked']}", *outcomes], columns)
     yield 3, _fold("closed", [f"slow readers: {text}" for text in _counts(document["slow_readers_closed"])], columns)
@@ -95,18 +95,18 @@ def _proxy(document: Document) -> Iterator[str]:
     )
 
 
-def _bar_line(name: str, books: Document) -> str:
-    held, limit = books["held_bytes"], books["limit_bytes"]
+def _bar_line(name: str, limiter: Document) -> str:
+    held, limit = limiter["held_bytes"], limiter["limit_bytes"]
     most = f"{_mib(limit)} MiB" if limit > 0 else "no limit"
-    return f"{name:<8} {_bar(held, limit)} {_mib(held)} of {most}, peak {_mib(books['peak_held_bytes'])} MiB"
+    return f"{name:<8} {_bar(held, limit)} {_mib(held)} of {most}, peak {_mib(limiter['peak_held_bytes'])} MiB"
 
 
-def _waits(books: Document) -> Iterator[str]:
-    yield f"queue {books['queue_size']}/{books['queue_max_size'] or 'no limit'}"
-    yield f"growing {books['growers_waiting']}"
-    yield f"wait p50 {_millis(books['wait_p50_ms'])} p99 {_millis(books['wait_p99_ms'])}"
+def _waits(limiter: Document) -> Iterator[str]:
+    yield f"queue {limiter['queue_size']}/{limiter['queue_max_size'] or 'no limit'}"
+    yield f"growing {limiter['growers_waiting']}"
+    yield f"wait p50 {_millis(limiter['wait_p50_ms'])} p99 {_millis(limiter['wait_p99_ms'])}"
     for title in ("timed out", "queue full", "overshoots"):
-        if count := books[title.replace(" ", "_")]:
+        if count := limiter[title.replace(" ", "_")]:
             yield f"{title} {count}"
 
 
@@ -116,7 +116,7 @@ def _outcome(name: str, count: int, rates: Mapping[str, float]) -> str:
 
 
 def _tables(document: Document, columns: int) -> Iterator[list[str]]:
-    """Yield namespaces, principals and refusals, each with its title."""
+    """Yield the tables of namespaces, principals and refusals, each with a title line."""
     usage = document["usage"]
     halves = f" (halves in {usage['half_life_seconds']:g} s)"
     for title, rows in ((f"NAMESPACE{halves}", usage["namespaces"]), (f"PRINCIPAL{halves}", usage["principals"])):
@@ -138,16 +138,16 @@ def _refusal_row(refusal: Document, columns: int) -> str:
     key, client = refusal["change"], refusal["client"]
     if columns - len(begin) - len(key) - 2 < min(len(client), _LEAST_CLIENT_WIDTH):
         key = key.replace(_COMMON_KEY, "..", 1)
-    # The key says what to do: a long address gives way to it.
+    # The key says which setting to change, so a long client address is shortened first.
     client = _cut(client, max(_LEAST_CLIENT_WIDTH, columns - len(begin) - len(key) - 2))
     holders = ", ".join(f"{_cut(name, NAME_WIDTH)} {_mib(held)}" for name, held in refusal["top_holders"])
-    numbers = _books(refusal) if refusal["limiter"] is not None else _numbers(refusal)
+    numbers = _limiter_state(refusal) if refusal["limiter"] is not None else _numbers(refusal)
     return f"{begin} {client} {key} {_cut(refusal['subject'], NAME_WIDTH)}: {numbers}" + (
         f"; holders (MiB) {holders}" if holders else ""
     )
 
 
-def _books(refusal: Document) -> str:
+def _limiter_state(refusal: Document) -> str:
     asked = "" if refusal["asked"] is None else f"asked {_mib(refusal['asked'])}, "
     return f"{asked}held {_mib(refusal['held'])} of {_mib(refusal['limit'])} MiB, queue {refusal['queued']}"
 
@@ -161,7 +161,7 @@ def _plain(line: str) -> str:
 
 
 def _fold(title: str, parts: Iterable[str], columns: int) -> list[str]:
-    """Join `parts` behind `title`, on as many lines as they need; no line without parts."""
+    """Join `parts` after `title`, on as many lines as they need; no line without parts."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + len(part) + 3 <= columns:

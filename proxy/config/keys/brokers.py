@@ -1,4 +1,4 @@
-"""Which brokers there are, how they are asked, and which of them clients may reach."""
+"""Keys of the brokers, of requests to brokers, and of the targets that clients may reach."""
 
 from proxy.config.keys.key import Key, boolean, broker_urls, host_patterns, networks, ports, web_urls, whole
 from proxy.config.keys.units import DAY_SECONDS, HOUR_MILLIS, MILLIS, SECONDS
@@ -9,28 +9,29 @@ BROKER_REQUESTS = "Requests to brokers"
 
 
 class BrokerKeys:
-    """Which brokers there are, how they are asked, and which of them clients may reach."""
+    """Keys of the brokers, of requests to brokers, and of the targets that clients may reach."""
 
     broker_service_url = Key(
         "brokerServiceURL", "", broker_urls(), since="pulsar", section=BROKERS, required=True,
-        doc="Brokers, or a load balancer in front of them, that answer lookups and topic lists. Not needed with "
-        "tlsEnabledWithBroker and brokerServiceURLTLS.",
-        better="several hosts, and names with many addresses, are spread over and failed over",
+        doc="Brokers, or a load balancer in front of them, that answer lookups and topic lists. Not needed if you "
+        "set tlsEnabledWithBroker and brokerServiceURLTLS.",
+        better="several hosts, and names with many addresses, share the load and fail over",
     )  # fmt: skip
     broker_service_url_tls = Key(
         "brokerServiceURLTLS", "", broker_urls(tls=True), since="pulsar", section=BROKERS,
-        doc="The same for TLS, used if tlsEnabledWithBroker.",
-        better="several hosts, and names with many addresses, are spread over and failed over",
+        doc="Like brokerServiceURL, but with TLS; used if tlsEnabledWithBroker.",
+        better="several hosts, and names with many addresses, share the load and fail over",
     )  # fmt: skip
     broker_web_service_url = Key(
         "brokerWebServiceURL", (), web_urls("http", "https"), since="pulsar", section=BROKERS,
-        doc="Web services of the brokers, that the admin API is passed on to. Empty: it is not served.",
-        better="several hosts are failed over",
+        doc="Web services of the brokers, to which the proxy forwards requests to the admin API. Empty: the proxy "
+        "does not serve the admin API.",
+        better="several hosts fail over",
     )  # fmt: skip
     broker_web_service_url_tls = Key(
         "brokerWebServiceURLTLS", (), web_urls("https"), since="pulsar", section=BROKERS,
-        doc="The same for TLS, used if tlsEnabledWithBroker.",
-        better="several hosts are failed over",
+        doc="Like brokerWebServiceURL, but with TLS; used if tlsEnabledWithBroker.",
+        better="several hosts fail over",
     )  # fmt: skip
     function_worker_web_service_url = Key(
         "functionWorkerWebServiceURL", (), web_urls("http", "https"), since="pulsar", section=BROKERS,
@@ -38,62 +39,68 @@ class BrokerKeys:
     )  # fmt: skip
     function_worker_web_service_url_tls = Key(
         "functionWorkerWebServiceURLTLS", (), web_urls("https"), since="pulsar", section=BROKERS,
-        doc="The same for TLS, used if tlsEnabledWithBroker.",
+        doc="Like functionWorkerWebServiceURL, but with TLS; used if tlsEnabledWithBroker.",
     )  # fmt: skip
     broker_dns_ttl_seconds = Key(
         "brokerDnsTtlSeconds", 30, whole(1, DAY_SECONDS), section=BROKERS, unit=SECONDS,
-        doc="Time for which the addresses of a host name are kept; with names that do not resolve a tenth of it.",
+        doc="Time for which the addresses of a host name are cached; a failed resolution is cached for a tenth of "
+        "this time.",
     )  # fmt: skip
     broker_probe_interval_millis = Key(
         "brokerProbeIntervalMillis", 500, whole(50, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
-        doc="Time between looks at a broker that could not be reached, until it can.",
+        doc="Time between connection attempts to a broker that could not be reached.",
     )  # fmt: skip
     check_active_brokers = Key(
         "checkActiveBrokers", False, boolean(), since="pulsar", section=BROKERS,
-        doc="Connect clients only to brokers of brokerServiceURL (or its TLS twin), by name or by address.",
+        doc="Connect clients only to the brokers in brokerServiceURL (or brokerServiceURLTLS), by name or by address.",
     )  # fmt: skip
     broker_proxy_connect_timeout_ms = Key(
         "brokerProxyConnectTimeoutMs", 10_000, whole(1, HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=MILLIS, dynamic=True,
-        doc="Time for opening a connection to a broker, and again for its answer to CONNECT.",
-        better="the client gets an ERROR with the reason; upstream closes without a word",
+        doc="Time limit for opening a connection to a broker, and again for the broker's answer to CONNECT.",
+        better="the client gets an ERROR with the reason; upstream closes the connection silently",
     )  # fmt: skip
     broker_proxy_read_timeout_ms = Key(
         "brokerProxyReadTimeoutMs", 75_000, whole(0, HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=MILLIS, dynamic=True,
-        doc="A relayed pair in which no byte moved for so long is closed; without keep-alive also a silent client. "
-        "0: never.",
+        doc="Time after which a relayed connection is closed if no byte moved in either direction; without "
+        "keep-alive also a silent client connection. 0: never.",
     )  # fmt: skip
 
     broker_proxy_allowed_host_names = Key(
         "brokerProxyAllowedHostNames", ("*",), host_patterns(), since="pulsar", section=TARGETS, dynamic=True,
-        doc="Host names that a client may be connected to. Narrow it: by default a client reaches any host.",
+        doc="Host names to which the proxy may connect a client. Narrow this list: by default a client can reach any "
+        "host.",
     )  # fmt: skip
     broker_proxy_allowed_ip_addresses = Key(
         "brokerProxyAllowedIPAddresses", ("*",), networks(), since="pulsar", section=TARGETS, dynamic=True,
-        doc="Addresses or networks that a client may be connected to, checked after name resolution.",
+        doc="Addresses or networks to which the proxy may connect a client, checked after name resolution.",
     )  # fmt: skip
     broker_proxy_allowed_target_ports = Key(
         "brokerProxyAllowedTargetPorts", ("6650", "6651"), ports(), since="pulsar", section=TARGETS,
-        dynamic=True, doc="Ports that a client may be connected to.",
+        dynamic=True,
+        doc="Ports to which the proxy may connect a client.",
     )  # fmt: skip
     broker_web_service_allowed_target_ports = Key(
         "brokerWebServiceAllowedTargetPorts", ("8080", "8443"), ports(), section=TARGETS, dynamic=True,
-        doc="Ports that a broker may redirect an HTTP request to, beside those of the configured web services. Hosts "
-        "and addresses are those of brokerProxyAllowedHostNames and brokerProxyAllowedIPAddresses.",
+        doc="Ports to which a broker may redirect an HTTP request, in addition to those of the configured web "
+        "services. For hosts and addresses, brokerProxyAllowedHostNames and brokerProxyAllowedIPAddresses apply.",
     )  # fmt: skip
 
     topic_list_max_outstanding_per_broker = Key(
         "topicListMaxOutstandingPerBroker", 64, whole(1, 100_000), section=BROKER_REQUESTS, unit="requests",
-        dynamic=True, doc="Topic-list questions that one broker has to answer at once.",
+        dynamic=True,
+        doc="Requests for topic lists that a broker gets at the same time.",
     )  # fmt: skip
     topic_list_broker_answer_timeout_millis = Key(
         "topicListBrokerAnswerTimeoutMillis", 30_000, whole(1, HOUR_MILLIS), section=BROKER_REQUESTS,
-        unit=MILLIS, dynamic=True, doc="Time in which a broker must begin to answer a request.",
+        unit=MILLIS, dynamic=True,
+        doc="Time limit for the first byte of a broker's answer to a request.",
     )  # fmt: skip
     broker_connections_per_key = Key(
         "brokerConnectionsPerKey", 2, whole(1, 1024), section=BROKER_REQUESTS, unit="connections",
-        dynamic=True, doc="Request connections to one broker in the name of one principal.",
+        dynamic=True,
+        doc="Request connections to each broker for each principal.",
     )  # fmt: skip
     broker_connections_total = Key(
         "brokerConnectionsTotal", 256, whole(1, 65_536), section=BROKER_REQUESTS, unit="connections",
@@ -101,5 +108,6 @@ class BrokerKeys:
     )  # fmt: skip
     broker_connection_idle_millis = Key(
         "brokerConnectionIdleMillis", 60_000, whole(1, 24 * HOUR_MILLIS), section=BROKER_REQUESTS,
-        unit=MILLIS, dynamic=True, doc="A request connection unused for so long is closed.",
+        unit=MILLIS, dynamic=True,
+        doc="Time after which an unused request connection is closed.",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What clients may do."""
+"""Keys that limit clients."""
 
 from proxy.config.keys.key import Key, whole
 from proxy.config.keys.units import BYTES, FRAME_OVERHEAD, HOUR_MILLIS, LARGEST, MILLIS, SECONDS
@@ -7,30 +7,35 @@ CLIENTS = "Client connections"
 
 
 class ClientKeys:
-    """What clients may do."""
+    """Keys that limit clients."""
 
     max_concurrent_inbound_connections = Key(
         "maxConcurrentInboundConnections", 10_000, whole(0, 10_000_000), since="pulsar", section=CLIENTS,
-        unit="connections", dynamic=True, doc="Client connections open at once. 0: no limit.",
+        unit="connections", dynamic=True,
+        doc="Client connections open at the same time. 0: no limit.",
     )  # fmt: skip
     max_concurrent_inbound_connections_per_ip = Key(
         "maxConcurrentInboundConnectionsPerIp", 0, whole(0, 10_000_000), since="pulsar", section=CLIENTS,
         unit="connections", dynamic=True,
-        doc="Client connections open at once from one address. 0: no limit.",
+        doc="Client connections from one address open at the same time. 0: no limit.",
     )  # fmt: skip
     max_concurrent_lookup_requests = Key(
         "maxConcurrentLookupRequests", 50_000, whole(1, 10_000_000), since="pulsar", section=CLIENTS,
         unit="requests", dynamic=True,
-        doc="Lookup-mode requests in work at once, each counted until its answer; above it TooManyRequests.",
-        better="requests count until their answers; upstream's count as done when they have begun",
+        doc="Lookup-mode requests in progress at the same time, each counted until its answer; a request above the "
+        "limit gets TooManyRequests.",
+        better="requests count until their answers; upstream counts a request only until it has begun",
     )  # fmt: skip
     max_outstanding_requests_per_connection = Key(
         "maxOutstandingRequestsPerConnection", 1000, whole(1, 1_000_000), section=CLIENTS, unit="requests",
-        dynamic=True, doc="Requests of one connection in work at once; above it that connection is not read.",
+        dynamic=True,
+        doc="Requests of a connection in progress at the same time; at the limit the proxy stops reading the "
+        "connection.",
     )  # fmt: skip
     max_message_size = Key(
         "maxMessageSize", 5_242_880, whole(1024, LARGEST - FRAME_OVERHEAD), since="pulsar", section=CLIENTS,
-        unit=BYTES, doc="Largest message; a frame may be 10240 bytes larger. Must be that of the brokers.",
+        unit=BYTES,
+        doc="Largest message; a frame may be 10240 bytes larger. Set the same value as on the brokers.",
     )  # fmt: skip
     max_lookup_frame_bytes = Key(
         "maxLookupFrameBytes", 1_048_576, whole(65_536, LARGEST), section=CLIENTS, unit=BYTES,
@@ -38,10 +43,10 @@ class ClientKeys:
     )  # fmt: skip
     handshake_timeout_millis = Key(
         "handshakeTimeoutMillis", 10_000, whole(1, HOUR_MILLIS), section=CLIENTS, unit=MILLIS, dynamic=True,
-        doc="Time from the TCP connection to the end of the client's handshake.",
+        doc="Time limit from the TCP connection to the end of the client's handshake.",
     )  # fmt: skip
     keep_alive_interval_seconds = Key(
         "keepAliveIntervalSeconds", 30, whole(0, 3600), since="pulsar", section=CLIENTS, unit=SECONDS,
         dynamic=True,
-        doc="Time between PINGs; a peer that answered none until the next is closed. 0: no PINGs.",
+        doc="Time between PINGs; a connection whose peer has not answered by the next PING is closed. 0: no PINGs.",
     )  # fmt: skip

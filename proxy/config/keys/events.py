@@ -1,4 +1,4 @@
-"""The event log: one event for each topic list, for the pipeline."""
+"""Keys of the event log: an event for each topic list, for the pipeline."""
 
 from proxy.config.keys.key import Key, choice, text, whole
 from proxy.config.keys.units import HOUR_MILLIS, MILLIS
@@ -8,7 +8,7 @@ MIB = "MiB"
 
 
 class EventKeys:
-    """The event log."""
+    """Keys of the event log."""
 
     event_log_directory = Key(
         "eventLogDirectory", "", text(), section=EVENTS,
@@ -16,57 +16,60 @@ class EventKeys:
     )  # fmt: skip
     event_log_topic = Key(
         "eventLogTopic", "", text(), section=EVENTS,
-        doc="Pulsar topic for events, as `persistent://tenant/namespace/topic`; needs the extra `events`. Its "
-        "namespace must keep messages (`pulsar-proxy-pipeline init-topic`), or they are lost unread. Empty: no topic.",
+        doc="Pulsar topic for events, as `persistent://tenant/namespace/topic`; requires the extra `events`. The "
+        "namespace must retain messages (`pulsar-proxy-pipeline init-topic`), or unread events are lost. Empty: no "
+        "topic.",
     )  # fmt: skip
     event_log_topic_service_url = Key(
         "eventLogTopicServiceURL", "", text(), section=EVENTS,
-        doc="Cluster of `eventLogTopic`. Empty: the brokers of this proxy, with its own credentials.",
+        doc="Cluster of `eventLogTopic`. Empty: the brokers of this proxy, with the proxy's own credentials.",
     )  # fmt: skip
     event_log_topic_web_service_url = Key(
         "eventLogTopicWebServiceURL", "", text(), section=EVENTS,
-        doc="Admin service of that cluster, asked whether the namespace keeps messages. Empty: `brokerWebServiceURL`; "
-        "without either nobody is asked, and a warning says so.",
+        doc="Admin service of that cluster, which is asked whether the namespace retains messages. Empty: "
+        "`brokerWebServiceURL`; without either, the check is skipped with a warning.",
     )  # fmt: skip
     event_log_topic_authentication_plugin = Key(
         "eventLogTopicAuthenticationPlugin", "", text(), section=EVENTS,
-        doc="Credentials for `eventLogTopic`, as in `brokerClientAuthenticationPlugin`. Empty: the proxy's own, at its "
-        "own brokers. Needed if the proxy's role is in their `proxyRoles`: such a role may not write itself.",
+        doc="Credentials for `eventLogTopic`, as in `brokerClientAuthenticationPlugin`. Empty: the proxy's own "
+        "credentials, if the topic is on its own brokers. Set this if the proxy's role is in the brokers' "
+        "`proxyRoles`: such a role may not write.",
     )  # fmt: skip
     event_log_topic_authentication_parameters = Key(
         "eventLogTopicAuthenticationParameters", "", text(), section=EVENTS, secret=True,
-        doc="Their parameters, as in `brokerClientAuthenticationParameters`.",
+        doc="Parameters of that plugin, as in `brokerClientAuthenticationParameters`.",
     )  # fmt: skip
     event_log_proxy_id = Key(
         "eventLogProxyId", "", text(), section=EVENTS, doc="Name of this proxy in its events. Empty: the host name.",
     )  # fmt: skip
     event_log_identities = Key(
         "eventLogIdentities", "hashed", choice("hashed", "plain"), section=EVENTS,
-        doc="How principals and client addresses appear in events: `hashed` with `eventLogSalt`, or `plain`.",
+        doc="Form of principals and client addresses in events: `hashed` with `eventLogSalt`, or `plain`.",
     )  # fmt: skip
     event_log_salt = Key(
         "eventLogSalt", "", text(), section=EVENTS, secret=True,
-        doc="Key of those hashes. The same for all proxies of a fleet, so that a principal is the same in all their "
-        "events. Empty: random at each start.",
+        doc="Key of those hashes. Set the same value on all proxies of a fleet, so that a principal has the same "
+        "hash in all their events. Empty: a random key at each start.",
     )  # fmt: skip
     event_log_buffer_mb = Key(
         "eventLogBufferMB", 8, whole(1, 1024), section=EVENTS, unit=MIB,
-        doc="Memory for events that a sink has not taken yet, for each sink. What does not fit is dropped and counted.",
+        doc="Memory for events that a sink has not written yet, for each sink. Events that do not fit are dropped "
+        "and counted.",
     )  # fmt: skip
     event_log_flush_millis = Key(
         "eventLogFlushMillis", 1000, whole(10, 60_000), section=EVENTS, unit=MILLIS,
-        doc="Longest time that an event waits for others before it is written: what a crash may cost.",
+        doc="Longest time that an event waits to be written together with others; a crash can lose this much.",
     )  # fmt: skip
     event_log_file_max_size_mb = Key(
         "eventLogFileMaxSizeMB", 64, whole(1, 1_048_576), section=EVENTS, unit=MIB,
-        doc="A larger file is finished and the next begun (compressed size).",
+        doc="Size at which a file is finished and the next begun (compressed).",
     )  # fmt: skip
     event_log_file_max_age_millis = Key(
         "eventLogFileMaxAgeMillis", 60_000, whole(1000, 24 * HOUR_MILLIS), section=EVENTS, unit=MILLIS,
-        doc="An older file is finished and the next begun; only finished files are read by the pipeline.",
+        doc="Age at which a file is finished and the next begun; the pipeline reads only finished files.",
     )  # fmt: skip
     event_log_files_max_total_mb = Key(
         "eventLogFilesMaxTotalMB", 1024, whole(0, 1_073_741_824), section=EVENTS, unit=MIB,
-        doc="The oldest finished event files in the directory go when together they are larger, those of other proxies "
-        "included. 0: nobody deletes them.",
+        doc="Total size of finished event files in the directory, those of other proxies included, above which the "
+        "oldest are deleted. 0: none are deleted.",
     )  # fmt: skip

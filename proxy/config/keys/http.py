@@ -1,6 +1,6 @@
-"""The web ports: the admin API that is passed on, and what this proxy tells about itself.
+"""Keys of the web ports: the forwarded admin API, and the pages of this proxy.
 
-`httpReverseProxy.<name>.path` and `.proxyTo` are no keys of this table but a family: `Config.http_reverse_proxies`.
+`httpReverseProxy.<name>.path` and `.proxyTo` are a family of keys outside this table: `Config.http_reverse_proxies`.
 """
 
 from proxy.config.keys.key import Key, boolean, decimal, json_object, port_numbers, whole
@@ -10,11 +10,11 @@ HTTP = "Web ports"
 
 
 class HttpKeys:
-    """The web ports: the admin API that is passed on, and what this proxy tells about itself."""
+    """Keys of the web ports: the forwarded admin API, and the pages of this proxy."""
 
     http_output_buffer_size = Key(
         "httpOutputBufferSize", 32_768, whole(1024, 1 << 24), since="pulsar", section=HTTP, unit=BYTES,
-        doc="A body that is passed on holds at most four times this, in each direction.",
+        doc="Buffer size for forwarded bodies; a body fills at most four such buffers in each direction.",
     )  # fmt: skip
     http_max_request_header_size = Key(
         "httpMaxRequestHeaderSize", 8192, whole(1024, 1 << 20), since="pulsar", section=HTTP, unit=BYTES,
@@ -27,16 +27,16 @@ class HttpKeys:
     http_proxy_timeout = Key(
         "httpProxyTimeout", 300_000, whole(1, 24 * HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
         dynamic=True,
-        doc="Time for a request that is passed on.",
+        doc="Time limit for a forwarded request.",
     )  # fmt: skip
     max_concurrent_http_requests = Key(
         "maxConcurrentHttpRequests", 1024, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="requests",
         dynamic=True,
-        doc="Requests in work at once.",
+        doc="Requests in progress at the same time.",
     )  # fmt: skip
     max_http_server_connections = Key(
         "maxHttpServerConnections", 2048, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="connections",
-        doc="Connections to the web ports at once.",
+        doc="Connections to the web ports at the same time.",
     )  # fmt: skip
     http_requests_limit_enabled = Key(
         "httpRequestsLimitEnabled", False, boolean(), since="pulsar", section=HTTP,
@@ -46,7 +46,7 @@ class HttpKeys:
     http_requests_max_per_second = Key(
         "httpRequestsMaxPerSecond", 100.0, decimal(0.01, 1_000_000), since="pulsar", section=HTTP, unit="requests/s",
         dynamic=True,
-        doc="That rate, if httpRequestsLimitEnabled; above it 429.",
+        doc="Highest rate of requests if httpRequestsLimitEnabled; a request above it gets 429.",
     )  # fmt: skip
     proxy_http_response_headers_json = Key(
         "proxyHttpResponseHeadersJson", "", json_object(), since="pulsar", section=HTTP,
@@ -58,18 +58,18 @@ class HttpKeys:
     )  # fmt: skip
     authenticate_metrics_endpoint = Key(
         "authenticateMetricsEndpoint", True, boolean(), since="pulsar", section=HTTP,
-        doc="Demand credentials for /metrics if authenticationEnabled.",
+        doc="Require credentials for /metrics if authenticationEnabled.",
     )  # fmt: skip
     metrics_servlet_timeout_ms = Key(
         "metricsServletTimeoutMs", 30_000, whole(1, HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
-        doc="Accepted; metrics are rendered at once, so it never fires.",
-        better="accepted, but metrics are rendered at once, so it never fires",
+        doc="Accepted, but without effect: metrics are rendered at once.",
+        better="accepted, but metrics are rendered at once, so the time-out never occurs",
     )  # fmt: skip
     http_lookup_ports = Key(
         "httpLookupPorts", (), port_numbers(), section=HTTP,
-        doc="Ports for clients whose service URL is this web port: each broker gets one, which an HTTP lookup is "
-        "answered with. Empty: on a loopback bindAddress any free ports, elsewhere brokers' own addresses are passed "
-        "on.",
+        doc="Ports for clients whose service URL is this web port: each broker gets a port, which answers to HTTP "
+        "lookups name. Empty: any free ports on a loopback bindAddress; on other addresses clients get the brokers' "
+        "own addresses.",
     )  # fmt: skip
     web_service_ha_proxy_protocol_enabled = Key(
         "webServiceHaProxyProtocolEnabled", False, boolean(), since="pulsar", section=HTTP,
@@ -77,5 +77,5 @@ class HttpKeys:
     )  # fmt: skip
     web_service_trust_x_forwarded_for = Key(
         "webServiceTrustXForwardedFor", False, boolean(), since="pulsar", section=HTTP,
-        doc="Take a client's address from X-Forwarded-For.",
+        doc="Read a client's address from X-Forwarded-For.",
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""What one configuration key is: its name, default, reader, unit and the words for the operator.
+"""Declaration of a configuration key: its name, default, parser, unit and the text for operators.
 
-Rule: a bad declaration fails at import, a bad value at parse with what was expected. A `Key` is a descriptor:
-`Config.service_port` is the key, `config.service_port` is its value, at the price of a plain attribute. It
-knows neither files nor other keys.
+Rule: a bad declaration fails at import; a bad value fails in `parse` with the expected form. A `Key` is a descriptor:
+`Config.service_port` is the key, and `config.service_port` is its value, as fast as a plain attribute. A key knows
+neither files nor other keys.
 """
 
 import ipaddress
@@ -25,15 +25,15 @@ _PORTS = {PLAIN_SCHEME: 6650, TLS_SCHEME: 6651}
 
 
 class BadValue(ValueError):
-    """A value that its key cannot take; the text says what would be taken."""
+    """The value is not valid for its key; the text describes valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """How a value is read and written, and which values there are.
+    """The type of a value: its valid values, parser and writer.
 
-    `parse` gets text without surrounding blanks and raises `BadValue`. `blank_is_default`: the Java proxy
-    leaves a number alone when its value is blank, but takes a blank text as it stands.
+    `parse` gets text without surrounding blanks and raises `BadValue`. `blank_is_default`: as in the Java proxy, a
+    blank number means its default, but a blank text stays blank.
     """
 
     expected: str
@@ -44,12 +44,11 @@ class Kind(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key(Generic[T]):
-    """One key, declared once; files, documents, flags and messages are derived from it.
+    """A declared key; files, documents, flags and messages are derived from the declaration.
 
-    `since`: "pulsar" means the Java proxy reads the same key with the same meaning, "pip-442" the six limits
-    of that proposal, "ours" no other proxy has it. `dynamic` keys may change while the proxy runs. `better` says
-    in what a key of the Java proxy does more here, `less` what of it is not here and what the start says
-    (docs/compatibility.md).
+    `since`: "pulsar" marks a key of the Java proxy with the same meaning, "pip-442" the six limits of that proposal,
+    "ours" a key of this proxy only. `dynamic` keys may change while the proxy runs. `better` describes what a key of
+    the Java proxy does in addition here, `less` what is missing and what happens at the start (docs/compatibility.md).
     """
 
     name: str
@@ -66,7 +65,7 @@ class Key(Generic[T]):
     less: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a declaration that could never work."""
+        """Check the declaration; raise TypeError for a bad name, text or default."""
         if not _JAVA_NAME.fullmatch(self.name):
             raise TypeError(f"key name: got {self.name!r}, expected camelCase as in proxy.conf")
         if not self.doc.endswith("."):
@@ -82,7 +81,7 @@ class Key(Generic[T]):
 
     @property
     def default_text(self) -> str:
-        """The default as it would stand in proxy.conf."""
+        """The default as text of proxy.conf."""
         return self.kind.write(self.default)
 
     @property
@@ -91,21 +90,21 @@ class Key(Generic[T]):
         return snake_case(self.name)
 
     def parse(self, text: str) -> T:
-        """Read one value; raises `BadValue`."""
+        """Return the value of a text; raise `BadValue`."""
         stripped = text.strip()
         if not stripped and self.kind.blank_is_default:
             return self.default
         return self.kind.parse(stripped)
 
     def shown(self, value: T) -> str:
-        """Write a value for human eyes: a secret stays hidden."""
+        """Return a value as text for operators, with secrets hidden."""
         return HIDDEN if self.secret and value else masked(self.kind.write(value))
 
     def shown_text(self, text: str) -> str:
-        """Write a value that was not read, for human eyes."""
+        """Return an unparsed value for operators, with secrets hidden."""
         return HIDDEN if self.secret and text else masked(text)
 
-    # Only __get__ is defined: the value in the instance's __dict__ goes first, so reading it costs no call.
+    # Only __get__ is defined, so the value in the instance's __dict__ takes precedence and costs no call.
     @overload
     def __get__(self, instance: None, owner: type) -> "Key[T]": ...
     @overload
@@ -115,13 +114,13 @@ class Key(Generic[T]):
 
 
 def snake_case(name: str) -> str:
-    """Turn a key of proxy.conf into an attribute name: `brokerServiceURL` -> `broker_service_url`."""
+    """Return the attribute name of a key: `brokerServiceURL` -> `broker_service_url`."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name.replace("URLTLS", "URLTls"))
     return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower()
 
 
 def whole(least: int, most: int) -> Kind[int]:
-    """Whole numbers from `least` to `most`, both included."""
+    """Return the kind of whole numbers from `least` to `most`, both included."""
     expected = f"a whole number from {least} to {most}"
     return Kind(expected, lambda text: _whole(text, least, most, expected), blank_is_default=True)
 
@@ -133,7 +132,7 @@ def _whole(text: str, least: int, most: int, expected: str) -> int:
 
 
 def whole_or_blank(least: int, most: int) -> Kind[int | None]:
-    """Whole numbers in a range; blank is None: no such port, or a choice left to the proxy."""
+    """Return the kind of whole numbers in a range; blank is None: no such port, or a choice left to the proxy."""
     expected = f"a whole number from {least} to {most}, or nothing"
 
     def parse(text: str) -> int | None:
@@ -143,7 +142,7 @@ def whole_or_blank(least: int, most: int) -> Kind[int | None]:
 
 
 def choice(*values: str) -> Kind[str]:
-    """One word out of a few, in any case."""
+    """Return the kind of a word out of `values`, in any case."""
     expected = "one of " + ", ".join(values)
 
     def parse(text: str) -> str:
@@ -155,7 +154,7 @@ def choice(*values: str) -> Kind[str]:
 
 
 def boolean() -> Kind[bool]:
-    """`true` or `false`, in any case."""
+    """Return the kind of `true` and `false`, in any case."""
     expected = "true or false"
 
     def parse(text: str) -> bool:
@@ -167,7 +166,7 @@ def boolean() -> Kind[bool]:
 
 
 def text() -> Kind[str]:
-    """Any text without control characters: these would reach log lines and file names."""
+    """Return the kind of text without control characters, which must not reach log lines and file names."""
     expected = "text without control characters"
 
     def parse(value: str) -> str:
@@ -179,7 +178,7 @@ def text() -> Kind[str]:
 
 
 def host() -> Kind[str]:
-    """A host name or an IP address; blank is allowed."""
+    """Return the kind of a host name or an IP address; blank is allowed."""
     expected = "a host name or an IP address"
 
     def parse(value: str) -> str:
@@ -191,7 +190,7 @@ def host() -> Kind[str]:
 
 
 def address() -> Kind[str]:
-    """An IP address or `localhost` with a port, such as 127.0.0.1:7070 or [::1]:7070; blank is none."""
+    """Return the kind of an IP address or `localhost` with a port, such as 127.0.0.1:7070; blank is allowed."""
     expected = "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070"
 
     def parse(value: str) -> str:
@@ -206,9 +205,9 @@ def address() -> Kind[str]:
 
 
 def split_address(value: str) -> tuple[str, int, bool]:
-    """Take an address apart: IP address, port, and whether only programs on this machine reach it; raises ValueError.
+    """Return the IP address and port, and whether the address is loopback; raise ValueError.
 
-    A port of 0 is any free one.
+    Port 0 means any free port.
     """
     host, _, port = value.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -220,7 +219,7 @@ def split_address(value: str) -> tuple[str, int, bool]:
 
 
 def _shown_items(value: str, wrong: list[str]) -> str:
-    """Name the items that are wrong, but none of a value in which something has to be hidden."""
+    """Return the wrong items as text; nothing if any part of the value has to be hidden."""
     return f" (wrong: {', '.join(wrong)})" if masked(value) == value else ""
 
 
@@ -235,7 +234,7 @@ def _listed(expected: str, accepts: Callable[[str], bool]) -> Kind[tuple[str, ..
 
 
 def host_patterns() -> Kind[tuple[str, ...]]:
-    """Host names in which `*` stands for any text."""
+    """Return the kind of lists of host names in which `*` stands for any text."""
     return _listed(
         "host names separated by commas, * stands for any text",
         lambda item: re.fullmatch(r"[A-Za-z0-9._*:-]+", item) is not None,
@@ -243,7 +242,7 @@ def host_patterns() -> Kind[tuple[str, ...]]:
 
 
 def networks() -> Kind[tuple[str, ...]]:
-    """IP addresses and networks in CIDR form, or `*`."""
+    """Return the kind of lists of IP addresses and networks in CIDR form, or `*`."""
     return _listed("IP addresses or networks such as 10.0.0.0/8 separated by commas, or *", _is_network)
 
 
@@ -258,7 +257,7 @@ def _is_network(item: str) -> bool:
 
 
 def ports() -> Kind[tuple[str, ...]]:
-    """TCP ports, or `*`."""
+    """Return the kind of lists of TCP ports, or `*`."""
     return _listed(
         "ports from 1 to 65535 separated by commas, or *",
         lambda item: item == "*" or (item.isascii() and item.isdigit() and 1 <= int(item) <= 65535),
@@ -266,7 +265,7 @@ def ports() -> Kind[tuple[str, ...]]:
 
 
 def port_numbers() -> Kind[tuple[int, ...]]:
-    """TCP ports and ranges of them, such as 6700-6709; blank is none."""
+    """Return the kind of lists of TCP ports and port ranges, such as 6700-6709; blank is an empty list."""
     expected = "ports from 1 to 65535, or ranges such as 6700-6709, separated by commas"
 
     def parse(value: str) -> tuple[int, ...]:
@@ -285,12 +284,12 @@ def port_numbers() -> Kind[tuple[int, ...]]:
 
 
 def words() -> Kind[tuple[str, ...]]:
-    """Names separated by commas; blank is none."""
+    """Return the kind of names separated by commas; blank is an empty list."""
     return _listed("names separated by commas", str.isprintable)
 
 
 def decimal(least: float, most: float) -> Kind[float]:
-    """Numbers from `least` to `most`, both included, such as 100.0."""
+    """Return the kind of numbers from `least` to `most`, both included, such as 100.0."""
     expected = f"a number from {least:g} to {most:g}"
 
     def parse(value: str) -> float:
@@ -302,11 +301,11 @@ def decimal(least: float, most: float) -> Kind[float]:
 
 
 def json_object() -> Kind[str]:
-    """A JSON object of texts, as text; blank is none."""
+    """Return the kind of a JSON object of texts, kept as text; blank is allowed."""
     expected = 'a JSON object of texts such as {"name": "value"}'
 
     def parse(value: str) -> str:
-        import json  # only for those who set such a key
+        import json  # imported only if such a key is set
 
         try:
             found = json.loads(value) if value else {}
@@ -320,9 +319,9 @@ def json_object() -> Kind[str]:
 
 
 def broker_urls(*, tls: bool = False) -> Kind[str]:
-    """One or several brokers, or a load balancer: `pulsar://host:port`, more hosts behind commas.
+    """Return the kind of broker addresses, or a load balancer: `pulsar://host:port`, more hosts after commas.
 
-    The scheme is demanded: a TLS address in the key for plain ones would fail at the first lookup, far from its line.
+    The scheme is required: a TLS address in the key for plain ones would fail only at the first lookup.
     """
     expected = f"{TLS_SCHEME if tls else PLAIN_SCHEME}host:port, several separated by commas"
 
@@ -338,9 +337,9 @@ def broker_urls(*, tls: bool = False) -> Kind[str]:
 
 
 def split_broker_urls(value: str, *, tls: bool = False) -> tuple[tuple[str, int], ...]:
-    """Take hosts and ports out of `pulsar://a:6650,b:6650`, each scheme behind the first optional; raises `BadValue`.
+    """Return hosts and ports of `pulsar://a:6650,b:6650`, with schemes after the first optional; raise `BadValue`.
 
-    Without a port it is 6650, with TLS 6651.
+    The default port is 6650, with TLS 6651.
     """
     scheme = TLS_SCHEME if tls else PLAIN_SCHEME
     if not value.startswith(scheme):
@@ -357,7 +356,7 @@ def _host_and_port(item: str, scheme: str) -> tuple[str, int]:
 
 
 def web_urls(*schemes: str) -> Kind[tuple[str, ...]]:
-    """One or several web services as `http://host:port`, separated by commas."""
+    """Return the kind of lists of web services as `http://host:port`, separated by commas."""
     schemes = schemes or ("http", "https")
     expected = " or ".join(f"{scheme}://host:port" for scheme in schemes) + ", several separated by commas"
     return _listed(expected, lambda item: _is_web_url(item, schemes))

@@ -1,4 +1,4 @@
-"""Shutdown, logs, control."""
+"""Keys of shutdown, logs and control."""
 
 from proxy.config.keys.key import Key, address, choice, text, whole
 from proxy.config.keys.units import HOUR_MILLIS, MILLIS
@@ -7,49 +7,49 @@ OPERATION = "Operation"
 
 
 class OperationKeys:
-    """Shutdown, logs, control."""
+    """Keys of shutdown, logs and control."""
 
     control_socket_path = Key(
         "controlSocketPath", "", text(), section=OPERATION,
         doc="Unix socket (mode 0600) of the admin API, which `pulsar-proxy top` and `admin` use. Empty: "
-        "`pulsar-proxy-<servicePort>.sock` in `XDG_RUNTIME_DIR`, else in a directory of the user's own under the "
-        "temporary directory. `none`: no socket.",
+        "`pulsar-proxy-<servicePort>.sock` in `XDG_RUNTIME_DIR`, or in a directory of the user under the temporary "
+        "directory. `none`: no socket.",
     )  # fmt: skip
     admin_api_address = Key(
         "adminApiAddress", "", address(), section=OPERATION,
-        doc="Address and port on which the admin API is served as well, such as 127.0.0.1:7070, without TLS; needs "
-        "adminApiTokenFilePath. Empty: on the control socket only.",
+        doc="Additional address and port of the admin API, such as 127.0.0.1:7070, without TLS; requires "
+        "adminApiTokenFilePath. Empty: only the control socket.",
     )  # fmt: skip
     admin_api_token_file_path = Key(
         "adminApiTokenFilePath", "", text(), section=OPERATION,
-        doc="File with the token that whoever comes to adminApiAddress has to know, at least 16 characters; read for "
-        "each request, so that a new one needs no restart.",
+        doc="File with the token, at least 16 characters, that requests to adminApiAddress must present. The file is "
+        "read for each request, so a new token needs no restart.",
     )  # fmt: skip
     proxy_role = Key(
         "proxyRole", "gateway", choice("gateway", "sidecar"), section=OPERATION,
-        doc="`gateway`: at SIGTERM leave the load balancer first, then stop accepting. `sidecar`: serve the "
-        "application beside it until that has gone.",
+        doc="`gateway`: at SIGTERM, report not ready first so that the load balancer stops sending clients, then "
+        "stop accepting. `sidecar`: serve the application beside the proxy until its connections are gone.",
     )  # fmt: skip
     shutdown_pre_drain_millis = Key(
         "shutdownPreDrainMillis", 5000, whole(0, HOUR_MILLIS), section=OPERATION, unit=MILLIS, dynamic=True,
-        doc="Time between not being ready and not accepting any more, for load balancers to notice; only a gateway "
-        "that was told to stop by SIGTERM waits.",
+        doc="Time between reporting not ready and no longer accepting, for load balancers to notice; only a gateway "
+        "that SIGTERM stops waits.",
     )  # fmt: skip
     shutdown_drain_millis = Key(
         "shutdownDrainMillis", 15_000, whole(0, HOUR_MILLIS), section=OPERATION, unit=MILLIS, dynamic=True,
-        doc="Time that open connections get after SIGTERM before they are closed.",
+        doc="Time after SIGTERM before open connections are closed.",
     )  # fmt: skip
     proxy_log_level = Key(
         "proxyLogLevel", "0", choice("0", "1", "2"), since="pulsar", section=OPERATION, dynamic=True,
-        doc="What is noted of relayed connections: 0 nothing, 1 their commands in the log, 2 also rates of each topic. "
-        "A change is for connections from then on.",
+        doc="Detail about relayed connections: 0 nothing, 1 their commands in the log, 2 also rates of each topic. A "
+        "change applies to new connections.",
         better="bounded in memory and in lines a second; level 2 shows rates of topics, never payloads",
     )  # fmt: skip
     log_level = Key(
         "logLevel", "info", choice("debug", "info", "warning", "error"), section=OPERATION, dynamic=True,
-        doc="Least severe log lines that are written.",
+        doc="Lowest level of log lines that are written.",
     )  # fmt: skip
     log_format = Key(
         "logFormat", "json", choice("json", "console"), section=OPERATION,
-        doc="`json`: one object a line, for machines. `console`: for people.",
+        doc="`json`: an object per line, for machines. `console`: for people.",
     )  # fmt: skip

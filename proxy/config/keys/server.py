@@ -1,4 +1,4 @@
-"""Where the proxy listens and what it is called."""
+"""Keys of the listening ports and of the proxy's names."""
 
 from proxy.config.keys.key import Key, boolean, choice, host, text, whole, whole_or_blank
 from proxy.config.keys.units import SECONDS
@@ -7,53 +7,55 @@ SERVER = "Server"
 
 
 class ServerKeys:
-    """Where the proxy listens and what it is called."""
+    """Keys of the listening ports and of the proxy's names."""
 
     service_port = Key(
         "servicePort", 6650, whole_or_blank(0, 65535), since="pulsar", section=SERVER,
-        doc="Port for Pulsar clients. Empty: none, only servicePortTls. 0 takes any free port.",
+        doc="Port for Pulsar clients. Empty: no such port, only servicePortTls. 0: any free port.",
     )  # fmt: skip
     service_port_tls = Key(
         "servicePortTls", None, whole_or_blank(0, 65535), since="pulsar", section=SERVER,
-        doc="Port for Pulsar clients with TLS. Empty: none. 0 takes any free port.",
+        doc="Port for Pulsar clients with TLS. Empty: no such port. 0: any free port.",
     )  # fmt: skip
     web_service_port = Key(
         "webServicePort", 8080, whole_or_blank(0, 65535), since="pulsar", section=SERVER,
-        doc="Port for the admin API, /metrics, /healthz, /readyz and /status.html. Empty: none. 0 takes any free port.",
+        doc="Port for the admin API, /metrics, /healthz, /readyz and /status.html. Empty: no such port. 0: any free "
+        "port.",
     )  # fmt: skip
     web_service_port_tls = Key(
         "webServicePortTls", None, whole_or_blank(0, 65535), since="pulsar", section=SERVER,
-        doc="The same as webServicePort with TLS. Empty: none. 0 takes any free port.",
+        doc="Like webServicePort, but with TLS. Empty: no such port. 0: any free port.",
     )  # fmt: skip
     bind_address = Key(
         "bindAddress", "0.0.0.0", host(), since="pulsar", section=SERVER,
-        doc="Address that all ports listen on. Beside an application: 127.0.0.1.",
+        doc="Address that all ports listen on. Set 127.0.0.1 for a proxy beside an application.",
     )  # fmt: skip
     advertised_address = Key(
         "advertisedAddress", "", host(), since="pulsar", section=SERVER,
-        doc="Name under which clients reach this proxy: what HTTP lookups answer with. Empty: the host that the client "
-        "asked.",
+        doc="Host name under which clients reach this proxy; answers to HTTP lookups contain it. Empty: the host "
+        "that the client used.",
     )  # fmt: skip
     ha_proxy_protocol_enabled = Key(
         "haProxyProtocolEnabled", False, boolean(), since="pulsar", section=SERVER,
-        doc="Read the PROXY protocol (v1 or v2) in front of each client connection, if it is there, and tell brokers "
-        "the client's address the same way. Only behind a load balancer: any client may claim any address with it.",
-        better="v2 and IPv6 towards brokers, LOCAL on connections that no client owns",
+        doc="Read a PROXY protocol header (v1 or v2) at the start of client connections, if there is one, and send "
+        "brokers the client's address in the same way. Set this only behind a load balancer: any client can claim "
+        "any address in the header.",
+        better="v2 and IPv6 for brokers, LOCAL on connections without a client",
     )  # fmt: skip
     broker_ha_proxy_protocol_version = Key(
         "brokerHaProxyProtocolVersion", "1", choice("1", "2", "none"), section=SERVER,
-        doc="Version of the PROXY protocol towards brokers if haProxyProtocolEnabled; `none`: they expect none.",
+        doc="Version of the PROXY protocol header sent to brokers if haProxyProtocolEnabled. `none`: no header.",
     )  # fmt: skip
     max_connection_age_seconds = Key(
         "maxConnectionAgeSeconds", 0, whole(0, 31_536_000), section=SERVER, unit=SECONDS,
-        doc="Age at which a client connection is closed when it is idle, so that a load balancer can spread clients "
-        "anew. 0: never.",
+        doc="Age at which an idle client connection is closed, so that a load balancer can spread clients again. 0: "
+        "never.",
     )  # fmt: skip
     cluster_name = Key(
         "clusterName", "", text(), since="pulsar", section=SERVER,
-        doc="Pulsar cluster behind this proxy: the `cluster` label of each metric.",
+        doc="Name of the Pulsar cluster behind this proxy; each metric has it as the label `cluster`.",
     )  # fmt: skip
     status_file_path = Key(
         "statusFilePath", "", text(), since="pulsar", section=SERVER,
-        doc="File that must exist for /status.html to answer OK. Empty: no such file is needed.",
+        doc="File that must exist for /status.html to answer OK. Empty: no file is needed.",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""TLS towards clients and towards brokers."""
+"""Keys of TLS for clients and for brokers."""
 
 from proxy.config.keys.key import Key, boolean, text, whole, words
 from proxy.config.keys.units import DAY_SECONDS, SECONDS
@@ -7,23 +7,24 @@ TLS = "TLS"
 
 
 class TlsKeys:
-    """TLS towards clients and towards brokers."""
+    """Keys of TLS for clients and for brokers."""
 
     tls_certificate_file_path = Key(
         "tlsCertificateFilePath", "", text(), since="pulsar", section=TLS,
-        doc="PEM file with this proxy's certificate and those above it, for servicePortTls and webServicePortTls.",
+        doc="PEM file with this proxy's certificate and its chain, for servicePortTls and webServicePortTls.",
     )  # fmt: skip
     tls_key_file_path = Key(
         "tlsKeyFilePath", "", text(), since="pulsar", section=TLS, doc="PEM file with the key of that certificate.",
     )  # fmt: skip
     tls_trust_certs_file_path = Key(
         "tlsTrustCertsFilePath", "", text(), since="pulsar", section=TLS,
-        doc="PEM file with the authorities that certificates of clients must come from. Empty: clients show none.",
+        doc="PEM file with the authorities that may issue certificates of clients. Empty: clients are not asked for "
+        "certificates.",
     )  # fmt: skip
     tls_require_trusted_client_cert_on_connect = Key(
         "tlsRequireTrustedClientCertOnConnect", False, boolean(), since="pulsar", section=TLS,
-        doc="Refuse clients without a certificate from tlsTrustCertsFilePath.",
-        less="together with tlsAllowInsecureConnection, which is refused: what nobody checks proves nothing",
+        doc="Refuse clients without a certificate issued by an authority in tlsTrustCertsFilePath.",
+        less="together with tlsAllowInsecureConnection, which is refused: an unchecked certificate proves nothing",
     )  # fmt: skip
     tls_protocols = Key(
         "tlsProtocols", (), words(), since="pulsar", section=TLS,
@@ -31,7 +32,7 @@ class TlsKeys:
     )  # fmt: skip
     tls_ciphers = Key(
         "tlsCiphers", (), words(), since="pulsar", section=TLS,
-        doc="Cipher suites on client ports, by their standard names or OpenSSL's. Empty: OpenSSL's choice.",
+        doc="Cipher suites on client ports, by standard or OpenSSL names. Empty: OpenSSL's default.",
     )  # fmt: skip
     web_service_tls_protocols = Key(
         "webServiceTlsProtocols", (), words(), since="pulsar", section=TLS,
@@ -43,34 +44,35 @@ class TlsKeys:
     )  # fmt: skip
     tls_cert_refresh_check_duration_sec = Key(
         "tlsCertRefreshCheckDurationSec", 300, whole(0, DAY_SECONDS), since="pulsar", section=TLS, unit=SECONDS,
-        doc="Time between looks for changed files of certificates and keys. 0: only at SIGHUP.",
-        better="the metric says when certificates expire; a broken new file keeps the old one in force",
+        doc="Time between checks for changed files of certificates and keys. 0: only at SIGHUP.",
+        better="a metric shows when certificates expire; after a broken new file the old certificate stays in use",
     )  # fmt: skip
     max_concurrent_tls_handshakes = Key(
         "maxConcurrentTlsHandshakes", 256, whole(1, 65_536), section=TLS, unit="handshakes",
-        doc="TLS handshakes of clients at once; others wait, unread, within handshakeTimeoutMillis.",
+        doc="TLS handshakes of clients at the same time; further clients wait, unread, within handshakeTimeoutMillis.",
     )  # fmt: skip
     tls_enabled_with_broker = Key(
         "tlsEnabledWithBroker", False, boolean(), since="pulsar", section=TLS,
-        doc="Speak TLS to brokers: brokerServiceURLTLS, brokerWebServiceURLTLS and the targets of clients.",
+        doc="Use TLS for brokers: for brokerServiceURLTLS, brokerWebServiceURLTLS and the targets of clients.",
     )  # fmt: skip
     tls_hostname_verification_enabled = Key(
         "tlsHostnameVerificationEnabled", True, boolean(), since="pulsar", section=TLS,
-        doc="Demand that a broker's certificate names the host that was connected to.",
+        doc="Require that a broker's certificate names the host that the proxy connected to.",
         better="on by default; the Java proxy's default is off",
     )  # fmt: skip
     tls_allow_insecure_connection = Key(
         "tlsAllowInsecureConnection", False, boolean(), since="pulsar", section=TLS,
-        doc="Take certificates of brokers from any authority and for any host, ask clients for none. For tests only.",
-        less="certificates of clients that nobody has checked: they are not asked for, so provider tls refuses them",
+        doc="Accept certificates of brokers from any authority and for any host, and ask clients for none. Set this "
+        "only for tests.",
+        less="unchecked certificates of clients: clients are not asked for any, so provider tls refuses them",
     )  # fmt: skip
     broker_client_trust_certs_file_path = Key(
         "brokerClientTrustCertsFilePath", "", text(), since="pulsar", section=TLS,
-        doc="PEM file with the authorities that certificates of brokers must come from. Empty: the system's.",
+        doc="PEM file with the authorities that may issue certificates of brokers. Empty: the system's authorities.",
     )  # fmt: skip
     broker_client_certificate_file_path = Key(
         "brokerClientCertificateFilePath", "", text(), since="pulsar", section=TLS,
-        doc="PEM file with the certificate that this proxy shows brokers. Empty: none.",
+        doc="PEM file with the certificate that this proxy presents to brokers. Empty: no certificate.",
     )  # fmt: skip
     broker_client_key_file_path = Key(
         "brokerClientKeyFilePath", "", text(), since="pulsar", section=TLS,
@@ -78,9 +80,9 @@ class TlsKeys:
     )  # fmt: skip
     broker_client_tls_protocols = Key(
         "brokerClientTlsProtocols", (), words(), since="pulsar", section=TLS,
-        doc="TLS versions towards brokers. Empty: TLSv1.3 and TLSv1.2.",
+        doc="TLS versions for brokers. Empty: TLSv1.3 and TLSv1.2.",
     )  # fmt: skip
     broker_client_tls_ciphers = Key(
         "brokerClientTlsCiphers", (), words(), since="pulsar", section=TLS,
-        doc="Cipher suites towards brokers. Empty: OpenSSL's choice.",
+        doc="Cipher suites for brokers. Empty: OpenSSL's default.",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Topic lists and their memory (PIP-442)."""
+"""Keys of topic lists and their memory (PIP-442)."""
 
 from proxy.config.keys.key import Key, boolean, choice, whole, whole_or_blank
 from proxy.config.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
@@ -7,88 +7,91 @@ TOPIC_LISTS = "Topic lists (PIP-442)"
 
 
 class TopicListKeys:
-    """Topic lists and their memory (PIP-442)."""
+    """Keys of topic lists and their memory (PIP-442)."""
 
     max_topic_list_in_flight_heap_mem_size_mb = Key(
         "maxTopicListInFlightHeapMemSizeMB", 100, whole(0, 1_048_576), since="pip-442", section=TOPIC_LISTS,
         unit="MiB", dynamic=True,
-        doc="Memory for topic lists between the broker's answer and its encoding. 0: no limit, so no "
-        "promise.",
+        doc="Memory for topic lists between the broker's answer and its encoding. 0: no limit, so the proxy's memory "
+        "is not bounded.",
     )  # fmt: skip
     max_topic_list_in_flight_direct_mem_size_mb = Key(
         "maxTopicListInFlightDirectMemSizeMB", 100, whole(0, 1_048_576), since="pip-442", section=TOPIC_LISTS,
         unit="MiB", dynamic=True,
-        doc="Memory for encoded topic lists that clients have not taken yet. 0: no limit, so no promise.",
+        doc="Memory for encoded topic lists that clients have not received yet. 0: no limit, so the proxy's memory "
+        "is not bounded.",
     )  # fmt: skip
     max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis = Key(
         "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis", 25_000, whole(0, HOUR_MILLIS),
         since="pip-442", section=TOPIC_LISTS, unit=MILLIS, dynamic=True,
-        doc="Longest wait of a request for heap memory, then TooManyRequests.",
+        doc="Longest time that a request waits for heap memory before it fails with TooManyRequests.",
     )  # fmt: skip
     max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis = Key(
         "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis", 25_000, whole(0, HOUR_MILLIS),
         since="pip-442", section=TOPIC_LISTS, unit=MILLIS, dynamic=True,
-        doc="Longest wait of an answer for direct memory, then TooManyRequests.",
+        doc="Longest time that an answer waits for direct memory before it fails with TooManyRequests.",
     )  # fmt: skip
     max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size = Key(
         "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize", 10_000, whole(0, 10_000_000),
         since="pip-442", section=TOPIC_LISTS, unit="requests", dynamic=True,
-        doc="Requests that may wait for heap memory; one more is refused at once. 0: no limit.",
+        doc="Requests that may wait for heap memory; any further request is refused at once. 0: no limit.",
     )  # fmt: skip
     max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size = Key(
         "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize", 10_000, whole(0, 10_000_000),
         since="pip-442", section=TOPIC_LISTS, unit="requests", dynamic=True,
-        doc="Answers that may wait for direct memory; one more is refused at once. 0: no limit.",
+        doc="Answers that may wait for direct memory; any further answer is refused at once. 0: no limit.",
     )  # fmt: skip
     topic_list_request_timeout_millis = Key(
         "topicListRequestTimeoutMillis", 28_000, whole(1, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,
         dynamic=True,
-        doc="One clock from a request's arrival over all its waits, lookups and schemas included. Keep it under "
-        "the clients' 30 s.",
+        doc="Time limit of a request from its arrival, all waits included; also for lookups and schemas. Keep it "
+        "below the clients' 30 s.",
     )  # fmt: skip
     topic_list_initial_heap_permit_bytes = Key(
         "topicListInitialHeapPermitBytes", 1024, whole(0, LARGEST), section=TOPIC_LISTS, unit=BYTES,
-        dynamic=True, doc="Memory asked for a list whose size is not known yet.",
+        dynamic=True,
+        doc="Memory reserved for a list of unknown size.",
     )  # fmt: skip
     topic_list_max_answer_bytes = Key(
         "topicListMaxAnswerBytes", None, whole_or_blank(1024, LARGEST), section=TOPIC_LISTS, unit=BYTES,
         dynamic=True,
-        doc="Larger answers of brokers are skipped with an error. Empty: the smaller of the two memory "
-        "limits.",
+        doc="Largest answer of a broker; larger answers are skipped and the request fails. Empty: the smaller of the "
+        "two memory limits.",
     )  # fmt: skip
     topic_list_coalescing_enabled = Key(
         "topicListCoalescingEnabled", True, boolean(), section=TOPIC_LISTS, dynamic=True,
-        doc="Equal requests that wait at the same time share one question to the broker and one encoded answer.",
+        doc="Equal requests that wait at the same time share one request to the broker and one encoded answer.",
     )  # fmt: skip
     topic_list_fairness = Key(
         "topicListFairness", "fifo", choice("fifo", "connection", "principal", "tenant", "namespace"),
         section=TOPIC_LISTS, dynamic=True,
-        doc="Between whom memory is shared when requests wait for it: by bytes, in turns, first come first "
-        "served within each. `fifo`: first come, first served for all.",
+        doc="Kind of key between which memory is shared when requests wait for it: keys take turns by bytes, and "
+        "requests of a key are served in order. `fifo`: all requests are served in order.",
     )  # fmt: skip
     topic_list_max_memory_percent_per_key = Key(
         "topicListMaxMemoryPercentPerKey", 100, whole(1, 100), section=TOPIC_LISTS, unit="%", dynamic=True,
-        doc="Most of each memory limit that one connection, principal, tenant or namespace (`topicListFairness`) "
-        "may be let in with; `fifo` has no keys.",
+        doc="Share of each memory limit that a connection, principal, tenant or namespace (`topicListFairness`) may "
+        "use; without effect for `fifo`.",
     )  # fmt: skip
     topic_list_write_stall_timeout_millis = Key(
         "topicListWriteStallTimeoutMillis", 20_000, whole(0, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,
-        dynamic=True, doc="A client that takes no byte of its answer for so long is closed. 0: never.",
+        dynamic=True,
+        doc="Time after which a client that receives no byte of its answer is closed. 0: never.",
     )  # fmt: skip
     topic_list_write_min_bytes_per_second = Key(
         "topicListWriteMinBytesPerSecond", 32_768, whole(0, LARGEST), section=TOPIC_LISTS, unit="bytes/s",
         dynamic=True,
-        doc="A client slower than this over 10 s is closed, but only while others wait for direct memory. "
-        "0: never.",
+        doc="A client that receives its answer more slowly than this over 10 s is closed, but only while other "
+        "requests wait for direct memory. 0: never.",
     )  # fmt: skip
     watch_topic_list_limit_enabled = Key(
         "watchTopicListLimitEnabled", True, boolean(), section=TOPIC_LISTS, dynamic=True,
-        doc="Count the frames of topic-list watchers on relayed connections against direct memory. `false`: "
-        "relayed bytes are not looked at.",
+        doc="Count the frames of topic-list watchers on relayed connections against direct memory. `false`: relayed "
+        "bytes are not inspected.",
     )  # fmt: skip
     watch_topic_list_max_pause_millis = Key(
         "watchTopicListMaxPauseMillis", 1000, whole(0, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,
         dynamic=True,
-        doc="Longest pause of a relayed connection for a watch frame's memory; then the frame passes and is "
-        "counted.",
+        doc="Longest pause of a relayed connection to wait for memory for a watch frame; after that the frame is "
+        "forwarded and counted.",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Units of keys and the bounds that several of them share."""
+"""Units and bounds that several keys share."""
 
 from typing import Final
 
@@ -8,5 +8,5 @@ SECONDS: Final = "seconds"
 HOUR_MILLIS: Final = 3_600_000
 DAY_SECONDS: Final = 86_400
 LARGEST: Final = 2**31 - 1
-# What Pulsar adds to maxMessageSize for headers.
+# Pulsar adds this to maxMessageSize for headers.
 FRAME_OVERHEAD: Final = 10_240

@@ -1,1 +1,1 @@
-"""TLS towards clients and brokers: contexts, files, handshakes, and the transport itself."""
+"""TLS towards clients and brokers. Start with `transport.py`; contexts are made in `contexts.py`."""

@@ -1,8 +1,8 @@
-"""Clients on the TLS port from accept to the end of their handshake: how many shake hands at once, and in what order.
+"""Clients on the TLS port from accept to the end of their handshake: how many handshakes run at once, in which order.
 
-Rule: nobody is refused for coming with many others. A client that has sent nothing is a socket that nobody reads and a
-small object; one that has begun waits the same way, in order, until there is a place. The places are for those who get
-on: a handshake that takes long keeps its connection until the clock of all handshakes ends it, not its place.
+Rule: no client is refused because many others came with it. A client that has sent nothing costs a socket that is not
+read and a small object; a client that has sent its first bytes waits the same way, in order, for a place. A handshake
+that takes long loses its place to the next client, but keeps its connection until the handshake time-out.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.telemetry.counters import Counters
 
-# More than a handshake takes over a slow line.
+# Longer than a handshake over a slow line.
 PLACE_SECONDS: Final = 1.0
 _EVENTS_A_TURN: Final = 1024
 _BEGUN: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
@@ -30,7 +30,7 @@ _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class Arrival:
-    """A client whose handshake is not done (`proxy.clients.sessions` knows it like any other)."""
+    """A client whose handshake is not done; one of the sessions in `proxy.clients.sessions`."""
 
     __slots__ = ("_arrivals", "client_address", "header", "name", "place", "sock", "transport")
 
@@ -43,47 +43,47 @@ class Arrival:
         self.header = header
         self.name = client_address
         self.transport: TlsTransport | None = None
-        # The timer that takes its place away, while it has one.
+        # While the arrival has a place: the timer that ends it.
         self.place: asyncio.TimerHandle | None = None
 
     @property
     def busy(self) -> bool:
-        """Tell whether a drain has to wait: nothing was promised yet."""
+        """Return False: a drain does not wait for a handshake, because no request is under way."""
         return False
 
     def tick(self, now: float) -> None:
-        """Owe no keep-alive yet."""
+        """Skip: keep-alive begins after the handshake."""
 
     def limits_changed(self) -> None:
-        """Pass over: the clock is the sessions'."""
+        """Skip: the sessions measure the handshake time-out."""
 
     def retire(self, now_or_never: bool) -> None:
-        """End a connection that has reached its age."""
+        """Close a connection that has reached its maximum age."""
         self.close(DisconnectCause.CONNECTION_AGE)
 
     def close(self, cause: DisconnectCause) -> None:
-        """End the connection."""
+        """Close the connection at once: nothing was written that could be sent first."""
         self._arrivals.end(self, cause)
 
     def abort(self, cause: DisconnectCause) -> None:
-        """End the connection."""
+        """Close the connection at once."""
         self._arrivals.end(self, cause)
 
 
 class ArrivalRegistry(Protocol):
-    """What is told about arrivals (`proxy.clients.sessions.Sessions`)."""
+    """The registry of all sessions (`proxy.clients.sessions.Sessions`), as arrivals use it."""
 
     def add(self, session: Arrival, since: float) -> None:
-        """Count a client that was accepted at that time of the loop."""
+        """Register a client that was accepted at `since`, in the loop's time."""
 
     def ended(self, session: Arrival, cause: DisconnectCause) -> None:
-        """Hear that its connection is gone."""
+        """Called when the connection has ended before the end of its handshake."""
 
 
 class Arrivals:
-    """Shake hands with at most `places` clients at once, in the order in which they began.
+    """Do handshakes with at most `places` clients at once, in the order of their first bytes.
 
-    `make_protocol` makes what takes the place of an arrival whose handshake is done, in the sessions too.
+    `make_protocol` makes the client's endpoint after the handshake and replaces the arrival in the sessions by it.
     """
 
     def __init__(
@@ -117,14 +117,17 @@ class Arrivals:
         return len(self._silent) + len(self._begun) + self._taken
 
     def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
-        """Own a socket that was accepted at `since`; `header` is what a load balancer said of the client."""
+        """Accept a socket that was accepted at `since`; `header` is the PROXY header of a load balancer.
+
+        The socket belongs to this object from the call on.
+        """
         arrival = Arrival(self, sock, address, header)
         self._sessions.add(arrival, since)
         self._silent[sock.fileno()] = arrival
         self._epoll.register(sock.fileno(), _BEGUN)
 
     def end(self, arrival: Arrival, cause: DisconnectCause) -> None:
-        """End one whose handshake is not done; a second call does nothing."""
+        """Close the connection of an arrival; a second call does nothing."""
         if arrival.sock is None and arrival.transport is None:
             return
         timed_out = cause is DisconnectCause.HANDSHAKE_TIMEOUT
@@ -137,7 +140,7 @@ class Arrivals:
         self._sessions.ended(arrival, cause)
 
     async def close(self) -> None:
-        """Give up the epoll set; a second call does nothing."""
+        """Cancel all handshakes and close the epoll set; a second call does nothing."""
         self._scope.cancel()
         await self._scope.emptied()
         if not self._epoll.closed:
@@ -184,7 +187,7 @@ class Arrivals:
             self._epoll.unregister(arrival.sock.fileno())
 
     def _leave(self, arrival: Arrival) -> None:
-        """Forget one that is a client now, or gone."""
+        """Remove an arrival that became a client, or whose connection has ended."""
         self._unwatch(arrival)
         sock, arrival.sock = arrival.sock, None
         if sock is not None and arrival.transport is None:
@@ -208,7 +211,7 @@ class Arrivals:
         try:
             await self._loop.connect_accepted_socket(lambda: transport, sock)
         except OSError:
-            # Reset while it waited.
+            # The client reset the connection while it waited.
             sock.close()
             self.end(arrival, DisconnectCause.CONNECTION_RESET)
 
@@ -220,7 +223,7 @@ class Arrivals:
 
     def _failed(self, arrival: Arrival, failure: TlsFailed) -> None:
         if arrival.transport is None:
-            # It was ended here, and is counted already.
+            # `end` closed this connection, and has counted it.
             return
         self._counters.tls.handshake("client", failure.reason)
         if failure.__cause__ is not None:

@@ -1,4 +1,4 @@
-"""TLS towards brokers: the handshake over a socket that is connected, in the name the client or operator gave."""
+"""TLS towards brokers: the handshake on a connected socket, for the host name that the client or operator gave."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
 
 class BrokerTls:
-    """Shake hands with brokers under the context that `current` gives at that moment."""
+    """Do TLS handshakes with brokers; `current` returns the context in force."""
 
     def __init__(
         self,
@@ -31,9 +31,10 @@ class BrokerTls:
         self._counters = counters
 
     async def connect(self, sock: socket.socket, host: str, factory: Callable[[], _P]) -> _P:
-        """Make a protocol for `sock`, which this owns from now on; raises TlsFailed.
+        """Complete the handshake on `sock` and return the protocol that `factory` makes; raises TlsFailed.
 
-        `host` is what the broker's certificate must name, whichever of its addresses was connected to.
+        The socket belongs to this method from the call on. The broker's certificate must name `host`, whichever of its
+        addresses is connected.
         """
         made: asyncio.Future[_P] = self._loop.create_future()
 
@@ -51,7 +52,7 @@ class BrokerTls:
         try:
             transport = TlsTransport(self._shared, self._current(), make, fail, server_hostname=host)
         except ValueError as error:
-            # Names that resolve are not all names that a certificate may have.
+            # Some names that resolve are not allowed in certificates.
             detail = f"{host[:200]!r} cannot be asked for by name: {error}"
             raise TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "other", detail) from error
         await self._loop.create_connection(lambda: transport, sock=sock)

@@ -1,7 +1,8 @@
-"""Make TLS contexts out of the configuration: of the client port, of the web port, and towards brokers.
+"""Make the TLS contexts of a configuration: for the client port, for the web port, and towards brokers.
 
-Rule: every fault names its key and is found before the proxy listens. A certificate that has expired is a warning: the
-peers decide. Contexts are never changed; new files make new ones (`proxy.net.tls.files`).
+Rule: every fault names its configuration key and is found before the proxy listens. An expired certificate is a
+warning: the peers decide whether to accept it. Contexts are never changed; `proxy.net.tls.files` makes new ones for new
+files.
 """
 
 import ssl
@@ -16,21 +17,21 @@ from proxy.net.tls.expiry import expiry
 from proxy.net.tls.suites import BadTlsSetting, restrict
 
 Name = Literal["server", "web", "broker_client"]
-# Larger than any bundle of authorities there is.
+# Larger than any bundle of certificate authorities.
 LARGEST_FILE_BYTES: Final = 4 * 1024 * 1024
-# One ticket lets a client resume once without a signature of ours; each costs a quarter of a KiB on the wire.
+# A session ticket lets a client resume once without a signature of the proxy; each costs 256 bytes on the wire.
 TICKETS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class PemFile:
-    """A file, and the key that names it."""
+    """A PEM file, and the configuration key that names it."""
 
     key: str
     path: str
 
     def read(self) -> bytes:
-        """Give the contents; raises BadTlsSetting."""
+        """Return the contents; raises BadTlsSetting."""
         if not self.path:
             raise BadTlsSetting(self.key, "nothing", "a PEM file")
         try:
@@ -46,7 +47,7 @@ class PemFile:
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """What one context is made of. `verify`: peers must show a certificate from `trust`, may, or are not asked."""
+    """The settings of one context. `verify`: a certificate from `trust` is required, optional or not asked for."""
 
     name: Name
     certificate: PemFile
@@ -61,25 +62,25 @@ class ContextSettings:
 
     @property
     def server_side(self) -> bool:
-        """Tell whether it is for connections that others open."""
+        """Return whether the context is for accepted connections."""
         return self.name != "broker_client"
 
     @property
     def files(self) -> tuple[PemFile, ...]:
-        """Give the files that are named."""
+        """Return the files that the configuration names."""
         return tuple(file for file in (self.certificate, self.private_key, self.trust) if file.path)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedContext:
-    """A context, and when its certificate expires (Unix seconds; None: it has none)."""
+    """A context, and the Unix time at which its certificate expires; None without a certificate."""
 
     context: ssl.SSLContext
     expires_at: float | None
 
 
 def context_settings(config: Config) -> tuple[ContextSettings, ...]:
-    """Say which contexts a configuration needs; raises BadTlsSetting."""
+    """Return the settings of each context that the configuration needs; raises BadTlsSetting."""
     found = []
     if config.service_port_tls is not None:
         found.append(_server(config, "server", config.tls_protocols, config.tls_ciphers))
@@ -110,13 +111,13 @@ def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Seque
         protocols_key="webServiceTlsProtocols" if web and config.web_service_tls_protocols else "tlsProtocols",
         ciphers=tuple(ciphers),
         ciphers_key="webServiceTlsCiphers" if web and config.web_service_tls_ciphers else "tlsCiphers",
-        # OpenSSL checks a certificate or does not ask for it; the Java proxy could take one that it does not check.
+        # OpenSSL verifies a certificate or does not ask for it; the Java proxy can accept one without verifying it.
         verify=asked if trusted and not config.tls_allow_insecure_connection else ssl.CERT_NONE,
     )
 
 
 def _own_files(config: Config) -> tuple[PemFile, PemFile]:
-    """Find the proxy's own certificate: as in the Java client that of the authentication plugin goes first."""
+    """Return the files of the proxy's own certificate; as in the Java client the authentication plugin's come first."""
     shown = shown_certificate(
         config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     )
@@ -150,7 +151,7 @@ def load(settings: ContextSettings) -> LoadedContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if settings.server_side else ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_hostname
     context.verify_mode = settings.verify
-    # As in Java, any certificate of the trust file is an anchor, not only one that signed itself.
+    # As in Java, any certificate of the trust file is a trust anchor, not only a self-signed certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     if settings.server_side:
@@ -170,7 +171,7 @@ def load(settings: ContextSettings) -> LoadedContext:
 def _load_trust(context: ssl.SSLContext, settings: ContextSettings) -> None:
     trust = settings.trust
     if not trust.path:
-        # Towards brokers alone: a server without a trust file asks for no certificates.
+        # Only towards brokers: a server without a trust file asks for no certificates.
         context.set_default_verify_paths()
         return
     trust.read()
@@ -197,7 +198,7 @@ def _load_certificate(context: ssl.SSLContext, settings: ContextSettings) -> Non
 
 
 class _Encrypted(Exception):
-    """A key asks for a password; OpenSSL would ask the terminal for it."""
+    """A private key needs a password, which OpenSSL would ask for on the terminal."""
 
 
 def _no_password() -> str:

@@ -1,6 +1,6 @@
-"""When a certificate expires: the one date that is needed of X.509 (RFC 5280, section 4.1), read by hand.
+"""Read the expiry date of a certificate, the only field of X.509 that is needed (RFC 5280, section 4.1).
 
-A library for certificates costs 10 MiB and a twentieth of a second at the start; Python's `ssl` tells only of peers.
+A library for certificates costs 10 MiB and 50 ms at the start; Python's `ssl` reads certificates of peers only.
 """
 
 import ssl
@@ -16,7 +16,7 @@ _GENERALIZED_TIME: Final = 0x18
 
 
 def expiry(pem: bytes) -> float:
-    """Give the Unix seconds at which the first certificate of `pem` expires; raises ValueError if there is none."""
+    """Return the Unix time at which the first certificate of `pem` expires; raises ValueError if there is none."""
     text = pem.decode("ascii", "replace")
     start = text.find(_BEGIN)
     end = text.find(_END, start)
@@ -34,7 +34,7 @@ def expiry(pem: bytes) -> float:
 
 
 def _element(data: bytes, tag: int | None = None) -> tuple[bytes, bytes]:
-    """Take one DER element apart into its contents and what follows it."""
+    """Split DER data into the contents of the first element and the bytes after it."""
     if len(data) < 2 or (tag is not None and data[0] != tag):
         raise ValueError("no X.509 certificate")
     size, start = data[1], 2
@@ -50,7 +50,7 @@ def _time(data: bytes) -> float:
     contents, _ = _element(data)
     text = contents.decode("ascii", "replace")
     if data[0] == _UTC_TIME:
-        # Two digits of the year: 50 is 1950.
+        # The year has two digits: from 50 on it is 19xx (RFC 5280, 4.1.2.5.1).
         text = ("19" if text[:2] >= "50" else "20") + text
     elif data[0] != _GENERALIZED_TIME:
         raise ValueError("a certificate without dates")

@@ -1,8 +1,8 @@
-"""The TLS contexts in force, made anew when files of certificates and keys change.
+"""The TLS contexts in force, reloaded when the files of certificates and keys change.
 
-Rule: a change is a change of contents, read through any symlink, so that a rename, a rewrite and the swap of a whole
-directory are the same. Files that do not fit together leave the old contexts in force. Connections that are there keep
-the context they began with. Files are read off the loop.
+Rule: a change is a change of contents, read through symlinks, so a rename, a rewrite and the swap of a whole directory
+(as Kubernetes does) are the same. If the files do not fit together, the old contexts stay in force. Open connections
+keep the context they began with. Files are read in a thread.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from proxy.net.tls.contexts import LoadedContext, Name, PemFile, context_setting
 from proxy.net.tls.suites import BadTlsSetting
 from proxy.telemetry.counters import Counters
 
-# Files that do not fit together are being written: they are looked at again after so long.
+# Files that do not fit together are probably being written: read them again after this time.
 RETRY_SECONDS: Final = 2.0
 READ_SECONDS: Final = 10.0
 Contexts = Mapping[Name, LoadedContext]
@@ -30,7 +30,7 @@ _Seen = tuple[bytes, ...]
 
 
 def check(config: Config, now: Callable[[], float] = time.time) -> list[str]:
-    """Try all contexts of a configuration, and give warnings; raises ConfigError with every fault."""
+    """Load all contexts of a configuration and return the warnings; raises ConfigError with every fault."""
     return _expired(_load_all(config), now())
 
 
@@ -60,7 +60,7 @@ def _load_all(config: Config) -> Contexts:
 
 
 class TlsFiles:
-    """The contexts in force. The first ones are made at once; raises ConfigError then."""
+    """The contexts in force. The constructor loads them; raises ConfigError."""
 
     def __init__(
         self,
@@ -76,29 +76,29 @@ class TlsFiles:
         self._files = _files(config)
         self._seen = _contents(self._files)
         self._contexts = _load_all(config)
-        self._told = ""
+        self._last_refusal = ""
         self._asked = asyncio.Event()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls files"))
         self._web: ssl.SSLContext | None = None
         counters.tls.expiries = self.expiries
         self._warn_of_expired()
 
-    # --- what is in force ---------------------------------------------------------------------------
+    # --- contexts in force --------------------------------------------------------------------------
 
     def server(self) -> ssl.SSLContext:
-        """Give the context for the next client."""
+        """Return the context for the next client."""
         return self._contexts["server"].context
 
     def broker_client(self) -> ssl.SSLContext:
-        """Give the context for the next connection to a broker."""
+        """Return the context for the next connection to a broker."""
         return self._contexts["broker_client"].context
 
     def web(self) -> ssl.SSLContext:
-        """Give the context for the next connection to the web port."""
+        """Return the context for the next connection to the web port."""
         return self._contexts["web"].context
 
     def web_listener(self) -> ssl.SSLContext:
-        """Give one context for the life of a listener: each of its handshakes goes on with the one in force."""
+        """Return one context for the life of a listener; each of its handshakes switches to the context in force."""
         if self._web is None:
             self._web = self.web()
             self._web.sni_callback = self._use_current_web
@@ -108,7 +108,7 @@ class TlsFiles:
         connection.context = self.web()
 
     def expiries(self) -> dict[str, float]:
-        """Compute the seconds that each certificate has left, below 0 if it has expired."""
+        """Return the seconds until each certificate expires, negative if it has expired."""
         now = self._now()
         return {
             name: loaded.expires_at - now for name, loaded in self._contexts.items() if loaded.expires_at is not None
@@ -117,16 +117,16 @@ class TlsFiles:
     # --- looking for changes ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look at the files now and then, until closed."""
+        """Start to check the files at intervals (tlsCertRefreshCheckDurationSec), until `close`."""
         if self._files:
             self._scope.start(self._watch())
 
     def look(self) -> None:
-        """Look at the files soon (SIGHUP)."""
+        """Check the files soon (SIGHUP)."""
         self._asked.set()
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop checking the files."""
         self._scope.cancel()
         await self._scope.emptied()
 
@@ -141,16 +141,17 @@ class TlsFiles:
             wait = (pause or None) if await self.refresh() else RETRY_SECONDS
 
     async def refresh(self) -> bool:
-        """Look at the files now; tells whether what is in force is what they hold."""
+        """Check the files now; return whether the contexts in force are those of the files."""
         try:
-            seen, contexts = await in_thread(partial(self._read, self._seen, self._told != ""), "tls", READ_SECONDS)
+            read = partial(self._read, self._seen, self._last_refusal != "")
+            seen, contexts = await in_thread(read, "tls", READ_SECONDS)
         except ConfigError as error:
             self._refused("; ".join(f"{bad.key}: got {bad.got}, expected {bad.expected}" for bad in error.problems))
             return False
         except TimeoutError:
             self._refused(f"not read within {READ_SECONDS:g} s")
             return False
-        self._seen, self._told = seen, ""
+        self._seen, self._last_refusal = seen, ""
         if contexts is not None:
             self._contexts = contexts
             self._counters.tls.reloads["applied"] += 1
@@ -159,13 +160,13 @@ class TlsFiles:
         return True
 
     def _read(self, before: _Seen, again: bool) -> tuple[_Seen, Contexts | None]:
-        # First what is there, then what it makes: what changes in between is a change at the next look.
+        # Digests first, contexts second: a file that changes in between differs again at the next check.
         seen = _contents(self._files)
         return seen, _load_all(self._config) if again or seen != before else None
 
     def _refused(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+        if text != self._last_refusal:
+            self._last_refusal = text
             self._counters.tls.reloads["refused"] += 1
             self._log.warning("certificates refused, the old ones stay in force", detail=text)
 

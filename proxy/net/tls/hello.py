@@ -1,7 +1,7 @@
-"""The first flight of a client, looked at before OpenSSL sees any of it.
+"""Check the size of a ClientHello before OpenSSL gets any of it.
 
-Rule: OpenSSL gets a ClientHello whole or not at all. It takes memory for as much as a ClientHello claims to be, up to
-128 KiB, when it has seen four bytes of it; what is kept here is what was sent, and that is bounded.
+Rule: OpenSSL gets a ClientHello whole or not at all. After four bytes of it OpenSSL allocates as much memory as the
+ClientHello claims to need, up to 128 KiB. The proxy keeps only the bytes that were sent, with a limit.
 """
 
 from typing import Final
@@ -9,25 +9,25 @@ from typing import Final
 from proxy.core.errors import DisconnectCause
 from proxy.net.tls.failures import TlsFailed
 
-# Real ones are below 4 KiB; with post-quantum key shares and a ticket that carries certificates, below 8 KiB.
+# Real ClientHellos are below 4 KiB; with post-quantum key shares and a ticket with certificates, below 8 KiB.
 LARGEST_HELLO_BYTES: Final = 16 * 1024
-# Clients put it into one record, at most a few; each further one would only cost a look.
+# Clients send a ClientHello in one record, or a few.
 MOST_RECORDS: Final = 64
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
 _RECORD_HEADER_BYTES: Final = 5
 _MESSAGE_HEADER_BYTES: Final = 4
-# A client that is asked for another key share may send this before it (RFC 8446, D.4).
+# A client may send this record before its second ClientHello (RFC 8446, D.4).
 _CHANGE_CIPHER_SPEC: Final = b"\x14\x03\x03\x00\x01\x01"
-# The random that makes a ServerHello a HelloRetryRequest (RFC 8446, 4.1.3), and where it stands in the first record.
+# The random value that marks a ServerHello as HelloRetryRequest (RFC 8446, 4.1.3), and its offset in the first record.
 _RETRY_RANDOM: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 _RANDOM_AT: Final = _RECORD_HEADER_BYTES + _MESSAGE_HEADER_BYTES + 2
 
 
 def hello_end(held: bytes) -> int:
-    """Give where the ClientHello that `held` begins with ends, 0 if more of it must come first.
+    """Return the end of the ClientHello at the beginning of `held`; 0 if it is incomplete.
 
-    Raises TlsFailed for what is none, and for one that claims more than any client has to say.
+    Raises TlsFailed if `held` does not begin with a ClientHello, or with one that claims to be too large.
     """
     start = len(_CHANGE_CIPHER_SPEC) if held.startswith(_CHANGE_CIPHER_SPEC) else 0
     if start == 0 and _CHANGE_CIPHER_SPEC.startswith(held):
@@ -48,7 +48,7 @@ def hello_end(held: bytes) -> int:
             missing = _MESSAGE_HEADER_BYTES + _claimed(held[body : body + _MESSAGE_HEADER_BYTES])
         if length > LARGEST_HELLO_BYTES + _MESSAGE_HEADER_BYTES:
             raise _refused(f"got a record of {length} bytes within it")
-        # What stands behind it in its last record is OpenSSL's to judge.
+        # The last record may hold more than the ClientHello: OpenSSL judges the rest.
         missing -= length
         start = body + length
         if missing <= 0:
@@ -59,7 +59,7 @@ def hello_end(held: bytes) -> int:
 
 
 def asks_again(answer: bytes) -> bool:
-    """Tell whether what a server answers is a HelloRetryRequest: another ClientHello comes then."""
+    """Return whether the server's answer is a HelloRetryRequest, after which a second ClientHello comes."""
     return answer[_RANDOM_AT : _RANDOM_AT + len(_RETRY_RANDOM)] == _RETRY_RANDOM
 
 

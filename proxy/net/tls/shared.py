@@ -1,29 +1,42 @@
-"""What all TLS connections of a loop share, so that none of them has any of it for itself."""
+"""Buffers and BIOs that all TLS connections of a loop share, so that no connection owns any."""
 
+import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
 
-# The largest record: 16 KiB of plaintext, a header, and what encryption may add to it.
+# The largest record: 16 KiB of plaintext, a header, and what encryption may add (RFC 8446, 5.2).
 RECORD_BYTES: Final = 16 * 1024 + 5 + 256
 
-Unseal = Callable[[int, memoryview], int]
-Seal = Callable[[bytes | bytearray | memoryview], int]
+Decrypt = Callable[[int, memoryview], int]
+Encrypt = Callable[[bytes | bytearray | memoryview], int]
+
+
+class BufferedEndpoint(Protocol):
+    """The protocol above a TLS transport: like asyncio.BufferedProtocol, with memoryviews as buffers."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, nbytes: int) -> None: ...
+    def eof_received(self) -> bool | None: ...
 
 
 class TlsShared:
-    """The BIOs, the place for ciphertext, and turns for handshakes.
+    """The BIOs, the buffer for ciphertext, and the loop budget for handshakes.
 
-    `cipher_bytes` is the largest read: that of a busy relay.
+    `cipher_bytes` is the largest read, that of a busy relay.
     """
 
-    __slots__ = ("_window", "_window_for", "cipher", "incoming", "outgoing", "small", "turns")
+    __slots__ = ("_window", "_window_for", "cipher", "incoming", "loop_budget", "outgoing", "small")
 
-    def __init__(self, turns: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES) -> None:
-        self.turns = turns
+    def __init__(self, loop_budget: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES) -> None:
+        self.loop_budget = loop_budget
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))
@@ -32,19 +45,19 @@ class TlsShared:
         self._window_for = 0
 
     def window(self, room: int) -> memoryview:
-        """Give a place for ciphertext: never more than fits into `room` decrypted, and little if that is little."""
+        """Return a buffer for ciphertext that decrypts into at most `room` bytes; a small buffer for a small `room`."""
         if room != self._window_for:
-            # Most reads are for as much room as the last one: a slice less for each.
+            # Most reads have the same room as the last one: keep its slice instead of making a new one.
             self._window_for = room
             self._window = self.cipher[: room - RECORD_BYTES] if room - RECORD_BYTES > SMALL_READ_BYTES else self.small
         return self._window
 
 
-def direct_calls(sealer: ssl.SSLObject) -> tuple[Unseal, Seal]:
-    """Give what decrypts into a place (its size or more, the place; gives a count), and what encrypts.
+def direct_calls(ssl_object: ssl.SSLObject) -> tuple[Decrypt, Encrypt]:
+    """Return the two functions that decrypt (into a buffer; returns the count) and encrypt.
 
-    `ssl.SSLObject` only passes both calls on to an object of C, at a tenth of a microsecond each; where there is no
-    such object it does that itself.
+    `ssl.SSLObject` only passes both calls on to a C object, at a tenth of a microsecond each. `_sslobj` is CPython's
+    private name of that object; an interpreter without it uses `ssl_object` itself.
     """
-    direct: Any = getattr(sealer, "_sslobj", sealer)
+    direct: Any = getattr(ssl_object, "_sslobj", ssl_object)
     return direct.read, direct.write

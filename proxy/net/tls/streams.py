@@ -1,4 +1,4 @@
-"""TLS under protocols that are given their bytes, as aiohttp's are: the same transport, the same bounds."""
+"""TLS for asyncio protocols that receive bytes, such as aiohttp's, over the same transport with the same bounds."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from proxy.net.transport import SharedReadBuffer
 
 
 class _Stream(asyncio.BufferedProtocol):
-    """Read into the loop's buffer, and give what has come as bytes."""
+    """Read into the loop's buffer, and call `data_received` with a copy."""
 
     def __init__(self, protocol: asyncio.Protocol, buffers: SharedReadBuffer) -> None:
         self._protocol = protocol
@@ -24,16 +24,16 @@ class _Stream(asyncio.BufferedProtocol):
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Lend the place of relays: a read of them has been passed on before another begins."""
+        """Return the relays' buffer: each read is passed on or detached before the next read begins."""
         return self._buffers.large
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on a copy: the protocol keeps what it is given."""
+        """Pass on a copy: the protocol may keep the bytes."""
         self._protocol.data_received(bytes(self._buffers.large[:nbytes]))
 
 
 class TlsStreams:
-    """Shake hands with clients whose protocols want bytes; `current` gives the context at that moment."""
+    """Accept TLS clients for asyncio protocols; `current` returns the context in force."""
 
     def __init__(self, shared: TlsShared, buffers: SharedReadBuffer, current: Callable[[], ssl.SSLContext]) -> None:
         self._shared = shared
@@ -41,7 +41,10 @@ class TlsStreams:
         self._current = current
 
     async def accept(self, sock: socket.socket, factory: Callable[[], asyncio.Protocol]) -> None:
-        """Make a protocol for `sock`, which this owns from now on; raises ConnectionError if there is no TLS."""
+        """Complete the handshake on `sock`, then make its protocol; raises ConnectionError if the handshake fails.
+
+        The socket belongs to this method from the call on.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 

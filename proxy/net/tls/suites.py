@@ -1,8 +1,8 @@
-"""Versions and cipher suites of TLS by the names that Java and OpenSSL give them.
+"""TLS versions and cipher suites, by the names of Java and of OpenSSL.
 
-Rule: what cannot be had is refused with the key's name, never passed over: an operator who narrows a list believes in
-it. Python's `ssl` cannot choose among the suites of TLS 1.3, so a list has all of them or none; as in Java, none means
-no TLS 1.3.
+Rule: a name that cannot be used is an error with the configuration key, never ignored: an operator who narrows a list
+relies on it. Python's `ssl` cannot choose among the suites of TLS 1.3, so a list names all of them or none; as in Java,
+a list without them means no TLS 1.3.
 """
 
 import re
@@ -16,7 +16,7 @@ _STANDARD_NAME: Final = re.compile(r"TLS_(.+)_WITH_(.+)")
 
 
 class BadTlsSetting(ValueError):
-    """A TLS setting that cannot be had: names the key, what was there and what would be taken."""
+    """A TLS setting that cannot be used, with its configuration key, the value and what is expected."""
 
     def __init__(self, key: str, got: str, expected: str) -> None:
         super().__init__(f"{key}: got {got}, expected {expected}")
@@ -26,7 +26,7 @@ class BadTlsSetting(ValueError):
 
 
 def openssl_name(standard_name: str) -> str:
-    """Translate TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 into ECDHE-RSA-AES128-GCM-SHA256; other names stay."""
+    """Translate TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 into ECDHE-RSA-AES128-GCM-SHA256; return other names as is."""
     found = _STANDARD_NAME.fullmatch(standard_name)
     if found is None:
         return standard_name
@@ -40,9 +40,9 @@ def openssl_name(standard_name: str) -> str:
 def restrict(
     context: ssl.SSLContext, protocols: Sequence[str], protocols_key: str, ciphers: Sequence[str], ciphers_key: str
 ) -> None:
-    """Let `context` speak only these versions and suites; empty lists leave the choice to OpenSSL, TLS 1.2 at least.
+    """Limit `context` to these versions and suites; raises BadTlsSetting.
 
-    Raises BadTlsSetting.
+    An empty list leaves the choice to OpenSSL, with TLS 1.2 as the oldest version.
     """
     wanted = []
     for name in protocols:
@@ -63,7 +63,7 @@ def _is_modern(version: ssl.TLSVersion) -> bool:
 
 
 def _choose(context: ssl.SSLContext, ciphers: Sequence[str], key: str) -> set[bool]:
-    """Set the suites of TLS 1.2; tells which versions have any: {True} is TLS 1.3 alone."""
+    """Set the suites of TLS 1.2; return which versions have suites: True for TLS 1.3, False for TLS 1.2."""
     modern = {name for name in ciphers if name.upper() in TLS_1_3_SUITES}
     if modern and len(modern) < len(TLS_1_3_SUITES):
         raise BadTlsSetting(

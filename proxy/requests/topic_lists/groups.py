@@ -284,7 +284,7 @@ class ListGroups:
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
         # A group stays until its last member has left: there are as many groups as requests, at most.
-        self.roll: Registry[ListGroup] = Registry()
+        self.registry: Registry[ListGroup] = Registry()
 
     def __len__(self) -> int:
         return len(self._joinable) + len(self._asked)
@@ -313,7 +313,7 @@ class ListGroups:
         if group is None:
             timeline = record.new_timeline(broker, key.question, request)
             group = ListGroup(key, broker, client.principal, request, self._key_for, self._emptied, timeline)
-            self.roll.add(group, since)
+            self.registry.add(group, since)
             if share:
                 self._joinable[key] = group
                 asked = self._asked.get(key)
@@ -349,7 +349,7 @@ class ListGroups:
         self.answer_begun(group)
 
     def _emptied(self, group: ListGroup) -> None:
-        self.roll.remove(group)
+        self.registry.remove(group)
         self.ended(group)
         group.end()
 

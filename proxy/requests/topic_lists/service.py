@@ -24,7 +24,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer, heap_size
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
@@ -84,9 +84,9 @@ class TopicListService:
         brokers: BrokerChoice,
         slabs: SlabPool,
         pump: Pump,
-        turns: LoopBudget,
+        loop_budget: LoopBudget,
         sizes: ListSizes,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
         counters: Counters,
         refusals: RefusalLog,
         usage: UsageTracker,
@@ -98,12 +98,12 @@ class TopicListService:
         self._brokers = brokers
         self._slabs = slabs
         self._pump = pump
-        self._turns = turns
+        self._loop_budget = loop_budget
         self._sizes = sizes
         self._counters = counters
         self._refusals = refusals
         self._usage = usage
-        self._groups = ListGroups(loop, charging.key)
+        self._groups = ListGroups(loop, fairness_keys.key)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
     @property
@@ -224,7 +224,7 @@ class TopicListService:
 
     def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
         for member in group.members:
-            self._turns.later(partial(member.settle, outcome))
+            self._loop_budget.defer(partial(member.settle, outcome))
 
     async def _exchange(self, group: ListGroup) -> None:
         """Ask the broker and encode its answer, with heap memory held from before the question to the encoded list."""
@@ -234,7 +234,7 @@ class TopicListService:
             group.predecessor = None
         if len(group.members) >= A_BURST:
             # Requests that arrived with these are deferred only for the loop's sake: they belong to this question.
-            await self._turns.passed()
+            await self._loop_budget.deferred_done()
         estimate = self._sizes.estimate(group.request)
         reservations, heap_memory = self._queues.queue(group.broker).reservations, self._limiter.heap
         group.stands_at(Stage.HEAP, Part.HEAP)
@@ -355,5 +355,5 @@ class TopicListService:
                 recipients.append(member)
             else:
                 failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
-                self._turns.later(partial(member.settle, failure))
+                self._loop_budget.defer(partial(member.settle, failure))
         return recipients

@@ -1,1 +1,1 @@
-"""The event log in the proxy: what is recorded of each topic list, and in whose name."""
+"""The event log of the proxy: records of topic lists, their identities, and the sinks they are written to."""

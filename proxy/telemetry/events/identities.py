@@ -1,8 +1,9 @@
-"""Who and what appears in events: keyed hashes instead of names, unless the operator wants the names.
+"""Identities in events: keyed hashes instead of names, unless the operator wants the names.
 
-Rule: principals, client addresses and patterns never leave this module as they came, but principals and addresses with
-`eventLogIdentities=plain`; the texts of requests never do. A hash is worth something to who has the salt only: patterns
-and roles can be guessed. Equal texts of two kinds have two hashes. What is remembered is bounded, in number and length.
+Rule: principals, client addresses and patterns leave this module as hashes only; with `eventLogIdentities=plain`
+principals and addresses leave as they are, the texts of requests never do. The hashes are keyed, because patterns and
+roles could be guessed otherwise. Equal texts of two kinds have different hashes. Caches are bounded in number and
+length.
 """
 
 import os
@@ -18,7 +19,7 @@ __all__ = ["LONGEST_VERSION", "EventIdentities", "bounded", "key_of"]
 # 64 bits: among a million principals two share one with a probability of 3 in 100 million.
 DIGEST_BYTES: Final = 8
 REMEMBERED: Final = 4096
-# A longer text is hashed anew each time: a client decides how long its pattern is.
+# Longer texts are hashed each time and never cached: a client chooses the length of its pattern.
 LONGEST_REMEMBERED: Final = 256
 LONGEST_VERSION: Final = 64
 LONGEST_NAMESPACE: Final = 256
@@ -27,7 +28,7 @@ _KEY_BYTES: Final = 32
 
 
 def key_of(salt: str) -> bytes:
-    """Make the key of all hashes out of `eventLogSalt`; a random one of an empty text."""
+    """Compute the key of all hashes from `eventLogSalt`; an empty salt gets a random key."""
     if not salt:
         return os.urandom(_KEY_BYTES)
     return blake2b(salt.encode(errors="surrogatepass"), digest_size=_KEY_BYTES, person=b"events").digest()
@@ -39,7 +40,7 @@ def bounded(text: str, longest: int = LONGEST_NAMESPACE) -> str:
 
 
 class EventIdentities:
-    """Name principals, clients, patterns and questions for events: 16 hex digits each; `plain`: the first two as is."""
+    """Identities of principals, clients, patterns and requests: 16 hex digits each; `plain`: the first two as is."""
 
     __slots__ = ("_asked", "_client", "_digest", "_pattern", "_plain", "_principal")
 
@@ -52,25 +53,25 @@ class EventIdentities:
         self._asked = lru_cache(REMEMBERED)(partial(_digest, key, b"question"))
 
     def principal(self, principal: Hashable) -> str | None:
-        """Name who asks; None if nobody is authenticated. Newer credentials of a role change nothing."""
+        """Return the identity of a principal, None without one; newer credentials of a role do not change it."""
         if principal is None:
             return None
         role = principal.role if isinstance(principal, Principal) else str(principal)
         return _as_text(bounded(role, LONGEST_IDENTITY)) if self._plain else self._principal(role)
 
     def client(self, name: str) -> str:
-        """Name a connection by its client's address and port."""
+        """Return the identity of a client's address and port."""
         return bounded(name, LONGEST_IDENTITY) if self._plain else self._client(name)
 
     def pattern(self, pattern: str) -> str:
-        """Name a topics pattern."""
+        """Return the identity of a topics pattern."""
         return self._pattern(pattern)
 
     def question(self, principal: Hashable, question: bytes) -> str:
-        """Name what equal requests have in common: who asks, credentials that are forwarded included, and for what."""
+        """Return the identity that equal requests share: a hash of principal, forwarded credentials and request."""
         parts = (*_parts_of(principal), question)
         data = b"".join([b"%d:%b" % (len(part), part) for part in parts])
-        # Credentials are no thing to remember.
+        # Never cache credentials.
         forwarded = isinstance(principal, Principal) and principal.original is not None
         if forwarded or len(data) > LONGEST_REMEMBERED:
             return self._digest(b"question", data)
@@ -86,7 +87,7 @@ class EventIdentities:
 
 
 def _as_text(role: str) -> str:
-    # Half a surrogate pair, which a token's JSON may hold, is no UTF-8: the event of who has such a role would be lost.
+    # A token's JSON may hold half a surrogate pair, which is no UTF-8: events with such a role would be lost.
     return role.encode(errors="replace").decode()
 
 

@@ -1,7 +1,7 @@
-"""The event log of one proxy, put together: which sinks there are, their start and their end.
+"""The event log of a proxy: make, start and close its sinks.
 
-Rule: nothing here waits for a sink but `close`, and that no longer than it is told: whatever a disk or a broker does,
-requests are served and the proxy ends.
+Rule: only `close` waits for a sink, and only for the given time: a slow disk or broker must not delay requests or the
+end of the proxy.
 """
 
 import asyncio
@@ -38,16 +38,16 @@ __all__ = ["THREAD_NAME", "EventLog", "gzip_member"]
 
 MIB: Final = 1024 * 1024
 THREAD_NAME: Final = "event log"
-# Measured on events: a fifth of the time of zlib's level 1, and files are 8 % smaller. Level 2 makes them 1 % smaller
-# again; more memory than this, 130 KiB, gains nothing.
+# Measured on events: a fifth of the time of zlib's level 1, with files 8 % smaller. Level 2 makes files 1 % smaller
+# still; more memory than these 130 KiB gains nothing.
 GZIP_LEVEL: Final = 1
 GZIP_MEMORY: Final = igzip_lib.MEM_LEVEL_SMALL
-# Sinks get as long at the end even if the drain has used up its time: what is left is a second's worth of events.
+# Sinks get this time at the end even if the drain has used up its time: about a second of events is left.
 LEAST_CLOSE_SECONDS: Final = 2.0
 
 
 def gzip_member(data: bytes) -> bytes:
-    """Make a gzip member (`eventlog.files.Compress`) by ISA-L, which lets others have the interpreter meanwhile."""
+    """Compress `data` into a gzip member (`eventlog.files.Compress`) by ISA-L, which releases the interpreter lock."""
     return igzip_lib.compress(data, GZIP_LEVEL, igzip_lib.COMP_GZIP, GZIP_MEMORY)
 
 
@@ -71,7 +71,7 @@ class EventLog:
         counters: Counters,
         log: Logger,
     ) -> None:
-        """Take the configuration; raises SettingFault if it needs what is not installed."""
+        """Create the sinks of the configuration; raises SettingFault if a needed package is not installed."""
         self.boot_id = secrets.token_hex(8)
         self._config = config
         self._loop = loop
@@ -94,14 +94,14 @@ class EventLog:
         counters.event_log.sinks = self._numbers
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the threads that write."""
         for sink in self._sinks:
             sink.thread.start()
         if self._watch is not None:
             self._scope.start(self._watch.run())
 
     async def close(self, seconds: float) -> None:
-        """Write what is left, for so many seconds at most; then let nothing in any more, and wait for nobody."""
+        """Write the remaining events within `seconds`, at least `LEAST_CLOSE_SECONDS`; then stop waiting."""
         self._scope.cancel()
         await self._scope.emptied()
         ends = self._loop.time() + max(seconds, LEAST_CLOSE_SECONDS)
@@ -131,8 +131,8 @@ class EventLog:
     def _add(self, name: str, store: Store) -> None:
         config = self._config
         buffer = EventBuffer(config.event_log_buffer_mb * MIB)
-        tell = partial(self._from_thread, self._failed, name)
-        drain = Drain(buffer, self._stamp, store, config.seconds(Config.event_log_flush_millis), tell)
+        failed = partial(self._from_thread, self._failed, name)
+        drain = Drain(buffer, self._stamp, store, config.seconds(Config.event_log_flush_millis), failed)
         crashed = partial(self._from_thread, self._counters.internal_error)
         thread = DrainThread(f"{THREAD_NAME} {name}", buffer, drain, time.monotonic,
                              lambda error: crashed(error, THREAD_NAME))  # fmt: skip
@@ -153,7 +153,7 @@ class EventLog:
         return store
 
     def _topic(self) -> Store:
-        # The admin API's client and pulsar-client: only for those who have a topic.
+        # Import the admin API's client and pulsar-client only if a topic is configured.
         from proxy.telemetry.events.topic import TopicParts
 
         crashed = partial(self._counters.internal_error, where=THREAD_NAME)
@@ -161,10 +161,10 @@ class EventLog:
         self._watch = parts.watch(self._counters.event_log, self._log)
         return parts.store()
 
-    # --- what threads tell --------------------------------------------------------------------------
+    # --- calls from threads -------------------------------------------------------------------------
 
     def _from_thread(self, function: Callable[..., None], *arguments: object) -> None:
-        # The loop may be closed: the thread was left behind.
+        # The loop may be closed already if the thread outlived `close`.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -173,7 +173,7 @@ class EventLog:
             self._log.warning("events cannot be written", where=name, detail=detail)
 
     def _noted(self, detail: str) -> None:
-        # Each file is told of; the same about it again, once a second at most.
+        # Each file gets its line; the same line again only once a second.
         if self._pace.due(self._loop.time(), "note") or detail != self._last_note:
             self._last_note = detail
             self._log.info("event files of a proxy that has ended", detail=detail)

@@ -1,9 +1,9 @@
-"""How a request ended, in the words of the event schema. Pure functions over the errors of the proxy.
+"""Map errors of the proxy to outcomes of the event schema, with pure functions.
 
-Each list outcome of the metrics is told by outcome and stage: `answered` is ok; `refused_heap` and `refused_direct` are
-timeout or queue_full (failed: the proxy was closing) at the stages of that memory; `timed_out` is timeout at any other;
-`failed` is oversize, upstream_error or failed; `cancelled` is cancelled. queue_full at the stage client is a request
-over `maxConcurrentLookupRequests`: rejected, and no list outcome.
+Outcome and stage of an event determine the metrics' list outcome: `answered` is ok; `refused_heap` and `refused_direct`
+are timeout or queue_full (failed: the proxy was closing) at the stages of that memory; `timed_out` is timeout at any
+other stage; `failed` is oversize, upstream_error or failed; `cancelled` is cancelled. queue_full at the stage client is
+a request over `maxConcurrentLookupRequests`: rejected, without a list outcome.
 """
 
 from typing import Final
@@ -39,7 +39,7 @@ _CLOSE_CAUSES: Final = {
 
 
 def outcome_of(error: Exception, *, under_way: bool) -> str:
-    """Name the outcome of a request that failed with `error`; `under_way`: it had been accepted."""
+    """Return the outcome of a request that failed with `error`; `under_way`: the proxy had accepted the request."""
     if isinstance(error, PermitAcquireQueueFull):
         return "queue_full"
     if isinstance(error, PermitAcquireTimeout | TimeoutError):
@@ -48,12 +48,12 @@ def outcome_of(error: Exception, *, under_way: bool) -> str:
         return "oversize"
     if isinstance(error, _OF_THE_BROKER):
         return "upstream_error"
-    # Both judge: the proxy before it accepts a request, the broker when it is asked for its connection or for the list.
+    # RequestFailed comes from the proxy before it accepts a request, and from the broker afterwards.
     if isinstance(error, RequestFailed) and not isinstance(error, PermitAcquireError):
         return "upstream_error" if under_way else "failed"
     return "failed"
 
 
 def close_cause_of(cause: DisconnectCause | None) -> str | None:
-    """Name why a client's connection ended before its answer; None as long as it has not."""
+    """Return why a client's connection ended before its answer; None while the connection is open."""
     return None if cause is None else _CLOSE_CAUSES.get(cause, "error")

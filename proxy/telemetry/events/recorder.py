@@ -16,21 +16,20 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from eventlog.schema import FIELDS
+from eventlog.schema import FIELDS, STAGES
 from eventlog.sink import STAMPED, EventSink
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol.command_type import CommandType
 from protocol.commands import topic_list_question
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.errors import DisconnectCause
 from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.timeline import (
     NO_TIMELINE,
     PARTS,
-    STAGE_OF_PART,
     NoTimeline,
     Part,
     RequestTimeline,
@@ -128,7 +127,7 @@ class Recorder:
         identities: EventIdentities,
         limiter: AsyncDualMemoryLimiter,
         questions: HeapWaits,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
         crashed: Callable[[BaseException], None],
         now: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], int] = time.time_ns,
@@ -141,7 +140,7 @@ class Recorder:
         self.put = sink.put
         self._limiter = limiter
         self._questions = questions
-        self._charging = charging
+        self._fairness_keys = fairness_keys
         self._wall = wall
         self._groups = 0
         self.open = 0
@@ -167,7 +166,7 @@ class Recorder:
             "direct_timeout_ms": round(direct.timeout_seconds * 1000),
             "request_timeout_ms": round(limits.request_timeout_seconds * 1000),
             "max_outstanding_per_broker": limits.max_outstanding_per_broker,
-            "fairness": self._charging.fairness,
+            "fairness": self._fairness_keys.fairness,
             "key_cap_percent": limits.key_cap_percent,
             "coalescing": limits.coalescing,
         }
@@ -402,7 +401,7 @@ class RequestRecord(NoRecord):
         else:
             part = self._add_group(event, timeline, until_ns)
         if outcome != "ok":
-            event["outcome_stage"] = STAGE_OF_PART[part] if stage is None else stage
+            event["outcome_stage"] = STAGES[part] if stage is None else stage
         if outcome == "cancelled":
             event["cancelled_after_us"] = total
             event["close_cause"] = close_cause_of(client.cause)

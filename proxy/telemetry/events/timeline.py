@@ -12,7 +12,6 @@ from typing import Final, Protocol
 __all__ = [
     "NO_TIMELINE",
     "PARTS",
-    "STAGE_OF_PART",
     "DepartedMember",
     "Meter",
     "NoTimeline",
@@ -37,7 +36,7 @@ class Part:
     WRITE: Final = 9
 
 
-# The field of an event with the time that each part took.
+# The field of an event with the time that each part took; STAGES of eventlog.schema are in the same order.
 PARTS: Final = (
     "client_wait_us",
     "group_wait_us",
@@ -49,18 +48,6 @@ PARTS: Final = (
     "reader_wait_us",
     "direct_wait_us",
     "write_us",
-)
-STAGE_OF_PART: Final = (
-    "client",
-    "group",
-    "heap",
-    "broker",
-    "upstream",
-    "heap_update",
-    "read",
-    "reader",
-    "direct",
-    "write",
 )
 # These parts are null if never reached; the other parts are 0 then.
 _MAY_BE_NULL: Final = frozenset({Part.BROKER, Part.UPSTREAM, Part.READ, Part.READER, Part.WRITE})

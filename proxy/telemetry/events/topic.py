@@ -1,8 +1,8 @@
-"""The parts of the event log's topic, out of the configuration: its store, and who asks whether it keeps events.
+"""Make the parts of the event log's topic from the configuration: its store, and the check whether it keeps events.
 
-Rule: whoever gets the proxy's credentials could use them on every broker. They, and its certificate, are for its own
-brokers alone: a cluster of its own for events (`eventLogTopicServiceURL`) is shown neither, but what
-`eventLogTopicAuthenticationPlugin` says.
+Rule: a server that gets the proxy's credentials could use them on every broker. So the proxy's credentials and its
+certificate go to its own brokers only; another cluster for events (`eventLogTopicServiceURL`) gets the credentials of
+`eventLogTopicAuthenticationPlugin` instead.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ __all__ = ["TopicParts", "service_url"]
 
 
 class TopicParts:
-    """Makes both; raises SettingFault if pulsar-client is not installed."""
+    """Makes the store and the watch of the topic; raises SettingFault if pulsar-client is not installed."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class TopicParts:
         self._config = config
         self._broker_tls = broker_tls
         self._own_cluster = not config.event_log_topic_service_url
-        # Those that were configured for the topic go wherever it is; the proxy's own to its own brokers alone.
+        # Credentials configured for the topic go to its cluster; the proxy's own go to its own brokers only.
         self._other: BrokerCredentials | None = None
         if config.event_log_topic_authentication_plugin:
             own = self._other = own_credentials(
@@ -52,19 +52,19 @@ class TopicParts:
         self._credentials = TopicCredentials(own, loop) if shown else None
 
     def store(self) -> TopicEventStore:
-        """Make the store."""
+        """Return the store that writes to the topic."""
         tls = topic_tls(self._config, own_cluster=self._own_cluster)
         settings = TopicSettings(self._config.event_log_topic, service_url(self._config), tls)
         credentials = self._credentials
         return TopicEventStore(settings, (lambda: None) if credentials is None else credentials.authentication)
 
     def watch(self, counters: EventLogCounters, log: Logger) -> TopicWatch:
-        """Make who asks the admin service of the topic's cluster."""
+        """Return the watch that asks the admin service of the topic's cluster."""
         name, urls = topic_name(self._config.event_log_topic), self._admin_urls()
         return TopicWatch(name, self._admin if urls else None, self._credentials, counters, log)
 
     async def close(self) -> None:
-        """End what was begun to get credentials."""
+        """Close the credentials of the topic."""
         if self._other is not None:
             await self._other.close()
 
@@ -84,7 +84,7 @@ class TopicParts:
 
 
 def service_url(config: Config) -> str:
-    """Give the URL of the topic's cluster, as pulsar-client reads it."""
+    """Return the URL of the topic's cluster in the form of pulsar-client."""
     tls, url = config.tls_enabled_with_broker, config.event_log_topic_service_url
     if url:
         tls = url.startswith(TLS_SCHEME)
@@ -95,7 +95,7 @@ def service_url(config: Config) -> str:
 
 
 def _without_certificate(config: Config) -> ssl.SSLContext:
-    """Trust whom brokers are trusted by, and show nobody a certificate."""
+    """Return a context that trusts the same authorities as for brokers, without a certificate of the proxy."""
     context = ssl.create_default_context(cafile=config.broker_client_trust_certs_file_path or None)
     if config.tls_allow_insecure_connection:
         context.check_hostname = False

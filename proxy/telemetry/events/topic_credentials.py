@@ -1,10 +1,11 @@
-"""The proxy's own credentials for brokers as pulsar-client takes them, and its TLS settings.
+"""Convert the proxy's own credentials and TLS settings for pulsar-client.
 
-Rule: the sink's thread asks, the event loop answers: credentials belong to the loop. A token is asked for anew for each
-connection; the client library calls for it from a thread in which an exception would end the process, so none gets out.
+Rule: credentials belong to the event loop; the sink's thread asks the loop for them. The client library asks for a
+fresh token for each connection, from a thread in which an exception would end the process, so `_fresh_token` never
+raises.
 
-What pulsar-client cannot: TLS versions and cipher suites of one's own choice (`brokerClientTlsProtocols`,
-`brokerClientTlsCiphers`), which `proxy.config.checks` says.
+pulsar-client cannot restrict TLS versions and cipher suites (`brokerClientTlsProtocols`, `brokerClientTlsCiphers`);
+`proxy.config.checks` warns about that.
 """
 
 import asyncio
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicCredentials", "topic_tls"]
 
-# OAuth 2.0 issuers are given 10 s; with these the loop has as long again to be busy.
+# OAuth 2.0 issuers get 10 s; the rest is for an event loop that is busy.
 ANSWER_SECONDS: Final = 20.0
 
 
 class TopicCredentials:
-    """Credentials `own`, made on `loop`, for a client in another thread."""
+    """Credentials of `own`, which live on `loop`, for a client in another thread."""
 
     def __init__(self, own: BrokerCredentials, loop: asyncio.AbstractEventLoop) -> None:
         self._own = own
@@ -36,7 +37,7 @@ class TopicCredentials:
         self._token = ""
 
     def authentication(self) -> "pulsar.Authentication | None":
-        """Make what pulsar-client presents, None for nothing; raises CredentialsUnavailable. Blocks."""
+        """Return the authentication for pulsar-client, None without one; raises CredentialsUnavailable. Blocks."""
         import pulsar
 
         files = self._own.tls_files()
@@ -52,7 +53,7 @@ class TopicCredentials:
         return pulsar.AuthenticationToken(self._fresh_token)
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the same for the admin API; raises CredentialsUnavailable."""
+        """Return the headers with the credentials for the admin API; raises CredentialsUnavailable."""
         header = await authorization_header(self._own)
         return {} if header is None else {"Authorization": header}
 
@@ -69,7 +70,7 @@ class TopicCredentials:
     def _fresh_token(self) -> str:
         try:
             data = self._ask()
-        except Exception:  # the broker refuses an old token with a clear answer; this thread is not ours
+        except Exception:  # the thread is pulsar-client's; the broker refuses an old token with a clear answer
             return self._token
         if data is not None:
             self._token = data.data.decode()
@@ -77,10 +78,10 @@ class TopicCredentials:
 
 
 def topic_tls(config: Config, *, own_cluster: bool) -> TopicTls:
-    """Give the TLS settings towards brokers; a foreign cluster is not shown this proxy's certificate."""
+    """Return the TLS settings towards brokers; another cluster is not shown this proxy's certificate."""
     insecure = config.tls_allow_insecure_connection
     return TopicTls(
-        # pulsar-client's own default is a bundle that comes with it; the rest of the proxy trusts what the system does.
+        # pulsar-client would trust its own bundle; the rest of the proxy trusts the system's authorities.
         trust_path=config.broker_client_trust_certs_file_path or ssl.get_default_verify_paths().cafile or "",
         certificate_path=config.broker_client_certificate_file_path if own_cluster else "",
         key_path=config.broker_client_key_file_path if own_cluster else "",

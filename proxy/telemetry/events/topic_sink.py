@@ -1,11 +1,11 @@
-"""The store of events in a Pulsar topic, through pulsar-client (extra `events`).
+"""Store events in a Pulsar topic, through pulsar-client (extra `events`).
 
-Rule: one block is under way at a time, so that the memory of the client library is bounded by it, and a block counts as
-written when the broker has acknowledged all of it. A block of which the broker did not say so is sent once more, over a
-new connection and to the next partition: an event may be there twice, never be lost in silence; (proxy_id, boot_id,
-seq) tells who is who. Everything here may block, and is called by the sink's own thread only.
+Rule: one block is sent at a time, which bounds the memory of the client library. A block counts as written when the
+broker has acknowledged all of it; a block without acknowledgement is sent again, over a new connection and to the next
+partition. So an event may be stored twice, but is never lost unnoticed; (proxy_id, boot_id, seq) identifies duplicates.
+Every call here may block, so only the sink's own thread calls.
 
-One message is one event as JSON. Its property `schema_version` says which, without a look inside.
+A message is one event as JSON, with the schema's version as property `schema_version`.
 """
 
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SEND_SECONDS", "TopicEventStore", "TopicSettings", "TopicTls"]
 
-# For a broker's answer to anything but a message.
+# Time-out for a broker's answer to anything but a message.
 OPERATION_SECONDS: Final = 10
-# For the acknowledgement of a block: the broker may be moving the topic.
+# Time-out for the acknowledgement of a block: the broker may be moving the topic.
 SEND_SECONDS: Final = 20
 PROPERTIES: Final = {"schema_version": str(SCHEMA_VERSION)}
-# More than a block, so that a block is one batch: one entry in the ledger, and one answer for all of it.
+# Larger than a block, so that a block is one batch: one entry in the ledger, and one acknowledgement.
 MOST_MESSAGES: Final = 100_000
 
 Credentials = Callable[[], "pulsar.Authentication | None"]
@@ -35,7 +35,7 @@ Credentials = Callable[[], "pulsar.Authentication | None"]
 
 @dataclass(frozen=True, slots=True)
 class TopicTls:
-    """How certificates of brokers are checked, and the certificate that is shown them; empty paths: none."""
+    """How to verify brokers' certificates, and which certificate to present; empty paths: none."""
 
     trust_path: str = ""
     certificate_path: str = ""
@@ -46,7 +46,7 @@ class TopicTls:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Which topic, where."""
+    """The topic, the cluster's URL, and the TLS settings."""
 
     topic: str
     service_url: str
@@ -65,35 +65,35 @@ class TopicEventStore:
         self._turn = 0
 
     def open(self) -> None:
-        """Do nothing: the first block connects, so that a cluster without events is left alone."""
+        """Skip: the first block connects, so a cluster that gets no events gets no connection."""
 
     def write(self, lines: list[bytes], now: float) -> int:
         """Send a block and wait until it is acknowledged; raises StoreError."""
         try:
             producer = self._producer()
             for line in lines:
-                # Without a callback: each would need the interpreter, and the flush tells the same of all.
+                # No callback: each would need the interpreter lock, and `flush` reports the failure of any message.
                 producer.send_async(line[:-1], None, properties=PROPERTIES)
             producer.flush()
         except Exception as error:
-            # pulsar-client has no common class of errors, and what a broken one can still do nobody says.
+            # pulsar-client has no common error class, and a client in an error state may not recover: reconnect.
             self._turn += 1
             self._disconnect()
             raise StoreError(f"{self._settings.topic}: {error or type(error).__name__}".lower()) from error
         return sum(map(len, lines))
 
     def tick(self, now: float) -> None:
-        """Do nothing: the client library keeps its connection alive."""
+        """Skip: the client library keeps its connection alive."""
 
     def close(self) -> None:
-        """Disconnect; all blocks are acknowledged."""
+        """Disconnect; all blocks have been acknowledged."""
         client, self._client = self._client, None
         if client is not None:
             with suppress(Exception):
                 client.close()
 
     def _producer(self) -> "pulsar.Producer":
-        """Give the producer whose turn it is."""
+        """Return the producer of the next partition in turn."""
         client = self._connected()
         topic = self._partitions[self._turn % len(self._partitions)]
         if topic not in self._producers:
@@ -104,14 +104,14 @@ class TopicEventStore:
     def _connected(self) -> "pulsar.Client":
         if self._client is None:
             self._client = _new_client(self._settings, self._credentials())
-            # One producer a partition, in turn: only of a single partition a flush tells whether it failed.
+            # A producer for each partition, in turn: `flush` reports failures of a single partition only.
             self._partitions = list(self._client.get_topic_partitions(self._settings.topic))
             if not self._partitions:
                 raise StoreError(f"{self._settings.topic}: the broker names no partition")
         return self._client
 
     def _disconnect(self) -> None:
-        """Forget the connection at once: a close would wait for the broker that has just failed."""
+        """Shut the connection down at once: `close` would wait for the broker that has just failed."""
         client, self._client = self._client, None
         self._producers.clear()
         if client is not None:
@@ -128,7 +128,7 @@ def _new_client(settings: TopicSettings, authentication: "pulsar.Authentication 
         authentication=authentication,
         operation_timeout_seconds=OPERATION_SECONDS,
         stats_interval_in_seconds=0,
-        # Its lines are not those of the proxy's log; what matters of them is in its exceptions.
+        # The library logs in a format of its own; its exceptions contain what matters.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
         tls_trust_certs_file_path=tls.trust_path or None,
         tls_certificate_file_path=tls.certificate_path or None,
@@ -144,12 +144,12 @@ def _new_producer(client: "pulsar.Client", topic: str) -> "pulsar.Producer":
     return client.create_producer(
         topic,
         send_timeout_millis=SEND_SECONDS * 1000,
-        # Measured on events: 160 bytes each instead of 90 by ZSTD, for two thirds of its time.
+        # Measured on events: LZ4 makes 160 bytes of each and ZSTD 90, but LZ4 takes two thirds of ZSTD's time.
         compression_type=pulsar.CompressionType.LZ4,
         max_pending_messages=MOST_MESSAGES,
         batching_enabled=True,
         batching_max_messages=MOST_MESSAGES,
         batching_max_allowed_size_in_bytes=2 * BLOCK_BYTES,
-        # The flush sends them.
+        # `flush` sends the batch, not this delay.
         batching_max_publish_delay_ms=SEND_SECONDS * 1000,
     )

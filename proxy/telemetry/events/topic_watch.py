@@ -1,7 +1,7 @@
-"""Whether the topic of the event log keeps its events: asked at the start, and again now and then.
+"""Check at the start and at intervals whether the topic of the event log keeps its events.
 
-Rule: asking costs the proxy nothing but a thread for as long as it takes, which is bounded; a line is logged when the
-answer changes, and the metric has the answer of now.
+Rule: a check costs a thread for a bounded time. A line is logged when the answer changes; the metric has the current
+answer.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ __all__ = ["TopicWatch"]
 
 SECONDS_WHILE_KEPT: Final = 300.0
 SECONDS_UNTIL_KEPT: Final = 30.0
-# For all admin services, two questions each.
+# Time limit for all admin services together, two requests each.
 ASK_SECONDS: Final = 60.0
 ADMIN_TIMEOUT_SECONDS: Final = 15.0
 
@@ -26,14 +26,14 @@ Headers = Mapping[str, str]
 
 
 class HeaderSource(Protocol):
-    """Who knows the credentials for the admin API."""
+    """The source of credentials for the admin API."""
 
     async def headers(self) -> Headers:
-        """Give the headers; raises CredentialsUnavailable."""
+        """Return the headers; raises CredentialsUnavailable."""
 
 
 class TopicWatch:
-    """Asks `admin(headers)` whether `topic` keeps events; without `admin` nobody can be asked."""
+    """Asks `admin(headers)` whether `topic` keeps events; without `admin` the answer is "not known"."""
 
     def __init__(
         self,
@@ -48,35 +48,35 @@ class TopicWatch:
         self._credentials = credentials
         self._counters = counters
         self._log = log
-        self._told: object = None
+        self._last_logged: object = None
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Check at intervals until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(SECONDS_WHILE_KEPT if self._counters.topic_keeps else SECONDS_UNTIL_KEPT)
 
     async def look(self) -> None:
-        """Ask once, and tell what has changed."""
+        """Check once, and log a change."""
         try:
             found: Keeping | str = await self._ask()
         except (AdminError, CredentialsUnavailable, OSError) as error:
-            # An OSError: certificates that cannot be read now, or TimeoutError.
+            # OSError: unreadable certificates, or TimeoutError.
             found = str(error) or f"no answer within {ASK_SECONDS:g} s"
         self._counters.topic_keeps = found.keeps if isinstance(found, Keeping) else None
-        if found != self._told:
-            self._told = found
-            self._tell(found)
+        if found != self._last_logged:
+            self._last_logged = found
+            self._log_change(found)
 
     async def _ask(self) -> Keeping:
         if self._admin is None:
             raise AdminError("no admin service is configured: set eventLogTopicWebServiceURL")
         headers = {} if self._credentials is None else await self._credentials.headers()
-        # It is made in the thread, too: files of certificates are read for it.
+        # The thread makes the client, too: that reads certificate files.
         make = self._admin
         return await in_thread(lambda: make(headers).keeping(self._topic), "event log topic", ASK_SECONDS)
 
-    def _tell(self, found: Keeping | str) -> None:
+    def _log_change(self, found: Keeping | str) -> None:
         topic, namespace = str(self._topic), f"{self._topic.tenant}/{self._topic.namespace}"
         change = f"retention and inactive-topic policy of {namespace} (pulsar-proxy-pipeline init-topic)"
         if isinstance(found, str):

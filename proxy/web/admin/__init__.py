@@ -1,5 +1,5 @@
-"""The admin API: what an operator asks of a running proxy and has it do, by the control socket or a port with a token.
+"""The admin API: inspect and control a running proxy, over the control socket or an address with a token.
 
-`routes` is the one table of what there is; `views` and `changes` answer; `door`, `access` and `exchange` guard and
-serve; `ask`, `command` and `tables` are the other end, `pulsar-proxy admin`.
+`routes` declares every route; `views` and `actions` answer them; `listener` and `access` let clients in, `server`
+reads requests and writes answers. The client of the API, `pulsar-proxy admin`, is `proxy.cli.admin`.
 """

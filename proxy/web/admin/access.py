@@ -1,8 +1,8 @@
-"""Who may use the admin API: whoever can open the control socket, and whoever knows the token at `adminApiAddress`.
+"""The authorization of the admin API: a client must open the control socket, or know the token at `adminApiAddress`.
 
-Rule: there is no third way in, and no part that needs neither. A web page cannot get in: it cannot open the socket, and
-a browser sends no Authorization header for a page that does not know the token; what says that it comes from a page is
-refused all the same. The token is in no text.
+Rule: every route needs one of these two. A web page can open no Unix socket, and a browser adds no Authorization header
+to a page's request unless the page knows the token. A request that names a web page as its origin is refused anyway.
+No log line and no error text contains the token.
 """
 
 import hmac
@@ -30,14 +30,14 @@ _KEY: Final = Config.admin_api_token_file_path.name
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of a connection; `local`: the kernel has checked that it may open the control socket."""
+    """The client of a connection; `local`: it uses the control socket, whose file mode the kernel has checked."""
 
     name: str
     local: bool
 
 
 def peer_of(sock: socket.socket) -> Peer:
-    """Name the other end: the user and the process at a Unix socket, else the address."""
+    """Return the client of a connection, named by user and process on a Unix socket, by its address otherwise."""
     if sock.family == socket.AF_UNIX:
         pid, uid, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         return Peer(f"uid {uid}, pid {pid}", local=True)
@@ -49,7 +49,7 @@ def peer_of(sock: socket.socket) -> Peer:
 
 
 def read_token(path: str) -> bytes:
-    """Read the token of `adminApiTokenFilePath`; raises SettingFault."""
+    """Return the token in the file of `adminApiTokenFilePath`; raises SettingFault."""
     try:
         with Path(path).open("rb") as file:
             token = file.read(LARGEST_TOKEN + 1).strip()
@@ -62,26 +62,26 @@ def read_token(path: str) -> bytes:
 
 
 class AdminAccess:
-    """Judge requests; `token_file` is empty where nobody can come but by the control socket."""
+    """Authorizes requests; `token_file` is empty if there is only the control socket."""
 
     def __init__(self, token_file: str) -> None:
         self._token_file = token_file
 
     async def check(self, peer: Peer, headers: "Mapping[str, str]") -> None:
-        """Let a request pass, or raise HttpRefused: 401, 403, or 503 if the token cannot be read."""
+        """Raise HttpRefused unless a request is permitted: 401, 403, or 503 if the token cannot be read."""
         if peer.local:
             return
         if "Origin" in headers or headers.get("Sec-Fetch-Site", "none") != "none":
             raise HttpRefused(403, "the admin API is not for web pages", "cross_origin")
         kind, _, presented = headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not presented:
-            raise self._unknown("the token is needed: Authorization: Bearer ...")
+            raise self._unknown("send the token: Authorization: Bearer ...")
         try:
             token = await in_thread(lambda: read_token(self._token_file), "admin token", READ_SECONDS)
         except (SettingFault, TimeoutError) as error:
             raise HttpRefused(503, f"the token cannot be read now ({_KEY})", "token") from error
         if not hmac.compare_digest(presented.strip().encode(errors="surrogateescape"), token):
-            raise self._unknown("this is not the token")
+            raise self._unknown("the token is wrong")
 
     @staticmethod
     def _unknown(reason: str) -> HttpRefused:

@@ -1,7 +1,7 @@
-"""What the admin API changes: it ends a connection, changes the log level, reloads, drains.
+"""The actions of the admin API: close a connection, change the log level, reload, drain.
 
-Rule: every change is in the log with who asked for it, before it is made, at a level that is hardly ever off. Nothing
-else changes anything: the configuration's sources are the only way to change a limit.
+Rule: every action is logged at warning level before it happens, with the client that asked for it. No action changes a
+limit: only the configuration's sources do.
 """
 
 from collections.abc import Mapping
@@ -19,27 +19,27 @@ Asked = Mapping[str, Any]
 
 
 class Changes:
-    """Answer the routes of one proxy that change something; each method is named by its route."""
+    """Answers the routes that change something; each method has the name of its route."""
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
 
     async def kill(self, asked: Asked, who: str) -> Answer:
-        """End a connection at once; raises HttpRefused."""
+        """Close a connection at once and return its last row; raises HttpRefused."""
         number, sources = number_of(asked), self._sources
-        entry = sources.sessions.roll.find(number)
+        entry = sources.sessions.registry.find(number)
         if entry is None:
-            raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
+            raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
         session = entry.member
         if isinstance(session, ClientConnection) and session.transport is None:
-            raise HttpRefused(409, f"connection {number} is changing hands just now: ask again", "busy")
+            raise HttpRefused(409, f"connection {number} is just being accepted: try again", "busy")
         row = connection_row(entry, sources.loop.time(), sources.names)
         self._note("kill", who, client=row["client"], principal=row["principal"], cause=str(DisconnectCause.ADMIN))
         session.abort(DisconnectCause.ADMIN)
         return AdminDocument(row)
 
     async def set_log_level(self, asked: Asked, who: str) -> Answer:
-        """Change the log level; raises HttpRefused."""
+        """Change the log level until the next reload, or for some seconds; raises HttpRefused."""
         if "level" not in asked:
             raise HttpRefused(400, 'level: got nothing, expected {"level": ...}', "bad_request")
         settings, seconds = self._sources.settings, asked.get("seconds")
@@ -51,19 +51,19 @@ class Changes:
         return AdminDocument(settings.log_level())
 
     async def reload(self, _: Asked, who: str) -> Answer:
-        """Reload, and report; 422 if the configuration has faults, 409 if the proxy is leaving."""
+        """Reload the configuration; the status is 422 if it has faults, 409 if the proxy is stopping."""
         process = self._process()
         self._note("reload", who)
         report = await process.reload()
         return AdminDocument(report.document(), {"applied": 200, "refused": 422}.get(report.result, 409))
 
     async def drain(self, asked: Asked, who: str) -> Answer:
-        """Leave as at a signal; raises HttpRefused."""
+        """Begin to stop, as on SIGTERM, or on SIGINT with `at_once`; raises HttpRefused."""
         process = self._process()
         self._note("drain", who, reason="at once" if asked.get("at_once") else "")
         begun = process.drain(at_once=bool(asked.get("at_once")))
         if begun is None:
-            raise HttpRefused(409, f"the proxy is leaving already: {self._sources.phase()}", "leaving")
+            raise HttpRefused(409, f"the proxy is stopping already: {self._sources.phase()}", "leaving")
         return AdminDocument(begun)
 
     def _process(self) -> ProcessControl:

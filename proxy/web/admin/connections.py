@@ -1,7 +1,7 @@
-"""The rows of /v1/connections: a client as an operator sees it, whatever it is at the moment.
+"""The rows of /v1/connections: a client connection in the handshake, in lookup mode, or relayed.
 
-Rule: principals are named as in the log (`authenticationRoleLoggingAnonymizer`), never otherwise; what a row costs does
-not depend on what its client does.
+Rule: principals are shown as in the log (`authenticationRoleLoggingAnonymizer`), never otherwise. The cost of a row
+does not depend on its client.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from proxy.web.admin.paging import SLICE_ROWS, Row
 
 Names = Callable[[object], str]
 LONGEST_NAME: Final = 200
-# Numbers that are looked up at once: to find the place of the first of them all below it are passed over.
+# Ids fetched at once: the registry skips all lower ids, one by one, to find the first of them.
 WINDOW_ROWS: Final = 1000
 
 
 def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
-    """Describe one client at `now` (the loop's time)."""
+    """Return the row of one client at `now`, a time of the loop."""
     session = entry.member
     if isinstance(session, Relay):
         shown = _relay(session, names)
@@ -28,7 +28,7 @@ def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
         shown = _client(session, names)
     else:
         shown = {**_nothing_yet(session.name), "state": "tls_handshake"}
-    return {"id": entry.number, **shown, "age_seconds": round(now - entry.since, 3)}
+    return {"id": entry.id, **shown, "age_seconds": round(now - entry.since, 3)}
 
 
 def _nothing_yet(name: str) -> dict[str, Any]:
@@ -85,12 +85,12 @@ def _principal(principal: object, names: Names) -> str | None:
 
 
 class ConnectionsPage:
-    """One page of /v1/connections, found a slice at a time; `next` is known when all of it has been."""
+    """A page of /v1/connections, made in slices; `next` is set once all rows have been yielded."""
 
     def __init__(
-        self, roll: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
+        self, registry: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
     ) -> None:
-        self._roll = roll
+        self._registry = registry
         self._now = now
         self._names = names
         self._wanted = {name: wanted[name] for name in ("mode", "principal") if name in wanted}
@@ -98,31 +98,30 @@ class ConnectionsPage:
         self.next: int | None = None
 
     def steps(self, after: int) -> Iterator[Sequence[Row]]:
-        """Yield the rows of those with a larger number than `after` that are still there and are wanted."""
+        """Yield slices of rows: open connections with an id above `after` that match the filters."""
         found = 0
-        for numbers in self._slices(after):
+        for ids in self._slices(after):
             now, rows = self._now(), []
-            for number in numbers:
-                entry = self._roll.find(number)
+            for number in ids:
+                entry = self._registry.find(number)
                 row = None if entry is None else connection_row(entry, now, self._names)
                 if row is None or any(row[name] != value for name, value in self._wanted.items()):
                     continue
                 rows.append(row)
                 found += 1
                 if found == self._limit:
-                    self.next = number if self._roll.numbers(number, 1) else None
+                    self.next = number if self._registry.ids(number, 1) else None
                     yield rows
                     return
             yield rows
 
     def _slices(self, after: int) -> Iterator[Sequence[int]]:
-        """Yield the numbers above `after` of those who were there at the first step, so that newcomers end no walk."""
-        last = self._roll.last
-        while after < last and (numbers := self._roll.numbers(after, WINDOW_ROWS)):
-            for start in range(0, len(numbers), SLICE_ROWS):
-                yield [number for number in numbers[start : start + SLICE_ROWS] if number <= last]
-            after = numbers[-1]
+        """Yield slices of ids above `after`, but none accepted meanwhile: new clients could delay the end forever."""
+        last = self._registry.last_id
+        while after < last and (ids := self._registry.ids(after, WINDOW_ROWS)):
+            for start in range(0, len(ids), SLICE_ROWS):
+                yield [number for number in ids[start : start + SLICE_ROWS] if number <= last]
+            after = ids[-1]
 
     def tail(self) -> Row:
-        """Give what follows the rows."""
         return {"next": self.next}

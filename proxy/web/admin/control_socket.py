@@ -1,7 +1,6 @@
-"""The control socket: the Unix socket of the operator's own, on which a running proxy serves its admin API.
+"""The control socket: the Unix socket on which a running proxy serves its admin API to its own user.
 
-Rule: it can be opened by the proxy's own user alone, from its first moment on. What is said on it is
-`proxy.web.admin`'s.
+Rule: only the proxy's user can open the socket, from the moment it exists.
 """
 
 import errno
@@ -18,15 +17,15 @@ from proxy.core.log import Logger
 NO_SOCKET: Final = "none"
 BACKLOG: Final = 128
 _KEY: Final = "controlSocketPath"
-_LONGEST_PATH_BYTES: Final = 107  # sockaddr_un of Linux, less the 0 at its end
+_LONGEST_PATH_BYTES: Final = 107  # sun_path of Linux, without the terminating 0
 _PRIVATE: Final = 0o700
 
 
 def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Give the places where the socket may be, best first; none if the key says `none`.
+    """Yield the paths where the socket may be, best first; no path if `controlSocketPath=none`.
 
-    `port` is that of the clients. Without a path in the key: `XDG_RUNTIME_DIR`, then a directory of the
-    user's own under the temporary one.
+    `port` is the clients' port. If the key is empty, these are `XDG_RUNTIME_DIR`, then a directory of this user below
+    the temporary directory.
     """
     if setting == NO_SOCKET:
         return
@@ -40,12 +39,12 @@ def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterat
 
 
 def _own_directory(environ: Mapping[str, str]) -> Path:
-    # The tempfile module would say the same, for 9 ms of the start.
+    # The tempfile module returns the same directory, but its import costs 9 ms of the start.
     return Path(environ.get("TMPDIR") or "/tmp", f"pulsar-proxy-{os.getuid()}")
 
 
 class ControlSocket:
-    """A socket that listens at `path`, for whoever accepts on it."""
+    """A listening socket at `path`."""
 
     def __init__(self, listening: socket.socket, path: Path) -> None:
         self.listening = listening
@@ -53,14 +52,14 @@ class ControlSocket:
         self.path = path
 
     def close(self) -> None:
-        """Stop listening, and remove the socket if it is still this one; a second call does nothing."""
+        """Stop listening, and remove the file if it is still this socket; a second call does nothing."""
         self.listening.close()
         if self._identity is not None and _identity(self.path) == self._identity:
             self.path.unlink(missing_ok=True)
 
 
 def open_control(setting: str, port: int, log: Logger) -> ControlSocket | None:
-    """Listen where `controlSocketPath` says; None if it says `none`, or if none of the default places can be used.
+    """Listen on `controlSocketPath`; return None if it is `none`, or if no default path can be used.
 
     Raises OSError naming the key if the path it sets cannot be used, or if another proxy is listening there.
     """
@@ -78,7 +77,7 @@ def open_control(setting: str, port: int, log: Logger) -> ControlSocket | None:
         log.info("listening for control", path=str(path))
         return ControlSocket(listening, path)
     if problem is not None:
-        # Nobody asked for it by name: a container without a writable directory is no reason not to serve.
+        # No path was configured: a container without a writable directory is no reason not to serve.
         log.warning("no control socket", detail=str(problem.strerror))
     return None
 
@@ -93,7 +92,7 @@ def _listen(path: Path, *, own_directory: bool) -> socket.socket:
     try:
         listening.setblocking(False)
         if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
-            raise OSError(errno.ENAMETOOLONG, f"at most {_LONGEST_PATH_BYTES} bytes are possible")
+            raise OSError(errno.ENAMETOOLONG, f"expected at most {_LONGEST_PATH_BYTES} bytes")
         if own_directory:
             _check_directory(path.parent)
         _clear(path)
@@ -115,7 +114,7 @@ def _listen(path: Path, *, own_directory: bool) -> socket.socket:
 
 
 def _check_directory(directory: Path) -> None:
-    """See that a default directory belongs to nobody else; the one under the temporary directory is made."""
+    """Check that only this user can write to a default directory; create it below the temporary directory."""
     if directory == _own_directory(os.environ):
         with suppress(FileExistsError):
             directory.mkdir(_PRIVATE)
@@ -125,20 +124,20 @@ def _check_directory(directory: Path) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Remove the socket of a proxy that is dead; raises OSError for a live one and for anything but a socket."""
+    """Remove the socket of a dead process; raises OSError for a live socket and for any other file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EEXIST, "expected a socket or nothing there, got a file of another kind")
+        raise OSError(errno.EEXIST, "expected a socket or no file, got a file of another kind")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         refused = probe.connect_ex(str(path))
     if refused == errno.ECONNREFUSED:
         path.unlink(missing_ok=True)
     elif refused in (0, errno.EAGAIN):
-        raise _Taken(errno.EADDRINUSE, f"another process listens on {path}: expected a path of its own ({_KEY})")
+        raise _Taken(errno.EADDRINUSE, f"another process listens on {path}: give each proxy a path of its own ({_KEY})")
     elif refused != errno.ENOENT:
         raise OSError(refused, os.strerror(refused))
 

@@ -1,7 +1,7 @@
-"""What a route answers: a small document, or rows that are made and written a slice at a time.
+"""The answers of routes: a small document, or rows that are made and written in slices.
 
-Rule: a step makes at most `SLICE_ROWS` rows and looks at no more members than that, whatever there is to show; between
-two steps the loop turns, so members may have come and gone.
+Rule: a step makes at most `SLICE_ROWS` rows and visits no more members than that, however many there are. The loop runs
+between two steps, so members may come and go.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdminDocument:
-    """A small answer, and its status."""
+    """A small answer with its status."""
 
     body: Row
     status: int = 200
@@ -28,7 +28,7 @@ class AdminDocument:
 class Rows:
     """A long answer: the fields of `head`, then `name` with the rows of all `steps`, then the fields of `tail`.
 
-    `named`: each row has one field, its name, and together they are one object instead of a list.
+    `named`: each row has a single field, its name, and the rows form an object instead of a list.
     """
 
     head: Row
@@ -41,8 +41,8 @@ class Rows:
 Answer = AdminDocument | Rows
 
 
-def steps(roll: Registry[M], numbers: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
-    """Make the rows of those of `numbers` that are still there, a slice at a time."""
-    for start in range(0, len(numbers), SLICE_ROWS):
-        found = map(roll.find, numbers[start : start + SLICE_ROWS])
+def steps(registry: Registry[M], ids: Sequence[int], row: Callable[[Entry[M]], Row]) -> Iterator[Sequence[Row]]:
+    """Yield slices of rows: a row for each of these members that still exists."""
+    for start in range(0, len(ids), SLICE_ROWS):
+        found = map(registry.find, ids[start : start + SLICE_ROWS])
         yield [row(entry) for entry in found if entry is not None]

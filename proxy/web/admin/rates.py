@@ -1,24 +1,24 @@
-"""How often something happens a second, lately: counters looked at once a second."""
+"""Rates of the last ten seconds, from counters read once a second."""
 
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-LOOKS: Final = 11  # ten seconds between the first and the last of them
+READINGS: Final = 11  # ten seconds between the first and the last
 
 
 class Rates:
-    """Remember the last `LOOKS` states of a few counters."""
+    """Keeps the last `READINGS` values of some counters."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, dict[str, int]]] = deque(maxlen=LOOKS)
+        self._seen: deque[tuple[float, dict[str, int]]] = deque(maxlen=READINGS)
 
     def tick(self, now: float, counts: Mapping[str, int]) -> None:
-        """Look at the counters at `now` (seconds)."""
+        """Add a reading of the counters at `now`, seconds."""
         self._seen.append((now, dict(counts)))
 
     def per_second(self) -> dict[str, float]:
-        """Give the events a second of each counter between the first look and the last; nothing before the second."""
+        """Return the rate of each counter between the first reading and the last; empty before the second reading."""
         if len(self._seen) < 2:
             return {}
         (since, first), (until, last) = self._seen[0], self._seen[-1]

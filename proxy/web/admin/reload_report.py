@@ -1,4 +1,4 @@
-"""What became of a reload, for whoever asked for it."""
+"""The result of a reload, for the admin API and the log."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,13 +6,13 @@ from typing import Final
 
 from proxy.config.sources import ConfigProblem
 
-# So many changes, faults and warnings are reported each; the log has all of them.
+# Most changes, faults and warnings in a report, each; the log has all of them.
 MOST_LINES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """One key, and its values for human eyes."""
+    """A changed key with its old and new value, printable and with secrets masked."""
 
     key: str
     old: str
@@ -21,7 +21,7 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class ReloadReport:
-    """The result: `applied`, `refused` (with `reason`, and `faults` if the configuration has any) or `ignored`."""
+    """The result: `applied`, `refused` (with `reason` and configuration `faults`) or `ignored` while stopping."""
 
     result: str
     changed: tuple[KeyChange, ...] = ()
@@ -31,7 +31,7 @@ class ReloadReport:
     reason: str = ""
 
     def document(self) -> Mapping[str, object]:
-        """Give it as a tree for JSON."""
+        """Return the report as JSON values, at most `MOST_LINES` of each list."""
         return {
             "result": self.result,
             "changed": [asdict(change) for change in self.changed[:MOST_LINES]],

@@ -1,6 +1,6 @@
-"""Every route of the admin API, declared once: the server finds them here, docs/reference/admin.md is made of them.
+"""Every route of the admin API, declared once for the server and for docs/reference/admin.md, which is generated.
 
-Rule: a route is added, never changed; fields of its document are added, never renamed. Nothing here does anything.
+Rule: routes are added, never changed; fields of their documents are added, never renamed.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ _LONGEST_NUMBER: Final = 15
 
 
 class BadParameter(ValueError):
-    """A parameter or a field that its route cannot take; the text says what it takes."""
+    """A parameter or a field that its route does not accept; the text says what it accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a query, or one field of a body; a number has its bounds, a text may have its choices."""
+    """A parameter of a query or a field of a body; a number has bounds, a text may have choices."""
 
     name: str
     kind: Kind
@@ -31,7 +31,7 @@ class Parameter:
 
     @property
     def expected(self) -> str:
-        """Say what a value may be."""
+        """The values that are accepted, in words."""
         if self.kind == "number":
             return f"a number from {self.least:g} to {self.most:g}"
         if self.kind == "whole":
@@ -41,13 +41,13 @@ class Parameter:
         return f"one of {', '.join(self.choices)}" if self.choices else "a text"
 
     def of_text(self, text: str) -> float | str | bool:
-        """Read a value out of a query, which has whole numbers and texts only; raises BadParameter."""
+        """Return a value from the text in a query, where values are whole numbers and texts; raises BadParameter."""
         if self.kind == "whole" and text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER:
             return self.checked(int(text))
         return self.checked(text)
 
     def checked(self, value: object) -> float | str | bool:
-        """Give `value` as it came, if it may be so; raises BadParameter."""
+        """Return `value` unchanged if it is accepted; raises BadParameter otherwise."""
         if self.kind == "flag" and isinstance(value, bool):
             return value
         if self._is_number(value):
@@ -68,7 +68,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route: `name` is what answers it, `changes` whether it does more than show, `fields` what the answer has."""
+    """A route; the method `name` of `Views` or, with `changes`, of `Changes` answers it, with `fields`."""
 
     method: str
     path: str
@@ -81,7 +81,7 @@ class Route:
 
 
 def _limit(default: int, most: int = LARGEST_PAGE) -> Parameter:
-    return Parameter("limit", "whole", f"At most so many; {default} without it.", 1, most)
+    return Parameter("limit", "whole", f"Most rows; default {default}.", 1, most)
 
 
 DEFAULT_PAGE: Final = 100
@@ -90,86 +90,86 @@ MODES: Final = ("handshake", "lookup", "relay")
 _LEVELS: Final = ("debug", "info", "warning", "error")
 
 ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1", "index", "This table.", fields="`routes`: `method`, `path`, `doc`, `changes`"),
+    Route("GET", "/v1", "index", "List all routes.", fields="`routes`: `method`, `path`, `doc`, `changes`"),
     Route(
-        "GET", "/v1/top", "top", "What `pulsar-proxy top` shows.",
+        "GET", "/v1/top", "top", "Show the document of `pulsar-proxy top`.",
         fields="see [monitoring.md](../monitoring.md#pulsar-proxy-top)",
     ),
     Route(
-        "GET", "/v1/connections", "connections", "Pulsar clients that are connected, in the order in which they came.",
+        "GET", "/v1/connections", "connections", "List the connected Pulsar clients, oldest first.",
         query=(
             _limit(DEFAULT_PAGE),
-            Parameter("after", "whole", "Only those with a larger id: the `next` of the page before.", 0, _BIGGEST),
-            Parameter("mode", "text", "Only those in this mode.", choices=MODES),
-            Parameter("principal", "text", "Only those of this principal, named as in the answer."),
+            Parameter("after", "whole", "Only clients with a larger id: the `next` of the previous page.", 0, _BIGGEST),
+            Parameter("mode", "text", "Only clients in this mode.", choices=MODES),
+            Parameter("principal", "text", "Only clients of this principal, spelled as in the answer."),
         ),
         fields="`total` (all clients), `connections` ([rows](#a-connection)), `next` (null: that was the last page)",
     ),
     Route(
-        "GET", "/v1/connections/{id}", "connection", "One of them.",
+        "GET", "/v1/connections/{id}", "connection", "Show one client.",
         fields="a [row](#a-connection); 404 if there is no such client",
     ),
     Route(
-        "DELETE", "/v1/connections/{id}", "kill", "End a connection at once, with the cause `admin`.", changes=True,
-        fields="the row it had; 404 if there is no such client, 409 if it is being accepted just now",
+        "DELETE", "/v1/connections/{id}", "kill", "Close a connection at once, with the cause `admin`.", changes=True,
+        fields="the last row of the client; 404 if there is no such client, 409 if it is just being accepted",
     ),
     Route(
-        "GET", "/v1/limiters", "limiters", "The books of everything that limits topic lists, and of lookups.",
-        fields="`limiters`: for `heap`, `direct`, `lookups` and the two lines of each broker that was lately asked "
+        "GET", "/v1/limiters", "limiters", "Show every limiter of topic lists and of lookups.",
+        fields="`limiters`: for `heap`, `direct`, `lookups` and the two queues of each broker that was asked recently "
         "(`questions to ...`, `heap on ...`) `unit`, `limit` (0: none), `held`, `peak_held`, `queue_size`, "
         "`growers_waiting`, `max_queue` (0: no limit), `queued`, `granted`, `timed_out`, `rejected`, `cancelled`, "
         "`overshoots`, `keys_waiting`, `keys_capped`, `debt`, `share_by_key`, `top_holders` (`owner`, `held`); "
         "`heap` and `direct` also `wait_p50_ms`, `wait_p99_ms`",
     ),
     Route(
-        "GET", "/v1/queue", "queue", "Who waits for memory or for a broker's turn, next first in each line.",
+        "GET", "/v1/queue", "queue", "List the requests that wait for memory or a broker, next first in each queue.",
         query=(_limit(DEFAULT_PAGE),),
-        fields="`lines`: number of waiters by line; `waiters`: the first `limit` of each line, 10,000 in all, with "
-        "`line`, `owner`, `namespace` (null for what is about none), `asked`, `unit`, `waited_seconds`, "
-        "`seconds_left`, `grows` (it holds memory and waits for more)",
+        fields="`lines`: number of waiters by queue; `waiters`: the first `limit` of each queue, 10,000 in all, with "
+        "`line` (the queue), `owner`, `namespace` (null if the request has none), `asked`, `unit`, `waited_seconds`, "
+        "`seconds_left`, `grows` (the request holds memory and waits for more)",
     ),
     Route(
-        "GET", "/v1/groups", "groups", "Groups of equal topic-list requests under way, the oldest first.",
+        "GET", "/v1/groups", "groups", "List the groups of equal topic-list requests in progress, oldest first.",
         query=(_limit(DEFAULT_PAGE),),
-        fields="`total`, `groups`: `namespace`, `principal`, `broker`, `stage` (what it waits for, as in refusals), "
-        "`members`, `clients` (the first three), `shared`, `joinable`, `age_seconds`, `holds` (by limiter)",
+        fields="`total`, `groups`: `namespace`, `principal`, `broker`, `stage` (what the group waits for, as in "
+        "refusals), `members`, `clients` (the first three), `shared`, `joinable`, `age_seconds`, `holds` (by limiter)",
     ),
     Route(
-        "GET", "/v1/config", "config", "The configuration in force; secrets are hidden.",
+        "GET", "/v1/config", "config", "Show the configuration in force; secrets are hidden.",
         fields="`keys`: by key `value`, `origin`, `source`, `dynamic`, `pending_restart` if another value waits; "
         "`http_reverse_proxies`, `restart_needed`, `log_level`",
     ),
     Route(
-        "GET", "/v1/log-level", "log_level", "The log level.",
-        fields="`level`, `configured` (what it returns to), `seconds_left` (null: it does not return by itself)",
+        "GET", "/v1/log-level", "log_level", "Show the log level.",
+        fields="`level`, `configured`, `seconds_left` until the level is the configured one again (null: it stays)",
     ),
     Route(
         "PUT", "/v1/log-level", "set_log_level", "Change the log level, for a while or until the next reload.",
         body=(
             Parameter("level", "text", "The new level; always needed.", choices=_LEVELS),
-            Parameter("seconds", "number", "Return to the configured level after so long.", 0.1, 86_400),
+            Parameter("seconds", "number", "Change back to the configured level after so many seconds.", 0.1, 86_400),
         ),
         changes=True,
-        fields="as above",
+        fields="as `GET /v1/log-level`",
     ),
     Route(
-        "POST", "/v1/reload", "reload", "Read the configuration again, as SIGHUP does, and say what became of it.",
+        "POST", "/v1/reload", "reload", "Read the configuration again, as on SIGHUP, and report the result.",
         changes=True,
-        fields="`result` (`applied`; with 422 `refused`, with 409 `ignored`: it is stopping), `changed`, "
+        fields="`result` (`applied`; with 422 `refused`; with 409 `ignored`, as the proxy is stopping), `changed`, "
         "`needs_restart` (each `key`, `old`, `new`), `faults` (`file`, `line`, `key`, `got`, `expected`), `warnings`, "
         "`reason`",
     ),
     Route(
-        "POST", "/v1/drain", "drain", "Leave, as at SIGTERM.",
-        body=(Parameter("at_once", "flag", "As at SIGINT: wait for no balancer and no application."),),
+        "POST", "/v1/drain", "drain", "Drain the proxy and stop it, as on SIGTERM.",
+        body=(Parameter("at_once", "flag", "As on SIGINT: do not wait for a load balancer or an application."),),
         changes=True,
-        fields="`phase`, `connections`, `longest_seconds`; 409 if it is leaving already",
+        fields="`phase`, `connections`, `longest_seconds`; 409 if the proxy is stopping already",
     ),
 )  # fmt: skip
 
 
 def find(method: str, segments: list[str]) -> tuple[Route, dict[str, str]] | tuple[None, tuple[str, ...]]:
-    """Give the route of a path and the values in it; else None, and the methods that the path has."""
+    """Return the route of a path and the values in the path, or None and the methods that the path has."""
     methods = []
     for route in ROUTES:
         values = values_in(route.path, segments)

@@ -1,7 +1,7 @@
-"""One request and its answer: judged, answered by `views` or `changes`, and written in slices.
+"""The HTTP server of the admin API: validate a request, answer it by `views` or `actions`, and write slices.
 
-Rule: whatever is wrong with a request has one clear JSON error, `{"reason": ...}`; no exception of one asker reaches
-anybody else; a long answer is never whole in memory, and its asker is waited for between two slices.
+Rule: every refusal is a JSON document `{"reason": ...}`. No exception of one admin client reaches another. A long
+answer is never complete in memory: the client must read a slice before the next one is made.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from proxy.web.admin import routes
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.actions import Changes
-from proxy.web.admin.listener import Place
+from proxy.web.admin.listener import AdminSlot
 from proxy.web.admin.paging import Answer, Row, Rows
 from proxy.web.admin.routes import BadParameter, Parameter, Route
 from proxy.web.admin.sources import AdminSources
@@ -32,29 +32,27 @@ _BETWEEN: Final = b","
 
 
 class AdminConnection(HttpConnection):
-    """The connection of one asker, in its place."""
+    """The connection of an admin client, in its slot."""
 
-    __slots__ = ("place",)
+    __slots__ = ("slot",)
 
     header_refusal = f"expected a header of at most {LONGEST_HEADER_BYTES} bytes"
-    place: Place
+    slot: AdminSlot
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Own the socket."""
         assert isinstance(self._manager, AdminServer)
         super().connection_made(transport)
-        # A cast would say no more: uvloop's transports are no subclass of asyncio's.
+        # A cast would claim a type that the transport does not have: uvloop's transports subclass no class of asyncio.
         abort = transport.abort  # type: ignore[attr-defined]
-        self.place.taken_over(abort)
+        self.slot.connected(abort)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Free the place."""
         super().connection_lost(exc)
-        self.place.gone()
+        self.slot.disconnected()
 
 
 class AdminServer(web.Server):
-    """Answer the requests of one proxy's askers."""
+    """Answers the requests of the admin clients of one proxy."""
 
     def __init__(self, sources: AdminSources, access: AdminAccess) -> None:
         super().__init__(
@@ -67,19 +65,19 @@ class AdminServer(web.Server):
         self._views = Views(sources)
         self._changes = Changes(sources)
 
-    def connection(self, place: Place) -> AdminConnection:
-        """Make the connection of an asker."""
+    def connection(self, slot: AdminSlot) -> AdminConnection:
+        """Return a new connection, for the admin client in this slot."""
         made = AdminConnection(self, loop=self._loop, **self._kwargs)
         made.longest_header = LONGEST_HEADER_BYTES
-        made.place = place
+        made.slot = slot
         return made
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request, whatever happens."""
+        """Answer a request, with an error if need be."""
         connection = request.protocol
         assert isinstance(connection, AdminConnection)
         try:
-            answer = await self._judge(request, connection.place)
+            answer = await self._answer(request, connection.slot)
             if isinstance(answer, Rows):
                 return await self._stream(request, answer)
             return _whole(answer.status, _dumped(answer.body))
@@ -94,14 +92,14 @@ class AdminServer(web.Server):
             self._counters.internal_error(error, "admin")
             return _whole(500, HttpRefused(500, "internal error of the proxy, see its log", "internal").body)
 
-    async def _judge(self, request: web.BaseRequest, place: Place) -> Answer:
-        peer = place.peer
+    async def _answer(self, request: web.BaseRequest, slot: AdminSlot) -> Answer:
+        peer = slot.peer
         if request.version < HttpVersion10:
             raise HttpRefused(400, "expected a request of http/1.1", "bad_request")
         await self._access.check(peer, request.headers)
         route, asked = _route_of(request)
         body = await _body_of(request)
-        place.answering()
+        slot.request_received()
         asked |= _fields(route, body)
         if not route.changes:
             shown: Answer = getattr(self._views, route.name)(asked)
@@ -118,12 +116,12 @@ class AdminServer(web.Server):
             async for piece in _pieces(answer):
                 if piece:
                     await response.write(piece)
-                # A reader as fast as we are never makes this wait.
+                # `write` does not wait if the client reads fast, but other connections need the loop between slices.
                 await asyncio.sleep(0)
         except ConnectionError:
             raise
         except Exception as error:
-            # Too late for another status: an answer that is cut is no JSON.
+            # The status is sent already: cut the answer, so that the client cannot take it for complete JSON.
             self._counters.internal_error(error, "admin")
             if request.transport is not None:
                 request.transport.abort()
@@ -165,7 +163,7 @@ def _whole(status: int, body: bytes) -> web.Response:
 
 
 def _route_of(request: web.BaseRequest) -> tuple[Route, dict[str, Any]]:
-    """Find the route of a request, and read its path and query; raises HttpRefused."""
+    """Return the route of a request, and the values in its path and query; raises HttpRefused."""
     path, _, query = request.raw_path.partition("?")
     try:
         segments = checked_segments(path)
@@ -174,7 +172,7 @@ def _route_of(request: web.BaseRequest) -> tuple[Route, dict[str, Any]]:
     route, found = routes.find(request.method, segments)
     if route is None:
         if not found:
-            raise HttpRefused(404, "no such path: GET /v1 lists all there are", "no_route")
+            raise HttpRefused(404, "no such path: GET /v1 lists all paths", "no_route")
         allowed = ", ".join(sorted(map(str, found)))
         raise HttpRefused(405, f"this path has {allowed} only", "method", (("Allow", allowed),))
     assert isinstance(found, dict)

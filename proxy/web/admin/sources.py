@@ -20,17 +20,17 @@ class ProcessControl(Protocol):
     """The process around a proxy, which takes signals (`proxy.cli.serve`)."""
 
     async def reload(self) -> ReloadReport:
-        """Read the configuration again, and report the result."""
+        """Read the configuration again, and return the result."""
 
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
-        """Begin to leave, and say how long that may take; None if it is leaving already."""
+        """Begin to stop, and return how long that may take; None if the proxy is stopping already."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminSources:
     """References to the parts of one proxy; `names` shows principals as the log does.
 
-    `process` returns None where the proxy runs in somebody else's process.
+    `process` returns None if the proxy is embedded in another program instead of run by `serve`.
     """
 
     loop: asyncio.AbstractEventLoop

@@ -1,6 +1,6 @@
-"""What the admin API shows: documents made on demand out of books that others keep.
+"""The views of the admin API: documents made on demand from numbers that are kept anyway.
 
-Rule: nothing is changed here, and nothing is looked at for longer than a few milliseconds at a time.
+Rule: a view changes nothing, and holds the event loop for a few milliseconds at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from proxy.web.http.errors import HttpRefused
 Asked = Mapping[str, Any]
 
 TOP_HOLDERS: Final = 10
-# Their books cost some 50 us each, and 0.2 us more for each key that holds or waits.
+# The statistics of a limiter take about 50 us, and 0.2 us more for each key that holds or waits.
 SLICE_LIMITERS: Final = 10
 CLIENTS_OF_A_GROUP: Final = 3
-# Lines of a semaphore whose permits are not bytes.
+# Units of the permits of semaphores.
 _REQUESTS: Final = "requests"
 _QUESTIONS: Final = "questions"
 _LONGEST_ID: Final = 15
@@ -32,64 +32,56 @@ _BYTES: Final = "bytes"
 
 
 class Views:
-    """Answer the routes of one proxy that change nothing; each method is named by its route."""
+    """Answers the routes that change nothing; each method has the name of its route."""
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
         self._names = sources.names
 
     def index(self, _: Asked) -> Answer:
-        """Show what there is."""
         routes = [{name: getattr(route, name) for name in ("method", "path", "doc", "changes")} for route in ROUTES]
         return AdminDocument({"routes": routes})
 
     def top(self, _: Asked) -> Answer:
-        """Show what `pulsar-proxy top` does."""
         return AdminDocument(self._sources.top())
 
     def connections(self, asked: Asked) -> Answer:
-        """Show a page of clients."""
-        roll = self._sources.sessions.roll
-        page = ConnectionsPage(roll, self._sources.loop.time, self._names, asked, int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(roll)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
+        registry = self._sources.sessions.registry
+        limit = int(asked.get("limit", DEFAULT_PAGE))
+        page = ConnectionsPage(registry, self._sources.loop.time, self._names, asked, limit)
+        return Rows({"total": len(registry)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
 
     def connection(self, asked: Asked) -> Answer:
-        """Show one client; raises HttpRefused with 404."""
         number = number_of(asked)
-        entry = self._sources.sessions.roll.find(number)
+        entry = self._sources.sessions.registry.find(number)
         if entry is None:
-            raise HttpRefused(404, f"no connection {number}: it has ended, or never was", "no_connection")
+            raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
         return AdminDocument(connection_row(entry, self._sources.loop.time(), self._names))
 
     def limiters(self, _: Asked) -> Answer:
-        """Show the books of everything that has a limit."""
         return Rows({}, "limiters", self._limiters(list(self._semaphores())), named=True)
 
     def queue(self, asked: Asked) -> Answer:
-        """Show who waits."""
         limit, semaphores = int(asked.get("limit", DEFAULT_PAGE)), list(self._semaphores())
         lines = {each.name: each.queue_size + each.growers_waiting for _, each in semaphores}
         waiting = {name: count for name, count in lines.items() if count}
         return Rows({"lines": waiting}, "waiters", self._waiters(semaphores, limit))
 
     def groups(self, asked: Asked) -> Answer:
-        """Show groups of topic-list requests."""
-        roll = self._sources.groups.roll
-        numbers = roll.numbers(most=int(asked.get("limit", DEFAULT_PAGE)))
-        return Rows({"total": len(roll)}, "groups", steps(roll, numbers, self._group))
+        registry = self._sources.groups.registry
+        ids = registry.ids(most=int(asked.get("limit", DEFAULT_PAGE)))
+        return Rows({"total": len(registry)}, "groups", steps(registry, ids, self._group))
 
     def config(self, _: Asked) -> Answer:
-        """Show the configuration in force."""
         return AdminDocument(self._sources.settings.config())
 
     def log_level(self, _: Asked) -> Answer:
-        """Show the log level."""
         return AdminDocument(self._sources.settings.log_level())
 
     # --- rows ---------------------------------------------------------------------------------------
 
     def _semaphores(self) -> Iterator[tuple[str, AsyncSemaphore]]:
-        """Yield all that requests wait for, with the unit of its permits."""
+        """Yield each semaphore on which requests wait, with the unit of its permits."""
         sources = self._sources
         yield _BYTES, sources.memory.heap
         yield _BYTES, sources.memory.direct
@@ -104,20 +96,20 @@ class Views:
         for start in range(0, len(semaphores), SLICE_LIMITERS):
             shown = []
             for unit, semaphore in semaphores[start : start + SLICE_LIMITERS]:
-                row = {"unit": unit, **self._books(semaphore)}
+                row = {"unit": unit, **self._statistics(semaphore)}
                 if semaphore.name in waits:
                     row["wait_p50_ms"], row["wait_p99_ms"] = waits[semaphore.name].quantiles(0.5, 0.99)
                 shown.append({semaphore.name: row})
             yield shown
 
-    def _books(self, semaphore: AsyncSemaphore) -> dict[str, Any]:
-        books = asdict(semaphore.statistics())
+    def _statistics(self, semaphore: AsyncSemaphore) -> dict[str, Any]:
+        numbers = asdict(semaphore.statistics())
         for kept_elsewhere in ("name", "observer_errors"):
-            del books[kept_elsewhere]
+            del numbers[kept_elsewhere]
         holders = semaphore.top_holders(TOP_HOLDERS)
-        books["share_by_key"] = semaphore.share_by_key
-        books["top_holders"] = [{"owner": self._owner(key), "held": held} for key, held in holders]
-        return books
+        numbers["share_by_key"] = semaphore.share_by_key
+        numbers["top_holders"] = [{"owner": self._owner(key), "held": held} for key, held in holders]
+        return numbers
 
     def _waiters(self, semaphores: list[tuple[str, AsyncSemaphore]], limit: int) -> Iterator[Sequence[Row]]:
         left = LARGEST_PAGE
@@ -134,7 +126,7 @@ class Views:
             "asked": waiter.size,
             "unit": unit,
             "waited_seconds": round(waiter.waited_seconds, 3),
-            # Who waits for a broker's turn has the clock of its request only.
+            # A waiter for a broker's turn has no deadline of its own, only the deadline of its request.
             "seconds_left": round(waiter.seconds_left, 3) if waiter.seconds_left < 1e9 else None,
             "grows": waiter.grows,
         }
@@ -161,7 +153,7 @@ class Views:
 
 
 def number_of(asked: Asked) -> int:
-    """Read the id in a path; raises HttpRefused with 400."""
+    """Return the id in a path; raises HttpRefused with status 400."""
     text = str(asked["id"])
     if not text.isascii() or not text.isdigit() or len(text) > _LONGEST_ID:
         raise HttpRefused(400, f"id: got {text[:80]!r}, expected the number of a connection", "bad_request")

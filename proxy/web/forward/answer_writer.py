@@ -1,7 +1,7 @@
-"""Write a broker's answer to a client step by step, and let the watch over slow readers see how it is taken.
+"""Stream a broker's answer to a client in steps, under the watch over slow readers.
 
-Rule: a step is taken from the broker when the last has left user space; an answer that breaks off is cut off for the
-client too, so that half a list never looks like a whole one.
+Rule: the next step is read from the broker when the last has left user space. If the broker's answer breaks off, the
+client's connection is reset, so that half a list never looks like a whole list.
 """
 
 import fcntl
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class AnswerWriter:
-    """Write one body to the client of `request` (a `proxy.net.write_watch.Writer`).
+    """Writes a body to the client of `request` (a `proxy.net.write_watch.Writer`).
 
-    `holds_memory`: a direct permit owns its window.
+    `holds_memory`: a direct permit covers the body's window.
     """
 
     def __init__(
@@ -40,10 +40,13 @@ class AnswerWriter:
         self._ended = False
 
     async def write(self, response: "StreamResponse", body: "StreamReader", step_bytes: int) -> int:
-        """Write all of `body` and give its size; the client may be gone (ConnectionError), the broker too."""
+        """Write all of `body` and return its size; raises ConnectionError if the client has left.
+
+        Reading `body` raises the errors of the broker's connection.
+        """
         transport, sent = self._transport, 0
         if transport is not None:
-            # A drained write has left user space then.
+            # With a high mark of 0 a drained write has left user space.
             transport.set_write_buffer_limits(high=0)
         self._watch.add(self)
         try:
@@ -60,45 +63,45 @@ class AnswerWriter:
         return sent
 
     def cut(self) -> None:
-        """End the client's connection before its answer is whole."""
+        """Reset the client's connection before its answer is complete."""
         self._counters.web.cut_answers += 1
         self._reset()
 
-    # --- what the watch over slow readers needs (write_watch.Writer) ------------------------------
+    # --- for the watch over slow readers (write_watch.Writer) -------------------------------------
 
     @property
     def client(self) -> str:
-        """Name the client for the log."""
+        """Return the client's name for the log."""
         return self._client
 
     @property
     def waiting(self) -> bool:
-        """Tell whether the answer is under way to a client that is still there."""
+        """Return whether the answer is being written to a client that is still there."""
         return not self._ended and self._transport is not None
 
     @property
     def holds_memory(self) -> bool:
-        """Tell whether a direct permit owns what waits."""
+        """Return whether a direct permit covers the bytes that wait."""
         return self._holds_memory
 
     @property
     def holds_up_a_list(self) -> bool:
-        """Tell that no list holds heap memory for this client."""
+        """Return False: no list holds heap memory for this client."""
         return False
 
     def sample(self, progress: WriteProgress, now: float) -> None:
-        """Note in `progress` what the client has taken: what its kernel has acknowledged."""
+        """Record in `progress` the bytes that the client's kernel has acknowledged."""
         progress.note(now, self._buffered_bytes, self._kernel_bytes)
 
     def evict(self, cause: DisconnectCause) -> int:
-        """End the connection; gives the bytes that were under way, the kernel's included."""
+        """Reset the connection; return the unsent bytes, the kernel's included."""
         under_way = self._buffered_bytes + self._kernel_bytes
         self._counters.disconnected(cause)
         self._reset()
         return under_way
 
     def crashed(self, error: BaseException) -> None:
-        """End the connection because of an exception of its own."""
+        """Report an unexpected exception of the watch and reset the connection."""
         self._counters.internal_error(error, "web")
         self._reset()
 
@@ -123,7 +126,7 @@ class AnswerWriter:
         if own is None:
             return 0
         try:
-            # SIOCOUTQ of Linux, under its other name.
+            # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
             return int.from_bytes(fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
         except OSError:
             return 0

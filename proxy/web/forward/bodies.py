@@ -1,8 +1,8 @@
-"""The body of a client's request on its way to a broker, and the copy of it that a redirect needs.
+"""Stream the body of a client's request to a broker, and keep the copy of it that a redirect needs.
 
-Rules: a step is read from the client when the last has left for the broker; the copy is kept only as long as direct
-memory for it is free at once, never waited for, and only up to `httpInputMaxReplayBufferSize`; a client that sends
-nothing of it for too long is not waited for any longer.
+Rules: the next step is read from the client when the last has left for the broker. The copy is kept only while direct
+permits for it are granted at once, and only up to `httpInputMaxReplayBufferSize`. The wait for a client that sends
+nothing has a time-out.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from aiohttp.web import BaseRequest
 
 STEP_BYTES: Final = 64 * 1024
-_GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class NotReplayable(ProxyError):
-    """A body that was sent already, and of which no copy is left."""
+    """A body cannot be sent again: its copy was dropped."""
 
 
 class ReplayCopy:
-    """What was sent of a body so far, under direct permits; given up when there is no room for it."""
+    """The sent part of a body, under direct permits; dropped when no permit is free or the limit is reached."""
 
     def __init__(self, limit_bytes: int, direct: AsyncSemaphore, key: Hashable) -> None:
         self._limit_bytes = limit_bytes
@@ -44,34 +44,34 @@ class ReplayCopy:
 
     @property
     def whole(self) -> bool:
-        """Tell whether nothing is missing."""
+        """Return whether the copy has every byte that was sent."""
         return self._bytes is not None
 
     def keep(self, piece: bytes) -> None:
-        """Add what is being sent."""
+        """Append a piece that is being sent; drop the copy if there is no memory for it."""
         if self._bytes is None:
             return
         size = len(self._bytes) + len(piece)
-        if size > self._limit_bytes or not self._book(size):
+        if size > self._limit_bytes or not self._acquire(size):
             self.give_up()
         else:
             self._bytes += piece
 
     def pieces(self, step_bytes: int) -> list[bytes]:
-        """Give what was kept, in steps; empty also if it was given up."""
+        """Return the copy in steps; empty if the copy was dropped."""
         kept = self._bytes or b""
         return [bytes(kept[at : at + step_bytes]) for at in range(0, len(kept), step_bytes)]
 
     def give_up(self) -> None:
-        """Forget it, and give its memory back; a second call does nothing."""
+        """Drop the copy and release its permits; a second call does nothing."""
         self._bytes = None
         for permit in self._permits:
             permit.release()
         self._permits.clear()
 
-    def _book(self, size: int) -> bool:
+    def _acquire(self, size: int) -> bool:
         while self._held_bytes < size:
-            # Half as much again: a growing bytearray has spare room, and is there twice while it moves.
+            # Acquire half as much again: a growing bytearray has spare room, and exists twice while it moves.
             step = min(STEP_BYTES, self._limit_bytes)
             try:
                 permit = self._direct.try_acquire(step * 3 // 2, key=self._key)
@@ -85,7 +85,7 @@ class ReplayCopy:
 
 
 class RequestBody:
-    """The body of `request`, which may be begun anew as long as its copy is whole."""
+    """The body of `request`, which can be sent again while its copy is whole."""
 
     def __init__(
         self, request: "BaseRequest", copy: ReplayCopy, counters: WebCounters, uploads: Uploads, step_bytes: int
@@ -93,7 +93,7 @@ class RequestBody:
         self._request = request
         self._counters = counters
         self._step_bytes = step_bytes
-        self._waits_to_go_on = request.headers.get("Expect", "").lower() == "100-continue"
+        self._expects_continue = request.headers.get("Expect", "").lower() == "100-continue"
         self._begun = False
         self._sender: asyncio.Task[Any] | None = None
         self._uploads = uploads
@@ -103,30 +103,30 @@ class RequestBody:
 
     @property
     def replayable(self) -> bool:
-        """Tell whether it may be sent (again)."""
+        """Return whether the body can be sent, or sent again."""
         return not self._begun or self.copy.whole
 
     def goes_to(self, server: Server) -> None:
-        """Name the server whose connection it is about to hold."""
+        """Set the server whose connection the upload will hold."""
         self._upload.server = server
 
     async def send(self, writer: "AbstractStreamWriter") -> None:
-        """Write all of it; raises NotReplayable, and HttpRefused (kept in `refusal`) if it comes too slowly."""
+        """Write the whole body; raises NotReplayable, or HttpRefused (kept in `refusal`) if the client is too slow."""
         self._sender = asyncio.current_task()
         if not self.replayable:
             raise NotReplayable("the connection to the broker broke, and the request cannot be sent again")
-        # At once: a broker that redirects or refuses may do so before the body is on its way.
+        # Send the headers at once: a broker may redirect or refuse before it gets the body.
         writer.send_headers()
         for piece in self.copy.pieces(self._step_bytes) if self._begun else ():
             await self._write(writer, piece)
         self._begun = True
-        await self._let_go_on()
+        await self._send_continue()
         while piece := await self._read():
             self.copy.keep(piece)
             await self._write(writer, piece)
 
     async def stop(self) -> None:
-        """End a sending that is under way: two of them would share out the client's bytes."""
+        """Cancel the task that sends the body: two tasks would each get a part of the client's bytes."""
         sender, self._sender = self._sender, None
         if sender is not None and not sender.done():
             sender.cancel()
@@ -143,7 +143,7 @@ class RequestBody:
             self.refusal = upload.refusal
             raise self.refusal from error
         finally:
-            uploads.came(upload, clock(), len(piece))
+            uploads.received(upload, clock(), len(piece))
         return piece
 
     async def _write(self, writer: "AbstractStreamWriter", piece: bytes) -> None:
@@ -151,17 +151,17 @@ class RequestBody:
         await writer.drain()
         self._counters.bytes_to_brokers += len(piece)
 
-    async def _let_go_on(self) -> None:
-        """Ask a client that waits for its body, not before a broker is there to take it."""
-        if self._waits_to_go_on:
-            self._waits_to_go_on = False
-            await self._request.writer.write(_GO_ON)
-            # Those bytes are no part of the answer.
+    async def _send_continue(self) -> None:
+        """Send 100 Continue to a client that asked for it, now that a broker can take the body."""
+        if self._expects_continue:
+            self._expects_continue = False
+            await self._request.writer.write(_CONTINUE)
+            # aiohttp counts these bytes as part of the answer otherwise.
             self._request.writer.output_size = 0
 
 
 class BodyPayload(Payload):
-    """Hand a `RequestBody` to the client library."""
+    """Passes a `RequestBody` to aiohttp's client."""
 
     def __init__(self, body: RequestBody, size: int | None) -> None:
         super().__init__(body)
@@ -169,9 +169,9 @@ class BodyPayload(Payload):
         self._body = body
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Refuse: it is never there as a whole."""
+        """Raise TypeError: a streamed body is never in memory as a whole."""
         raise TypeError("a streamed body cannot be decoded")
 
     async def write(self, writer: "AbstractStreamWriter") -> None:
-        """Write all of it."""
+        """Send the body with `writer`."""
         await self._body.send(writer)

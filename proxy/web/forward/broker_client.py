@@ -1,8 +1,8 @@
-"""The HTTP client towards brokers: its connections, their buffers, and the addresses they may go to.
+"""The HTTP client towards brokers: its connections, their buffers, and the addresses that it may connect to.
 
-Rules: a name is resolved once, by a resolver that checks it, and exactly those addresses are connected to (a second
-DNS answer could lead elsewhere); nothing is decoded, no cookie is kept; each connection reads and writes in small
-steps, so that a body takes its window and no more; one that is given up is gone at once, whatever its peer reads.
+Rules: a name is resolved once, by a resolver that checks the addresses, and the client connects to exactly those (a
+second DNS answer could lead elsewhere). No body is decoded and no cookie is kept. Each connection reads and writes in
+small steps, so a body never takes more than its window. An abandoned connection is closed at once.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _NOT_OURS_TO_ADD: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-T
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolve configured hosts freely, all others only where clients may be led."""
+    """Resolves configured hosts without a check, all others only to addresses that clients may reach."""
 
     def __init__(self, configured_hosts: frozenset[str], validator: TargetValidator) -> None:
         self._configured = configured_hosts
@@ -46,7 +46,7 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Give the addresses that may be connected to; raises OSError, as a resolver must."""
+        """Return the addresses that the client may connect to; raises OSError, as aiohttp expects."""
         target = BrokerAddress(host, port)
         try:
             own = host.lower() in self._configured
@@ -56,7 +56,7 @@ class CheckedResolver(AbstractResolver):
         return [_result(host, address, port) for address in addresses]
 
     async def close(self) -> None:
-        """Own nothing."""
+        """Skip: the resolver has no resources."""
 
 
 def _result(host: str, address: str, port: int) -> ResolveResult:
@@ -66,25 +66,25 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
 
 
 class NoConnectionFree(ProxyError):
-    """All connections to a server were in use for as long as a request waits."""
+    """All connections to a server were in use for `WAIT_SECONDS`."""
 
 
 class _Connection(ResponseHandler):
-    """One connection to a server, never closed gracefully: a request that was given up has no end to wait for."""
+    """A connection to a server that is never closed gracefully: nobody waits for the end of an abandoned request."""
 
     def close(self) -> None:
         """Close at once."""
         transport = self.transport
         if transport is not None and transport.get_write_buffer_size():
             reset(transport)
-        # Without a TLS shutdown, which would wait for its answer.
+        # `abort` skips the TLS shutdown, which would wait for the peer's answer.
         self.abort()
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Give connections whose write buffer is empty when a write has been waited for.
+    """Makes connections whose write buffer is empty after a drained write.
 
-    Who waits for one has uploads ended that keep it for nothing.
+    While a request waits for a connection, the slowest uploads to the same server are ended.
     """
 
     def __init__(self, uploads: Uploads, **options: Any) -> None:
@@ -92,7 +92,7 @@ class _Connector(aiohttp.TCPConnector):
         self._factory = cast("partial[ResponseHandler]", partial(_Connection, loop=self._loop))
         self._uploads = uploads
         self._wanted: Counter[Server] = Counter()
-        self._looked_after: set[Server] = set()
+        self._making_room: set[Server] = set()
 
     async def connect(
         self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
@@ -115,8 +115,8 @@ class _Connector(aiohttp.TCPConnector):
     @contextmanager
     def _wanting(self, server: Server) -> Iterator[None]:
         self._wanted[server] += 1
-        if server not in self._looked_after:
-            self._looked_after.add(server)
+        if server not in self._making_room:
+            self._making_room.add(server)
             self._loop.call_soon(self._make_room, server)
         try:
             yield
@@ -124,21 +124,21 @@ class _Connector(aiohttp.TCPConnector):
             self._wanted[server] -= 1
 
     def _make_room(self, server: Server) -> None:
-        """Look once a second, for all who wait."""
+        """End slow uploads, once a second while requests wait for `server`."""
         if most := self._wanted[server]:
             self._uploads.make_room(server, most, self._loop.time())
             self._loop.call_later(_ROOM_SECONDS, self._make_room, server)
         else:
             del self._wanted[server]
-            self._looked_after.discard(server)
+            self._making_room.discard(server)
 
 
 def socket_for(limits: WebLimits, family: int) -> socket.socket:
-    """Make a socket for a connection to a web service."""
+    """Return a new socket, with the buffer sizes of `limits`, for a connection to a web service."""
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setblocking(False)
     limits.sockets.apply(made)
-    # Before connect(): the kernel doubles it, and what one read takes is never more than it holds.
+    # Set the sizes before connect(). The kernel doubles them, and a read returns at most the receive buffer.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.buffer_bytes)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * limits.buffer_bytes)
     return made
@@ -151,7 +151,7 @@ def open_client(
     dns_seconds: int,
     uploads: Uploads,
 ) -> aiohttp.ClientSession:
-    """Open the client that all requests share."""
+    """Open the aiohttp session that all requests share."""
 
     def socket_of(found: Any) -> socket.socket:
         return socket_for(limits, found[0])
@@ -175,13 +175,13 @@ def open_client(
 
 
 async def close_client(client: aiohttp.ClientSession) -> None:
-    """Close all connections, and let the loop close their sockets."""
+    """Close all connections, and yield once so that the loop closes their sockets."""
     await client.close()
     await asyncio.sleep(0)
 
 
 def hosts_of(urls: Sequence[str]) -> frozenset[str]:
-    """Give the host names of URLs, lower case."""
+    """Return the host names of URLs in lower case."""
     from yarl import URL
 
     return frozenset(host.lower() for url in urls if (host := URL(url).host))

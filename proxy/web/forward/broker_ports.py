@@ -1,7 +1,7 @@
-"""Give each broker that HTTP lookups name a port of this proxy: a client that comes there is joined to that broker.
+"""Open a port of this proxy for each broker that HTTP lookups name: clients of that port are relayed to that broker.
 
-Rules: ports are opened when a broker's own answer first names a broker, so their number is bounded by the cluster and
-by `httpLookupPorts`; what is opened stays until the end; the target is checked as any other when a client comes.
+Rules: a port is opened when a broker's answer first names its broker, so the number of ports is bounded by the cluster
+and by `httpLookupPorts`. Ports stay open until shutdown. When a client connects, its target is checked like any other.
 """
 
 import ipaddress
@@ -15,16 +15,16 @@ from proxy.web.forward.lookup_answers import host_of, rewritten
 
 MOST_CHOSEN_BY_THE_KERNEL: Final = 64
 
-# Listens on a port (0: any free one) for clients of one broker, with or without TLS, and gives the port.
+# Listens on a port (0: any free port) for clients of a broker, with or without TLS, and returns the port.
 OpenPort = Callable[[int, BrokerAddress, bool], int]
 
 
 class BrokerPorts:
-    """The ports of brokers, and the answers that name them.
+    """The ports of brokers, and the lookup answers that name them.
 
-    `ports` may be used; without any, the kernel chooses if `loopback` (nobody else can come, so that no other port has
-    to be opened for them), else answers are passed as they are. `plain_ports`, `tls_ports`: whether clients are served
-    without TLS and with it; a port of a kind that the operator has turned off is opened for no broker either.
+    `ports` are the ports to use. Without any, the kernel chooses ports if `loopback` (only programs of this machine
+    connect, so no firewall needs to know the ports); else answers are passed on as they are. `plain_ports` and
+    `tls_ports`: whether clients are served without TLS and with TLS; a kind that is off gets no ports for brokers.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class BrokerPorts:
         self.web_ports: tuple[int | None, int | None] = (None, None)
 
     def rewritten(self, answer: bytes, host_header: str) -> bytes:
-        """Give a lookup's answer as the client gets it; `host_header` is how it calls this proxy."""
+        """Return a lookup's answer with this proxy's addresses; `host_header` is the client's name for this proxy."""
         host = self._advertised or host_of(host_header)
         if not host or not (self._free or self._opened):
             return answer
         return rewritten(answer, host, self.port_of, self.web_ports, tls_to_brokers=self._tls_to_brokers)
 
     def port_of(self, url: str, tls: bool) -> int | None:
-        """Give the port for a broker's URL, opened if need be; None if there is none to have."""
+        """Return the port for a broker's URL, opened if necessary; None if no port is available."""
         if not (self._tls_ports if tls else self._plain_ports):
             return None
         try:
@@ -95,7 +95,7 @@ class BrokerPorts:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether only programs on this machine can reach what listens on `address`."""
+    """Return whether only programs on this machine can connect to `address`."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

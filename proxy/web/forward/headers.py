@@ -1,7 +1,7 @@
-"""Decide which headers pass this proxy, in both directions; no I/O, and no library of HTTP.
+"""Decide which headers pass this proxy, in both directions; no I/O, and no HTTP library.
 
-Rules: a header that belongs to one connection ends here (RFC 9110, 7.6.1), those named by `Connection` included; who a
-client is, is said by this proxy alone; cookies of one client must not reach another through a shared connection.
+Rules: hop-by-hop headers are removed (RFC 9110, 7.6.1), including those that `Connection` names. Only this proxy sets
+the headers with the client's identity. Cookies of one client must not reach another through a shared connection.
 """
 
 import json
@@ -18,19 +18,19 @@ _OF_ONE_CONNECTION: Final = frozenset(
         "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-# `expect` is answered here, `content-length` and `host` are written anew, and only a proxy may name principals.
+# The proxy answers `expect` itself and sets `content-length` and `host`; only a proxy may name principals.
 _NOT_TO_BROKERS: Final = frozenset({"host", "content-length", "cookie", "expect", "forwarded", "x-forwarded-server"})
 _NOT_TO_CLIENTS: Final = frozenset({"content-length", "set-cookie", "server", "date"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# What ends a line for somebody: a header's text must not (header injection). Bytes that are not
-# UTF-8 come as surrogates, and could only be passed on emptied.
+# Characters that end a line for some server would allow header injection. Bytes that are not UTF-8 arrive as
+# surrogates, which cannot be encoded.
 _UNSAFE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _SEPARATORS: Final = re.compile("[^a-z0-9]+")
 _OURS: Final = frozenset({"xoriginalprincipal", "xforwardedfor", "xforwardedproto", "xforwardedhost"})
 
 
 class UnsafeHeader(ValueError):
-    """A header that must not be passed on; the text names it and shows nothing of its value."""
+    """A header that must not be passed on; the text contains its name but not its value."""
 
 
 def to_broker(
@@ -40,10 +40,7 @@ def to_broker(
     scheme: str,
     host: str,
 ) -> Headers:
-    """Give the headers of a request as any server gets them, but for `Host` and `Content-Length`.
-
-    Raises UnsafeHeader.
-    """
+    """Return a request's headers for any server, without `Host` and `Content-Length`; raises UnsafeHeader."""
     given = list(headers)
     dropped = _OF_ONE_CONNECTION | _NOT_TO_BROKERS | _named_by_connection(given)
     passed = [(name, value) for name, value in given if name.lower() not in dropped and not _ours(name)]
@@ -59,7 +56,7 @@ def to_broker(
 
 
 def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Give the headers of a broker's answer as the client gets them; raises UnsafeHeader."""
+    """Return the headers of a broker's answer for the client; raises UnsafeHeader."""
     given = list(headers)
     dropped = _OF_ONE_CONNECTION | _NOT_TO_CLIENTS | _named_by_connection(given)
     passed = [(name, value) for name, value in given if name.lower() not in dropped]
@@ -69,13 +66,13 @@ def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
 
 
 def check(name: str, value: str) -> None:
-    """Raise UnsafeHeader for what would be more than one header line, or none."""
+    """Raise UnsafeHeader if name and value do not make exactly one header line."""
     if not _NAME.fullmatch(name) or _UNSAFE.search(value):
         raise UnsafeHeader(f"header {name[:64]!r} has characters that no header may have")
 
 
 def extra_headers(text: str) -> Headers:
-    """Read `proxyHttpResponseHeadersJson`: an object of texts; raises ValueError naming the key."""
+    """Parse `proxyHttpResponseHeadersJson`, an object of strings; raises ValueError naming the key."""
     if not text.strip():
         return []
     try:
@@ -93,12 +90,12 @@ def extra_headers(text: str) -> Headers:
 
 
 def size_of(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Count the bytes of header lines, separators included."""
+    """Return the bytes of header lines, separators included."""
     return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _ours(name: str) -> bool:
-    # An underscore passes for a hyphen in some servers, a dot or anything else in others.
+    # Some servers treat an underscore like a hyphen, others a dot or any other character.
     return _SEPARATORS.sub("", name.lower()) in _OURS
 
 
@@ -108,6 +105,6 @@ def _named_by_connection(headers: Headers) -> frozenset[str]:
         for name, value in headers
         if name.lower() == "connection"
         for option in value.split(",")
-        # A client could otherwise take away what authenticates or limits it.
+        # A client must not be able to remove the headers that authenticate or limit it.
         if option.strip().lower() not in ("authorization", "content-type", "content-encoding", "")
     )

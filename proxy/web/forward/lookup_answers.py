@@ -1,8 +1,8 @@
-"""Write the addresses in the answer to an HTTP lookup anew, so that its client comes back through this proxy.
+"""Rewrite the addresses in the answer to an HTTP lookup, so that the client connects through this proxy.
 
-Clients that look up by HTTP connect straight to the address they are told, and their CONNECT names no broker
-(apache/pulsar #4215, #14349): only the port they come to can say which one is meant. So each broker has a port of this
-proxy, and the answer names it. A broker without one is passed on as it is.
+Clients that look up by HTTP connect directly to the address in the answer, and their CONNECT names no broker
+(apache/pulsar #4215, #14349): only the port that they connect to can identify the broker. So each broker has a port of
+this proxy, and the answer names that port. The answer for a broker without a port is passed on unchanged.
 """
 
 import json
@@ -27,10 +27,10 @@ def rewritten(
     *,
     tls_to_brokers: bool = False,
 ) -> bytes:
-    """Give the answer with this proxy's addresses; one that is no lookup's answer is given back as it came.
+    """Return the answer with this proxy's addresses; any answer that is not a lookup's is returned unchanged.
 
-    `port_of` gives the port for a broker's URL, and for clients with TLS or without; `web_ports` are the plain and the
-    TLS port of this proxy, None for one it does not have. `tls_to_brokers`: which of a broker's URLs we connect to.
+    `port_of` returns the port for a broker's URL and for clients with or without TLS. `web_ports` are the plain and the
+    TLS port of this proxy, None for a missing port. `tls_to_brokers`: whether the proxy connects to brokers with TLS.
     """
     try:
         found = json.loads(answer)
@@ -55,6 +55,6 @@ def rewritten(
 
 
 def host_of(header: str) -> str:
-    """Give the host out of a `Host` header, without its port; empty for one that is none."""
+    """Return the host of a `Host` header without the port; empty for an invalid header."""
     host = header.rpartition("]")[0][1:] if header.startswith("[") else header.partition(":")[0]
     return host if host and all(sign.isalnum() or sign in "-._:" for sign in host) and host.isascii() else ""

@@ -1,7 +1,7 @@
-"""Say to brokers who the proxy is, and for whom it asks: headers that are for brokers and function workers alone.
+"""Headers for brokers and function workers: the proxy's own credentials, and the role of its client.
 
-Rule: what is not configured as a broker or function worker, and not led to by one, gets none of them: whoever gets the
-proxy's credentials could use them on every broker.
+Rule: only servers that are configured as brokers or function workers, or that these redirect to, get the headers: any
+other server could use the proxy's credentials on every broker.
 """
 
 from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
@@ -10,13 +10,13 @@ from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
 from proxy.web.http.errors import HttpRefused
 
 
-async def introduction(own: BrokerCredentials | None, role: str | None, *, has_authorization: bool) -> Headers:
-    """Give the headers that name the client's role and, for a request without credentials, show the proxy's own.
+async def identity_headers(own: BrokerCredentials | None, role: str | None, *, has_authorization: bool) -> Headers:
+    """Return the headers with the client's role and, for a request without credentials, the proxy's own credentials.
 
-    Raises HttpRefused if those cannot be had now, and UnsafeHeader for a role that no header may carry.
+    Raises HttpRefused if the credentials are not available now, and UnsafeHeader for a role that is no header text.
     """
     if role is None:
-        # Without a role, a broker would take anybody for the proxy.
+        # Without a role header a broker would treat any client as the proxy itself.
         return []
     headers = [(ORIGINAL_PRINCIPAL, role)]
     if own is not None and not has_authorization:
@@ -32,6 +32,6 @@ async def _own_authorization(own: BrokerCredentials) -> str | None:
     try:
         return await authorization_header(own)
     except CredentialsUnavailable as error:
-        # The proxy's fault, not the client's.
+        # 503: the fault is the proxy's, not the client's.
         reason = "the proxy has no credentials for brokers now (brokerClientAuthenticationPlugin)"
         raise HttpRefused(503, reason, "own_credentials") from error

@@ -1,9 +1,9 @@
-"""Judge where a broker's redirect leads, so that the proxy may follow it in its client's name; no I/O but DNS.
+"""Check the target of a broker's redirect, which the proxy follows on behalf of its client; no I/O but DNS.
 
-A broker that does not own a namespace sends its callers to the one that does. A client outside the cluster cannot
-follow, so the proxy does, with the client's credentials. What a redirect may reach is narrow: the configured servers;
-else a host of `brokerProxyAllowedHostNames` whose addresses are in `brokerProxyAllowedIPAddresses`, at a port of
-`brokerWebServiceAllowedTargetPorts`. And never from TLS to plain text.
+A broker that does not own a namespace redirects to the broker that does. A client outside the cluster cannot follow, so
+the proxy follows, with the client's credentials. A redirect may lead only to the configured servers, or to a host of
+`brokerProxyAllowedHostNames` whose addresses are in `brokerProxyAllowedIPAddresses`, at a port of
+`brokerWebServiceAllowedTargetPorts`; never from TLS to plain text.
 """
 
 from typing import Final
@@ -20,12 +20,12 @@ _AS_A_GET: Final = frozenset({301, 302, 303})
 
 
 def follows(status: int, method: str) -> bool:
-    """Tell whether a proxy may follow on its own: 307 and 308 always, others only for what has no body to lose."""
+    """Return whether the proxy may follow a redirect: 307 and 308 always, others only for GET and HEAD."""
     return status in _SAME_REQUEST or (status in _AS_A_GET and method in ("GET", "HEAD"))
 
 
 class RedirectRules:
-    """What redirects may lead to.
+    """The allowed targets of redirects.
 
     `brokers` are the URLs of brokers and function workers, `third_parties` those of `httpReverseProxy` routes.
     """
@@ -39,7 +39,7 @@ class RedirectRules:
         self._validator = validator
 
     async def target(self, asked: URL, location: str | None) -> URL:
-        """Give the URL that `location` in the answer of `asked` leads to; raises HttpRefused."""
+        """Return the URL that `location` in the answer of `asked` leads to; raises HttpRefused."""
         if not location:
             raise _refusal("a broker redirected without saying where to")
         try:
@@ -55,7 +55,7 @@ class RedirectRules:
         return target.with_fragment(None)
 
     def is_third_party(self, url: URL) -> bool:
-        """Tell whether a server that may be asked is neither broker nor function worker."""
+        """Return whether an allowed server is neither broker nor function worker."""
         return _place(url) in self._third_parties
 
     async def _check(self, target: URL) -> None:
@@ -69,7 +69,7 @@ class RedirectRules:
 
 
 def too_many() -> HttpRefused:
-    """Say that redirects go round in circles."""
+    """Return the error for more than `MAX_REDIRECTS` redirects."""
     return _refusal(f"brokers redirected more than {MAX_REDIRECTS} times")
 
 

@@ -1,8 +1,8 @@
-"""Pass requests on to brokers and function workers, and their answers back: streamed, bounded, redirects followed.
+"""Forward requests to brokers and function workers, and stream their answers back within bounds; follow redirects.
 
-Rules: no body is ever here as a whole; a broker is asked only for a client that is still there; a request that may
-have reached a broker is repeated only if HTTP calls its method idempotent and its body is still here; whatever fails
-before the answer begins is a JSON error with the key to change, what fails later cuts the client's connection.
+Rules: no body is ever in memory as a whole. A broker is asked only while the client is connected. A request that may
+have reached a broker is sent again only if its method is idempotent and its body is still available. A failure before
+the answer begins is a JSON error with the key to change; a later failure cuts the client's connection.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from yarl import URL
 
 from limiter.clock import Clock
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
@@ -31,7 +31,7 @@ from proxy.web.forward.bodies import BodyPayload, NotReplayable, ReplayCopy, Req
 from proxy.web.forward.broker_client import NoConnectionFree
 from proxy.web.forward.headers import Headers, UnsafeHeader, to_broker, to_client
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.own_credentials import identity_headers
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
@@ -47,23 +47,23 @@ _KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "f
 
 
 class LookupAnswers(Protocol):
-    """How answers to HTTP lookups are written anew."""
+    """Rewrites the answers to HTTP lookups (`proxy.web.forward.broker_ports.BrokerPorts`)."""
 
     def rewritten(self, answer: bytes, host_header: str) -> bytes:
-        """Give the answer as the client gets it."""
+        """Return the answer with this proxy's addresses."""
 
 
 @dataclass(slots=True)
 class ProxyServices:
-    """What passing on needs of the rest of the proxy; `limits` may be replaced at any time."""
+    """The parts of the proxy that forwarding needs; `limits` may be replaced at any time."""
 
     clock: Clock
     limits: WebLimits
     direct: AsyncSemaphore
-    charging: Charging
+    fairness_keys: FairnessKeys
     counters: Counters
     writes: WriteWatch
-    door: TopicListPermits
+    list_permits: TopicListPermits
     lookups: LookupAnswers
     own: BrokerCredentials | None
     tls: Callable[[], ssl.SSLContext] | None
@@ -74,30 +74,27 @@ class ProxyServices:
 
 @dataclass(slots=True)
 class _Exchange:
-    """One request on its way: what is asked, for whom, and with which care.
-
-    `introduction`: headers for brokers and function workers only.
-    """
+    """A request that is being forwarded; `identity_headers` are headers for brokers and function workers only."""
 
     request: web.BaseRequest
     client: WebClient
     destination: Destination
     method: str
     headers: Headers
-    introduction: Headers
+    identity_headers: Headers
     body: RequestBody | None
     size: int | None
     under_way: ListUnderWay | None = None
 
     def ended(self, outcome: str, sent_bytes: int = 0) -> None:
-        """Note how a topic list ended, in the words of the event schema; nothing for any other request."""
+        """Record the outcome of a topic list, in the words of the event schema; other requests are not recorded."""
         if self.under_way is not None:
             self.under_way.outcome = outcome
             self.under_way.sent_bytes = sent_bytes
 
 
 class ReverseProxy:
-    """Serve what a route leads to."""
+    """Answers requests from the servers that their routes lead to."""
 
     def __init__(
         self, client: aiohttp.ClientSession, targets: WebTargets, rules: RedirectRules, services: ProxyServices
@@ -111,7 +108,7 @@ class ReverseProxy:
         self._extra = {route: Upstreams((route.proxy_to,), services.clock) for route in targets.extra}
 
     def servers(self, destination: Destination) -> tuple[Upstreams, str]:
-        """Give the servers of a destination and the key that names them; raises HttpRefused if there are none."""
+        """Return the servers of a destination and their configuration key; raises HttpRefused without servers."""
         group = destination.servers
         if isinstance(group, ExtraRoute):
             return self._extra[group], f"httpReverseProxy.{group.name}.proxyTo"
@@ -122,10 +119,10 @@ class ReverseProxy:
         return self._brokers, _KEYS[Group.BROKERS]
 
     async def serve(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> web.StreamResponse:
-        """Answer one request; raises HttpRefused before the answer has begun."""
+        """Answer a request; raises HttpRefused before the answer has begun."""
         self.servers(destination)
         limits = self._services.limits
-        copy = ReplayCopy(limits.replay_bytes, self._services.direct, self._services.charging.key(client, None))
+        copy = ReplayCopy(limits.replay_bytes, self._services.direct, self._services.fairness_keys.key(client, None))
         has_body = request.body_exists
         exchange = _Exchange(
             request, client, destination, request.method, *await self._request_headers(request, client, destination),
@@ -134,11 +131,11 @@ class ReverseProxy:
         try:
             async with AsyncExitStack() as stack:
                 if destination.care is Care.TOPIC_LIST and destination.namespace is not None:
-                    admission = self._services.door.admitted(client, destination.namespace, limits.window_bytes)
+                    admission = self._services.list_permits.admitted(client, destination.namespace, limits.window_bytes)
                     exchange.under_way = await stack.enter_async_context(admission)
                 return await self._within_time(exchange)
         finally:
-            # First, and without a wait before: a client that leaves cancels this handler while it waits in `stop`.
+            # Release the copy before any await: a client that leaves cancels this handler while it waits in `stop`.
             copy.give_up()
             if exchange.body is not None:
                 await exchange.body.stop()
@@ -157,23 +154,23 @@ class ReverseProxy:
                 scheme="https" if request.secure else "http",
                 host=request.headers.get("Host", ""),
             )
-            introduced = await self.introduced(request, client, destination)
+            identity_headers = await self.identity_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination.care is Care.LOOKUP:
-            # Its answer is read here.
+            # The proxy reads the answer, so the answer must not be compressed.
             headers = [(name, value) for name, value in headers if name.lower() != "accept-encoding"]
-        return headers, introduced
+        return headers, identity_headers
 
-    async def introduced(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
-        """Give what a request to a broker or function worker has besides; nothing for `httpReverseProxy` routes.
+    async def identity_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+        """Return the extra headers for brokers and function workers; none for `httpReverseProxy` routes.
 
         Raises HttpRefused and UnsafeHeader.
         """
         if isinstance(destination.servers, ExtraRoute):
             return []
         given = "Authorization" in request.headers
-        return await introduction(self._services.own, client.role, has_authorization=given)
+        return await identity_headers(self._services.own, client.role, has_authorization=given)
 
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
         seconds = self._services.limits.exchange_seconds
@@ -193,7 +190,7 @@ class ReverseProxy:
                 url = await self._rules.target(answer.url, answer.headers.get("Location"))
                 self._services.counters.web.redirects += 1
                 if body is not None:
-                    # Two that read the client's body would share it out.
+                    # Stop the first upload: two tasks would each get a part of the client's body.
                     await body.stop()
         raise too_many()
 
@@ -205,11 +202,11 @@ class ReverseProxy:
         try:
             yield answer
         finally:
-            # One that was read to its end has given its connection back already; any other must not be used again.
+            # An answer read to its end has returned its connection already; any other connection must not be reused.
             answer.close()
 
     async def _ask_one_of(self, exchange: _Exchange) -> aiohttp.ClientResponse:
-        """Ask the server whose turn it is, and the next one if it cannot be reached."""
+        """Ask the server whose turn it is, or the next server if it cannot be reached."""
         servers, key = self.servers(exchange.destination)
         path = exchange.request.raw_path
         for server in servers.in_turn():
@@ -227,7 +224,7 @@ class ReverseProxy:
     async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
         if not self._rules.is_third_party(url):
-            headers.extend(exchange.introduction)
+            headers.extend(exchange.identity_headers)
         payload = None
         if exchange.body is not None:
             payload = BodyPayload(exchange.body, exchange.size)
@@ -238,7 +235,7 @@ class ReverseProxy:
             headers["Content-Length"] = "0"
         tls = self._services.tls
         try:
-            # The context of this moment: certificates may have been replaced.
+            # Use the context in force: certificates may have been replaced.
             return await self._client.request(
                 exchange.method, url, headers=headers, data=payload, allow_redirects=False,
                 ssl=tls() if tls is not None else True,
@@ -272,7 +269,7 @@ class ReverseProxy:
         self.finish_headers(response)
         bodiless = exchange.method == "HEAD" or answer.status in _NO_BODY
         if answer.content_length is not None:
-            # What a HEAD says of a length is passed on, too.
+            # The answer to a HEAD has a length, too.
             response.content_length = answer.content_length
         elif exchange.request.version >= aiohttp.HttpVersion11 and not bodiless:
             response.enable_chunked_encoding()
@@ -292,13 +289,13 @@ class ReverseProxy:
             sent = await writer.write(response, answer.content, services.limits.buffer_bytes)
             await response.write_eof()
         except (aiohttp.ClientError, TimeoutError) as error:
-            # Includes an answer that is shorter than it said.
+            # ClientError includes an answer that is shorter than its Content-Length.
             if exchange.body is None or exchange.body.refusal is None:
                 self._broke_off(answer, error)
             writer.cut()
             exchange.ended("upstream_error")
         except asyncio.CancelledError:
-            # The client is gone, or its time is over: in the middle of a body neither may look like an end.
+            # The client has left or its time is over: an answer cut in the middle must not look complete.
             writer.cut()
             raise
         except ConnectionError:
@@ -314,7 +311,7 @@ class ReverseProxy:
         self, exchange: _Exchange, answer: aiohttp.ClientResponse, headers: Headers
     ) -> web.StreamResponse:
         try:
-            # One byte more tells an answer that is too long.
+            # Read a byte more than allowed, to detect an answer that is too long.
             found = await _at_most(answer.content, LARGEST_ANSWER_BYTES + 1)
         except aiohttp.ClientError as error:
             raise HttpRefused(502, "the broker's answer broke off", "broken") from error
@@ -329,7 +326,7 @@ class ReverseProxy:
         return response
 
     def finish_headers(self, response: web.StreamResponse) -> None:
-        """Add what every answer gets, and hide what serves it."""
+        """Add the headers that every answer gets, and hide the server's software."""
         response.headers["Server"] = "pulsar-proxy"
         for name, value in self._services.extra_headers:
             response.headers[name] = value

@@ -1,7 +1,7 @@
-"""Decide where a request's path leads: to which servers, and with which care; no I/O.
+"""Map a request's path to servers, and to the care that its answer needs; no I/O.
 
-Rule: a path is judged as the broker will understand it (percent signs decoded, `;parameters` cut off), and passed on
-as it came; what two servers could understand differently is refused, or a limit here could be walked around.
+Rule: a path is judged as the broker will understand it (percent-decoded, without `;parameters`), and passed on
+unchanged. Paths that two servers could understand differently are refused: such a path could evade a limit.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _LISTS_OF_A_NAMESPACE: Final = frozenset({"topics", "destinations"})
 
 
 class BadPath(ValueError):
-    """A path that is not passed on; the text says why."""
+    """A path that is refused; the text has the reason."""
 
 
 class Care(Enum):
-    """What has to be done with an answer besides passing it on."""
+    """The special treatment of an answer."""
 
     NONE = "other"
     TOPIC_LIST = "topic_list"
@@ -35,7 +35,7 @@ class Group(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExtraRoute:
-    """One `httpReverseProxy.<name>`: requests below `path` go to the URL `proxy_to`."""
+    """A route of `httpReverseProxy.<name>`: requests below `path` go to the URL `proxy_to`."""
 
     name: str
     path: str
@@ -44,7 +44,7 @@ class ExtraRoute:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a request goes, and the namespace it lists (None: it lists none)."""
+    """The servers of a request, and the namespace whose topics it lists; None for any other request."""
 
     servers: Group | ExtraRoute
     care: Care = Care.NONE
@@ -52,16 +52,16 @@ class Destination:
 
 
 class RouteTable:
-    """The routes of a configuration; extra routes go before built-in ones, the longest first."""
+    """The routes of a configuration; extra routes come before built-in routes, the longest path first."""
 
     def __init__(self, extra: tuple[ExtraRoute, ...] = ()) -> None:
         self.extra = tuple(sorted(extra, key=lambda route: len(_segments(route.path)), reverse=True))
         self._extra = [(_segments(route.path), route) for route in self.extra]
 
     def find(self, method: str, raw_path: str) -> Destination | None:
-        """Give the destination of a path as it stands in the request line, without its query; None for no route.
+        """Return the destination of a path, None without a route; raises BadPath.
 
-        Raises BadPath.
+        `raw_path` is the path of the request line, without its query.
         """
         segments = checked_segments(raw_path)
         for prefix, route in self._extra:
@@ -82,14 +82,14 @@ class RouteTable:
 
 
 def checked_segments(raw_path: str) -> list[str]:
-    """Decode a path's segments; raises BadPath for one that leads elsewhere than it says."""
+    """Decode a path's segments; raises BadPath for a path with `.` or `..` segments or unusual characters."""
     if not raw_path.startswith("/"):
         raise BadPath("expected a path that begins with /")
     if not raw_path.isascii() or not raw_path.isprintable() or any(sign in raw_path for sign in ' "<>\\^`{|}#'):
         raise BadPath("expected a path of printable ascii, other characters percent-encoded")
     segments = _segments(raw_path)
     for segment in segments:
-        # Decoded once more, for servers that do it twice.
+        # Check the segment decoded twice, too: some servers decode twice.
         for text in (segment, unquote(segment)):
             if any(part in (".", "..") for part in text.replace("\\", "/").split("/")):
                 raise BadPath("expected a path without . and .. segments")
@@ -99,7 +99,7 @@ def checked_segments(raw_path: str) -> list[str]:
 
 
 def _segments(path: str) -> list[str]:
-    # Empty segments are passed over, as servers do that tidy paths up.
+    # Skip empty segments, as servers that normalize paths do.
     return [unquote(part.partition(";")[0]) for part in path.split("/") if part]
 
 
@@ -115,10 +115,10 @@ def _is_lookup(segments: list[str]) -> bool:
 
 
 def _listed_namespace(below: list[str]) -> str | None:
-    """Give the namespace whose topics a GET of this path lists.
+    """Return the namespace whose topics a GET of this path lists.
 
-    v2 has tenant/namespace, v1 tenant/cluster/namespace. `persistent/a/b/c` is a list in v1 and nothing in v2, so that
-    nothing is wrong with taking it for one.
+    v2 has tenant/namespace, v1 tenant/cluster/namespace. `persistent/a/b/c` is a list in v1 and no route in v2, so
+    treating it as a list is harmless.
     """
     if not below:
         return None

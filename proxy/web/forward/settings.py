@@ -1,4 +1,4 @@
-"""Read what the web ports may do out of the configuration."""
+"""Limits and targets of the web ports, read from the configuration."""
 
 from dataclasses import dataclass
 from typing import Final, Self
@@ -8,14 +8,14 @@ from proxy.config.config import Config
 from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.gate import GateLimits
 
-# Bodies hold so many times httpOutputBufferSize in each direction: what is being written (1), what is read ahead (1),
-# and one read from the kernel, which doubles the receive buffer it is asked for (2).
+# A body holds this many times httpOutputBufferSize in each direction: the piece being written (1), read-ahead (1), and
+# one read from the kernel, which doubles the receive buffer (2).
 WINDOW_BUFFERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class WebLimits:
-    """Sizes in bytes and times in seconds of what is passed on."""
+    """Sizes and times of forwarded requests, in bytes and seconds."""
 
     buffer_bytes: int
     max_header_bytes: int
@@ -29,7 +29,7 @@ class WebLimits:
 
     @property
     def window_bytes(self) -> int:
-        """Give what a body holds at most, in one direction."""
+        """Return the most bytes that a body holds in one direction."""
         return WINDOW_BUFFERS * self.buffer_bytes
 
     @classmethod
@@ -58,7 +58,7 @@ class WebLimits:
 
 @dataclass(frozen=True, slots=True)
 class WebTargets:
-    """Base URLs of the servers that requests are passed on to, and what is known of redirects among them."""
+    """The base URLs of the servers that requests are forwarded to, and settings for connecting to them."""
 
     brokers: tuple[str, ...]
     function_workers: tuple[str, ...]
@@ -68,17 +68,17 @@ class WebTargets:
 
     @property
     def third_parties(self) -> tuple[str, ...]:
-        """Give the URLs of servers that are neither brokers nor function workers."""
+        """Return the URLs of servers that are neither brokers nor function workers."""
         return tuple(route.proxy_to for route in self.extra)
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Give every configured URL."""
+        """Return every configured URL."""
         return (*self.brokers, *self.function_workers, *self.third_parties)
 
     @property
     def any(self) -> bool:
-        """Tell whether anything is passed on."""
+        """Return whether any server is configured."""
         return bool(self.urls)
 
     @classmethod

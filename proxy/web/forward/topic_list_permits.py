@@ -1,8 +1,8 @@
-"""Topic lists that are asked for over HTTP: the same memory as over the binary protocol, so the same limiter.
+"""Direct permits for topic lists over HTTP, from the same limiter as topic lists of the binary protocol.
 
-Rules: the direct permit for the window of a list stands in the one queue of all lists, is there before a broker is
-asked, and ends with the last byte; a client that leaves the queue frees its place at once; who gets none is told
-what a client of the binary port is told.
+Rules: the permit for the window of a list waits in the common queue of all lists, is granted before a broker is asked,
+and is released after the last byte. A client that leaves the queue frees its place at once. A client without a permit
+gets the same error text as a client of the binary port.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.telemetry.counters import WebCounters
 from proxy.telemetry.events.direct_records import DirectRecord
@@ -30,19 +30,19 @@ KIND: Final = "get_topics"
 
 @dataclass(slots=True)
 class ListUnderWay:
-    """One admitted list: what its client was sent, and how it ended, in the words of the event schema."""
+    """An admitted list: the bytes sent to its client, and its outcome, in the words of the event schema."""
 
     sent_bytes: int = 0
     outcome: str = "ok"
 
 
 class TopicListPermits:
-    """Let lists in that have memory."""
+    """Admits topic lists that get a direct permit."""
 
     def __init__(
         self,
         direct: AsyncSemaphore,
-        charging: Charging,
+        fairness_keys: FairnessKeys,
         refusals: RefusalLog,
         usage: UsageTracker,
         counters: WebCounters,
@@ -50,7 +50,7 @@ class TopicListPermits:
         recorder: Recorder | None = None,
     ) -> None:
         self._direct = direct
-        self._charging = charging
+        self._fairness_keys = fairness_keys
         self._refusals = refusals
         self._usage = usage
         self._counters = counters
@@ -59,11 +59,11 @@ class TopicListPermits:
 
     @asynccontextmanager
     async def admitted(self, client: WebClient, namespace: str, window_bytes: int) -> AsyncIterator[ListUnderWay]:
-        """Hold direct memory for one list; raises HttpRefused with 429 if there is none in time."""
+        """Hold a direct permit for a list; raises HttpRefused with 429 if none is granted in time."""
         record = self._record(client, namespace, window_bytes)
         self._usage.asked(namespace)
         try:
-            permit = await self._direct.acquire(window_bytes, key=self._charging.key(client, namespace))
+            permit = await self._direct.acquire(window_bytes, key=self._fairness_keys.key(client, namespace))
         except asyncio.CancelledError:
             _left(record)
             raise
@@ -112,7 +112,7 @@ def _over(record: DirectRecord | None, under_way: ListUnderWay) -> None:
 
 
 def _ended(record: DirectRecord | None, error: BaseException) -> None:
-    """Record an answer that never came, or ended with the task that served it: its client has left."""
+    """Record a list that was refused, or whose task was cancelled because its client has left."""
     if record is None:
         return
     if not isinstance(error, HttpRefused):

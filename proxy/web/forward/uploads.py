@@ -1,7 +1,8 @@
-"""Judge the uploads that hold connections to web services: who sends too little must not keep others from theirs.
+"""Measure the uploads that hold connections to web services, and end slow ones while others wait for a connection.
 
-Rules: only the time in which this proxy waits for a client counts against it, never a broker's; the least rate holds
-only while others wait for a connection to the same server, slowest first. No I/O, no clock of its own.
+Rules: only the time in which this proxy waits for the client counts, never the broker's time. The minimum rate applies
+only while other requests wait for a connection to the same server; the slowest uploads end first. No I/O, no clock of
+its own.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ _RATE_KEY: Final = "topicListWriteMinBytesPerSecond"
 
 
 class Upload:
-    """What one client has sent, against the seconds in which it was waited for."""
+    """The bytes of a client's upload, and the seconds in which the proxy waited for them."""
 
     __slots__ = ("_marks", "_since", "_size", "_stop", "_waited_seconds", "server", "too_slow")
 
@@ -31,18 +32,18 @@ class Upload:
         self._marks = [(0.0, 0)]
 
     def wait(self, now: float, stop: Callable[[], None]) -> None:
-        """Note that its client is waited for; `stop` ends that."""
+        """Start the clock: the proxy waits for the client; `stop` ends the wait."""
         self._since, self._stop = now, stop
 
-    def came(self, now: float, size: int) -> None:
-        """Note what has come of it, if anything."""
+    def received(self, now: float, size: int) -> None:
+        """Stop the clock, and count the bytes that have arrived, if any."""
         self._waited_seconds, self._since, self._stop = self._waited(now), None, None
         self._size += size
         if size and self._waited_seconds - self._marks[-1][0] >= _MARK_SECONDS:
             self._marks.append((self._waited_seconds, self._size))
 
     def rate(self, now: float) -> float | None:
-        """Give the bytes per second of the last ten seconds of waiting; None if it is too early to say."""
+        """Return the bytes per second of the last ten seconds of waiting; None before ten seconds."""
         waited, marks = self._waited(now), self._marks
         while len(marks) > 1 and marks[1][0] <= waited - RATE_WINDOW_SECONDS:
             del marks[0]
@@ -52,14 +53,14 @@ class Upload:
         return (self._size - before) / (waited - began)
 
     def stop(self) -> None:
-        """End it for its rate."""
+        """End the upload because of its rate."""
         if self._stop is not None:
             self.too_slow = True
             self._stop()
 
     @property
     def refusal(self) -> HttpRefused:
-        """Say why it was ended."""
+        """Return the error for the client of an upload that was ended."""
         if self.too_slow:
             reason = f"the request's body comes too slowly while others wait ({_RATE_KEY})"
         else:
@@ -71,7 +72,7 @@ class Upload:
 
 
 class Uploads:
-    """All uploads whose clients are waited for; `limits` gives those in force, which are the ones of slow readers."""
+    """The uploads that the proxy waits for; `limits` returns the limits in force, the same as for slow readers."""
 
     def __init__(self, limits: Callable[[], WriteLimits]) -> None:
         self._limits = limits
@@ -82,21 +83,21 @@ class Uploads:
 
     @property
     def stall_seconds(self) -> float | None:
-        """Give the time after which a silent client is ended; None: never."""
+        """Return the time after which a silent upload ends; None for never."""
         return self._limits().stall_seconds or None
 
     def wait(self, upload: Upload, now: float, stop: Callable[[], None]) -> None:
-        """Note that a client is waited for from `now` on."""
+        """Start to wait for the client of `upload`."""
         upload.wait(now, stop)
         self._waiting.add(upload)
 
-    def came(self, upload: Upload, now: float, size: int) -> None:
-        """Note the end of waiting, and what has come."""
+    def received(self, upload: Upload, now: float, size: int) -> None:
+        """Stop waiting for the client of `upload`, and count its bytes."""
         self._waiting.discard(upload)
-        upload.came(now, size)
+        upload.received(now, size)
 
     def make_room(self, server: Server, most: int, now: float) -> int:
-        """End the slowest uploads to `server` that are below the least rate, `most` of them; gives how many."""
+        """End up to `most` of the slowest uploads to `server` that are below the minimum rate; return how many."""
         least = self._limits().min_bytes_per_second
         rates = ((upload.rate(now), upload) for upload in self._waiting if upload.server == server)
         slow = sorted(

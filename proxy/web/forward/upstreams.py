@@ -1,7 +1,7 @@
-"""Which of several web servers is asked next, and when one that failed is asked again; no I/O, no clock of its own.
+"""Choose the next of several web servers, and pause servers that failed; no I/O, no clock of its own.
 
-Rules: servers take turns; one that could not be reached is left alone for a while that doubles, up to a second, so that
-it is neither hammered nor missed for long after its return; when all are left alone, requests fail at once.
+Rules: servers take turns. A server that could not be reached is paused for a time that doubles, up to a second: it is
+neither hammered nor unused for long after its return. When all servers are paused, requests fail at once.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class _Upstream:
 
 
 class Upstreams:
-    """The servers of one destination, as base URLs without a final slash."""
+    """The servers of a destination, as base URLs without a final slash."""
 
     def __init__(self, urls: tuple[str, ...], clock: Clock) -> None:
         self._servers = [_Upstream(url.rstrip("/")) for url in urls]
@@ -33,11 +33,11 @@ class Upstreams:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Give all of them."""
+        """Return the URLs of all servers."""
         return tuple(server.url for server in self._servers)
 
     def in_turn(self) -> list[str]:
-        """Give those that may be asked now, in the order in which they should be; none if all failed just now."""
+        """Return the servers to try now, in order; empty if all are paused."""
         now, count, start = self._clock.time(), len(self._servers), self._next
         self._next = (start + 1) % max(1, count)
         ordered = self._servers[start:] + self._servers[:start]
@@ -45,12 +45,12 @@ class Upstreams:
 
     @property
     def seconds_to_wait(self) -> float:
-        """Give the time until the first of them may be asked again."""
+        """Return the time until the pause of the first server ends."""
         now = self._clock.time()
         return max(0.0, min((server.paused_until for server in self._servers), default=now) - now)
 
     def failed(self, url: str) -> None:
-        """Leave a server alone that could not be reached."""
+        """Pause a server that could not be reached."""
         server = self._find(url)
         if server is not None and server.paused_until <= self._clock.time():
             # Several requests that fail together are one failure.
@@ -59,7 +59,7 @@ class Upstreams:
             server.paused_until = self._clock.time() + pause
 
     def worked(self, url: str) -> None:
-        """Forget a server's failures: it has answered."""
+        """Clear the failures of a server that has answered."""
         server = self._find(url)
         if server is not None:
             server.failures, server.paused_until = 0, 0.0

@@ -1,7 +1,7 @@
-"""WebSockets passed through: the opening request is judged and rewritten as any other, then bytes go both ways.
+"""Tunnel WebSockets: the opening request is checked and rewritten like any other, then bytes pass in both directions.
 
-Rules: frames are not looked at, so close codes, pings and extensions are between client and broker; each direction
-holds a window and no more; a tunnel ends with either side, or when nothing has passed for `httpProxyTimeout`.
+Rules: frames are not parsed, so close codes, pings and extensions pass between client and broker. Each direction holds
+at most its window. A tunnel ends when either side ends, or when nothing has passed for `httpProxyTimeout`.
 """
 
 import asyncio
@@ -31,31 +31,31 @@ TLS_SHUTDOWN_SECONDS: Final = 1.0
 
 
 class _FromClient:
-    """Take what the client sends once its connection is a tunnel (the parser's side of aiohttp's connections)."""
+    """Receives the client's bytes of a tunnel, in the place of aiohttp's WebSocket parser."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Take bytes."""
+        """Pass the client's bytes to the stream reader."""
         if data:
             self._reader.feed_data(data)
         return False, b""
 
     def feed_eof(self) -> None:
-        """Hear that there will be no more."""
+        """Called at the client's FIN."""
         self._reader.feed_eof()
 
 
 class WebSocketTunnels:
-    """Open tunnels to the servers of a reverse proxy's routes."""
+    """Opens tunnels to the servers of a reverse proxy's routes."""
 
     def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices") -> None:
         self._reverse_proxy = reverse_proxy
         self._services = services
 
     def asked_for(self, request: web.BaseRequest) -> bool:
-        """Tell whether a request asks for a WebSocket."""
+        """Return whether a request wants to open a WebSocket."""
         headers = request.headers
         options = [option.strip().lower() for option in headers.get("Connection", "").split(",")]
         return request.method == "GET" and "upgrade" in options and headers.get("Upgrade", "").lower() == "websocket"
@@ -63,7 +63,7 @@ class WebSocketTunnels:
     async def serve(
         self, request: web.BaseRequest, client: WebClient, destination: "Destination"
     ) -> web.StreamResponse:
-        """Open a tunnel and stay until it ends; raises HttpRefused if it cannot be opened."""
+        """Open a tunnel and wait until it ends; raises HttpRefused if the tunnel cannot be opened."""
         limits = self._services.limits
         reader, writer, host = await self._connected(destination)
         try:
@@ -134,7 +134,7 @@ class WebSocketTunnels:
                 request.headers.items(), client_address=client.accepted_from,
                 scheme="https" if request.secure else "http", host=request.headers.get("Host", ""),
             )  # fmt: skip
-            headers += await self._reverse_proxy.introduced(request, client, destination)
+            headers += await self._reverse_proxy.identity_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         headers = [("Host", host), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]
@@ -149,7 +149,7 @@ class WebSocketTunnels:
             raise ConnectionResetError("the client is gone")
         transport.set_write_buffer_limits(high=0)
         from_client = asyncio.StreamReader(limit=self._services.limits.buffer_bytes // 2)
-        # The reader pauses the socket when it is full.
+        # A full reader pauses the socket.
         from_client.set_transport(transport)
         transport.write(head)
         connection.set_parser(cast("WebSocketReader", _FromClient(from_client)))
@@ -168,7 +168,7 @@ class WebSocketTunnels:
 
 
 class _Tunnel:
-    """Two directions that end together."""
+    """The two directions of a tunnel, which end together."""
 
     def __init__(self, idle_seconds: float, step_bytes: int) -> None:
         self._idle_seconds = idle_seconds
@@ -183,14 +183,14 @@ class _Tunnel:
         from_broker: asyncio.StreamReader,
         request: web.BaseRequest,
     ) -> None:
-        """Pass bytes until either side has ended, or neither has said anything for the idle time."""
+        """Pass bytes until either side has ended, or no byte has passed for the idle time."""
         over = asyncio.get_running_loop().create_future()
 
         def ended() -> None:
             if not over.done():
                 over.set_result(None)
 
-        # A side that breaks ends the tunnel like one that ends.
+        # An exception in a direction ends the tunnel like the end of that direction.
         scope = TaskScope(lambda _: ended())
 
         try:
@@ -227,7 +227,7 @@ class _Tunnel:
 
 
 class _Done(web.StreamResponse):
-    """An answer that was given by other means."""
+    """The response object of a tunnel, whose bytes were all written already."""
 
     def __init__(self, sent_bytes: int) -> None:
         super().__init__(status=101)
@@ -235,20 +235,20 @@ class _Done(web.StreamResponse):
 
     @property
     def body_length(self) -> int:
-        """Give what its client was sent."""
+        """Return the bytes sent to the client."""
         return self._sent_bytes
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Write nothing."""
+        """Skip: the headers were written when the tunnel opened."""
         return
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Write nothing."""
+        """Skip: the tunnel has ended."""
         return
 
 
 def _answer_to_client(head: bytes) -> bytes:
-    """Write the broker's consent as the client gets it."""
+    """Return the 101 response for the client, made from the broker's response."""
     lines = [line.partition(b":") for line in head.split(b"\r\n")[1:] if line]
     given = [(name.decode("latin-1"), value.strip().decode("latin-1")) for name, _, value in lines]
     try:
@@ -260,7 +260,7 @@ def _answer_to_client(head: bytes) -> bytes:
 
 
 def _not_opened(head: bytes) -> HttpRefused:
-    """Pass on that the broker does not want a WebSocket, with its status but not its words."""
+    """Return the error for a refused WebSocket, with the broker's status but not its text."""
     status = head.partition(b"\r\n")[0].split(b" ")[1:2]
     number = int(status[0]) if status and status[0].isdigit() else 502
     number = number if 400 <= number < 600 else 502

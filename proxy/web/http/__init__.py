@@ -1,1 +1,1 @@
-"""What every HTTP exchange needs: who the client is, documents, errors, paths, and how exchanges end."""
+"""Parts that every HTTP exchange needs: clients and their roles, documents, errors, paths, the end of connections."""

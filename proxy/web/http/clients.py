@@ -1,7 +1,7 @@
-"""Who asks on the web ports: the address, and the role that a request's credentials prove.
+"""Identify the clients of the web ports: the address, and the role that a request's credentials prove.
 
-Rule: credentials are judged before anything is asked or read in their name; a client's own word on who it is, and on
-whom it speaks for, counts for nothing.
+Rule: credentials are verified before any work is done for them; a client's own claim of an identity, or of acting for
+another principal, is ignored.
 """
 
 import ssl
@@ -23,8 +23,9 @@ AGAIN_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WebClient:
-    """One request's client: its name for logs, the address its connection came from, which may be a balancer's, and its
-    role (None: nobody is authenticated here).
+    """The client of a request: its name for logs, the address of its connection (maybe a load balancer's), its role.
+
+    Without authentication the role is None.
     """
 
     name: str
@@ -33,28 +34,28 @@ class WebClient:
 
     @property
     def principal(self) -> Hashable:
-        """Give what memory is shared by, the same as for a client of the binary port."""
+        """Return the principal for fair shares of memory, the same as for a client of the binary port."""
         return None if self.role is None else Principal(self.role)
 
 
 class Verifier(Protocol):
-    """Who vouches for credentials (`proxy.auth.client_authentication.ClientAuthentication`)."""
+    """The verifier of credentials (`proxy.auth.client_authentication.ClientAuthentication`)."""
 
     async def verify(self, presented: AuthData, certificate: bytes | None) -> Authenticated:
-        """Find the role; raises AuthenticationFailed."""
+        """Return the role that the credentials prove; raises AuthenticationFailed."""
 
     def refused(self, client: str, failure: AuthenticationFailed) -> None:
-        """Tell the operator of a client that proved nothing."""
+        """Log a client whose credentials prove no role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What `authenticationEnabled` means for the web ports."""
+    """The authentication of the web ports, with `authenticationEnabled`."""
 
     verifier: Verifier
 
     async def role_of(self, client: WebClient, authorization: str | None, certificate: bytes | None) -> str:
-        """Give the role of a request's header or certificate; raises HttpRefused with 401, or 503 if nobody judged."""
+        """Return the role of a request's header or certificate; raises HttpRefused with 401, or 503 if busy."""
         try:
             presented = _presented(authorization, certificate)
             return (await self.verifier.verify(presented, certificate)).role
@@ -77,7 +78,7 @@ def _presented(authorization: str | None, certificate: bytes | None) -> AuthData
 
 
 def client_of(request: "BaseRequest", accepted_from: str, *, trust_forwarded_for: bool) -> WebClient:
-    """Name a request's client: where its connection came from or, if it is trusted, what a balancer says."""
+    """Return a request's client: the address of its connection or, if trusted, the address in X-Forwarded-For."""
     address = accepted_from
     if trust_forwarded_for and (said := request.headers.get("X-Forwarded-For")):
         address = said.partition(",")[0].strip()[:LONGEST_ADDRESS] or accepted_from
@@ -87,7 +88,7 @@ def client_of(request: "BaseRequest", accepted_from: str, *, trust_forwarded_for
 
 
 def certificate_of(request: "BaseRequest") -> bytes | None:
-    """Give the certificate that the client's TLS connection has proven, DER."""
+    """Return the certificate of the client's TLS connection as DER, None without one."""
     transport = request.transport
     session = transport.get_extra_info("ssl_object") if transport is not None else None
     return session.getpeercert(binary_form=True) if isinstance(session, ssl.SSLObject) else None

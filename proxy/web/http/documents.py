@@ -1,7 +1,8 @@
-"""Documents of JSON that this proxy serves about itself, and who may see them.
+"""JSON documents that the proxy serves about itself, and the roles that may see them.
 
-Rule: a page is a plain function, so that it can be tested without a server. With `authenticationEnabled` a page needs a
-role, with `authorizationEnabled` one of `superUserRoles`, as upstream's /proxy-stats do; `proxy.web.pages` serves them.
+Rule: a document's handler is a plain function, which tests can call without a server. With `authenticationEnabled` a
+request needs a role, with `authorizationEnabled` one of `superUserRoles`, as upstream's /proxy-stats do.
+`proxy.web.pages` serves the documents.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,19 +11,19 @@ from typing import Literal, NamedTuple, Protocol
 
 
 class Answer(NamedTuple):
-    """What a page answers: a status, and what its body says."""
+    """The answer of a document: a status, and the contents of the JSON body."""
 
     status: int
     body: object
 
 
-# Gets the parts of the path that stand in braces.
+# The argument has the values of the path's `{names}`.
 Handler = Callable[[Mapping[str, str]], Answer]
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: where it is, who makes it, what it says, and whether upstream's proxy has it too."""
+    """A document: method and path, handler, description, and whether upstream's proxy has it too."""
 
     method: str
     path: str
@@ -33,15 +34,15 @@ class Document:
 
 
 class GuardSettings(Protocol):
-    """The part of the configuration that says who may see a page."""
+    """The settings that decide which roles may see a document."""
 
     @property
     def authentication_enabled(self) -> bool:
-        """Whether a page needs a role."""
+        """Whether a request needs a role."""
 
     @property
     def authorization_enabled(self) -> bool:
-        """Whether that role must be one of `super_user_roles`."""
+        """Whether the role must be one of `super_user_roles`."""
 
     @property
     def super_user_roles(self) -> tuple[str, ...]:
@@ -49,7 +50,7 @@ class GuardSettings(Protocol):
 
 
 def refusal(settings: GuardSettings, role: str | None) -> Answer | None:
-    """Say why a role (None: nobody was recognised) may not see a page, or None if it may."""
+    """Return the refusal for a role that may not see documents, None if it may; the role is None if not proven."""
     if not settings.authentication_enabled:
         return None
     if role is None:

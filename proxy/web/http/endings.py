@@ -1,7 +1,7 @@
-"""End connections of the web ports and to web services so that none outlives what it was for.
+"""Close connections of the web ports and to web services so that none outlives its exchange.
 
-Rule: a graceful close waits for what the peer does not read, possibly for ever; so who still has unsent bytes when its
-exchange is over is reset, and what is left in the kernel of the others ends with TCP_USER_TIMEOUT.
+Rule: a graceful close waits until the peer has read everything, possibly without end. So a connection with unsent bytes
+at the end of its exchange is reset; bytes in the kernel's queue expire with TCP_USER_TIMEOUT.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 def reset(transport: asyncio.WriteTransport) -> None:
-    """End with an RST: what the kernel still has must not linger, nor look like a proper end."""
+    """Abort with an RST: bytes in the kernel must neither linger nor look like a complete answer."""
     own: socket.socket | None = transport.get_extra_info("socket")
     if own is not None:
         with suppress(OSError):
@@ -23,7 +23,7 @@ def reset(transport: asyncio.WriteTransport) -> None:
 
 
 def end(transport: asyncio.WriteTransport) -> None:
-    """Close, or reset if the peer has not taken what was written."""
+    """Close the connection, or reset it if written bytes are unsent."""
     if transport.get_write_buffer_size():
         reset(transport)
     else:

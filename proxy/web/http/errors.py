@@ -1,4 +1,4 @@
-"""Name the ways in which a request of the web ports ends here instead of at a broker."""
+"""Errors that the proxy itself sends to clients of the web ports."""
 
 import json
 from typing import Final
@@ -28,10 +28,10 @@ class HttpRefused(ProxyError):
 
     @property
     def body(self) -> bytes:
-        """Give the answer as Pulsar's admin interface writes its own errors."""
+        """Return the JSON body, in the form of the errors of Pulsar's admin interface."""
         return json.dumps({"reason": self.reason}).encode()
 
 
 def retry_after(seconds: float) -> tuple[tuple[str, str], ...]:
-    """Tell a client when to come back, in whole seconds of at least one."""
+    """Return the header Retry-After with whole seconds, at least one."""
     return (("Retry-After", str(max(1, round(seconds)))),)

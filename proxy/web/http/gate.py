@@ -1,7 +1,7 @@
-"""How many requests of the web ports are passed on at once, and how many a second; no I/O, no clock of its own.
+"""Limit the requests of the web ports that are forwarded at once, and per second; no I/O, no clock of its own.
 
-Rules: a request beyond `maxConcurrentHttpRequests` waits for its turn, in the order they came and for a bounded time;
-one beyond `httpRequestsMaxPerSecond` is told so at once, with a status that a client knows how to wait for.
+Rules: a request beyond `maxConcurrentHttpRequests` waits in the order of arrival for a bounded time; a request beyond
+`httpRequestsMaxPerSecond` is refused at once with 429 and Retry-After.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from proxy.web.http.errors import HttpRefused, retry_after
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """Requests at once, requests a second if their rate is limited, and how many wait (0: no bound) for how long."""
+    """Limits of requests at once, of requests a second if `rate_limited`, and of waiting requests (0: no limit)."""
 
     max_requests: int
     max_per_second: float = 1.0
@@ -25,44 +25,44 @@ class GateLimits:
 
 
 class Gate:
-    """Count requests that are passed on."""
+    """Admits requests within the limits."""
 
     def __init__(self, clock: Clock, limits: GateLimits) -> None:
         self.limits = limits
         self._clock = clock
-        self._places = AsyncSemaphore(
+        self._slots = AsyncSemaphore(
             "http requests", limits.max_requests, max_queue=limits.max_waiting, timeout_seconds=limits.wait_seconds,
             clock=clock,
         )  # fmt: skip
-        # A bucket that holds what one second allows, at least one request.
+        # A token bucket with the requests of one second, at least one.
         self._left = max(1.0, limits.max_per_second)
         self._filled_at = clock.time()
 
     @property
     def in_work(self) -> int:
-        """Count the requests that have a place."""
-        return self._places.held
+        """Return the number of admitted requests."""
+        return self._slots.held
 
     @property
     def waiting(self) -> int:
-        """Count the requests that wait for a place."""
-        return self._places.queue_size
+        """Return the number of requests that wait to be admitted."""
+        return self._slots.queue_size
 
     def apply(self, limits: GateLimits) -> None:
-        """Take over changed limits; who waits keeps its time."""
+        """Apply changed limits; requests that wait keep their time-out."""
         self.limits = limits
-        self._places.set_limit(limits.max_requests)
-        self._places.max_queue = limits.max_waiting
-        self._places.timeout_seconds = limits.wait_seconds
+        self._slots.set_limit(limits.max_requests)
+        self._slots.max_queue = limits.max_waiting
+        self._slots.timeout_seconds = limits.wait_seconds
 
     async def enter(self) -> Permit:
-        """Give a place, whose release the caller owes; raises HttpRefused. Who is cancelled holds nothing."""
+        """Wait for a permit, which the caller must release; raises HttpRefused. A cancelled call holds no permit."""
         limits = self.limits
         if limits.rate_limited and not self._take():
             reason = f"more than {limits.max_per_second:g} requests a second (httpRequestsMaxPerSecond)"
             raise HttpRefused(429, reason, "rate", retry_after(1 / limits.max_per_second))
         try:
-            return await self._places.acquire(1)
+            return await self._slots.acquire(1)
         except PermitAcquireError as error:
             late = isinstance(error, PermitAcquireTimeout)
             why = "and none has ended in time" if late else f"and {error.queued} wait already"

@@ -1,11 +1,11 @@
-"""Patterns of paths, such as `/v1/connections/{id}`: what the web ports and the admin API have in their tables.
+"""Match paths against patterns such as `/v1/connections/{id}`, for the tables of the web ports and the admin API.
 
-Rule: a pattern has no wildcard for more than one segment, so that a table can be read without trying it.
+Rule: a wildcard matches a single segment, so a reader sees which paths a pattern matches.
 """
 
 
 def values_in(pattern: str, segments: list[str]) -> dict[str, str] | None:
-    """Give the values that a path, as its segments, has for the `{names}` of a pattern; None if it is another path."""
+    """Return the values of a pattern's `{names}` in a path, given as its segments; None if the path does not match."""
     expected = [part for part in pattern.split("/") if part]
     if len(expected) != len(segments):
         return None

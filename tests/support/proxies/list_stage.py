@@ -16,7 +16,7 @@ from protocol import commands
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerClocks, BrokerConnection
@@ -237,7 +237,7 @@ class ListStage:
             clock=loop,
         )
         self.limiter.set_sharing(sizes.share_by_key, 100)
-        self.pump, self.turns, self.usage = Pump(loop, loop.time), LoopBudget(loop, loop.time), UsageTracker(loop)
+        self.pump, self.loop_budget, self.usage = Pump(loop, loop.time), LoopBudget(loop, loop.time), UsageTracker(loop)
         log = open_log("error", "json")
         self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
@@ -251,7 +251,7 @@ class ListStage:
             self._resolve,
             SharedReadBuffer(),
             self.hangup,
-            self.turns,
+            self.loop_budget,
             self.counters,
             log,
             pool_limits,
@@ -267,9 +267,9 @@ class ListStage:
             OneBroker(BROKER),
             SlabPool(0),
             self.pump,
-            self.turns,
+            self.loop_budget,
             ListSizes(KIB),
-            Charging("connection"),
+            FairnessKeys("connection"),
             self.counters,
             self.refusals,
             self.usage,
@@ -281,7 +281,7 @@ class ListStage:
             EventIdentities(b"salt"),
             self.limiter,
             self.queues,
-            Charging("connection"),
+            FairnessKeys("connection"),
             self.reports.append,
             lambda: round(loop.now * 1e9),
         )
@@ -361,7 +361,7 @@ class ListStage:
             "work": len(self.service._scope),
             "live": len(self.groups.live()),
             "pump": len(self.pump),
-            "put off": len(self.turns),
+            "put off": len(self.loop_budget),
         }
 
     def key(self, client: ListClient, namespace: str) -> GroupKey:

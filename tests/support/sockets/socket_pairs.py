@@ -19,7 +19,7 @@ class FakeEndpoint:
         self.cause: DisconnectCause | None = None
         self.peer_closed_cause = DisconnectCause.CLIENT_CLOSED
         self.crashes: list[BaseException] = []
-        self.sealed = False
+        self.is_tls = False
 
     @property
     def open(self) -> bool:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
@@ -64,7 +64,7 @@ def web_parts(
         config=settings,
         pages=own_pages(settings.status_file_path, render, readiness),
         direct=direct,
-        charging=Charging("fifo"),
+        fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
         writes=WriteWatch(direct, direct, lambda: 0, counters, WriteLimits.of(settings), log),

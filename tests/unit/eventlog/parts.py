@@ -1,5 +1,6 @@
 """Own what the tests of the event log are built from: small events, a store that does what a test says, a full disk."""
 
+import gzip
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +12,11 @@ import pytest
 from eventlog.buffer import EventBuffer, Stamp, Tee
 from eventlog.drain import Drain, StoreError
 from eventlog.files import FileSettings, FileStore
-from eventlog.reader import Problem, read_events
 
 BOOT = "0123456789abcdef"
 MIB = 1024 * 1024
+# The head of a member as zlib writes it: deflate, no flags.
+HEADER = b"\x1f\x8b\x08\x00"
 
 
 def encode(event: Mapping[str, object]) -> bytes:
@@ -94,12 +96,13 @@ def hidden(directory: Path) -> list[Path]:
     return sorted(directory.glob(".*"))
 
 
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Read a file that must be sound: what is cut or damaged raises."""
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
 def seqs(*paths: Path) -> list[Any]:
-    """Read files that must be sound."""
-    problems: list[Problem] = []
-    found = [event["seq"] for path in paths for event in read_events(path, problems.append)]
-    assert problems == []
-    return found
+    return [event["seq"] for path in paths for event in read_events(path)]
 
 
 class Disk:

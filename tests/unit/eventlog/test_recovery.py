@@ -12,9 +12,9 @@ import pytest
 from eventlog import files
 from eventlog.file_names import new_name, open_name
 from eventlog.files import FileStore
-from eventlog.members import CHUNK_BYTES, GZIP, HEADER, VAIN_BYTES, Stretch, stretches
+from eventlog.members import CHUNK_BYTES, GZIP, VAIN_BYTES, Stretch, stretches
 from eventlog.recovery import Recovered, lock, recover
-from tests.unit.eventlog.parts import BOOT, file_line, file_settings, finished, hidden, seqs
+from tests.unit.eventlog.parts import BOOT, HEADER, file_line, file_settings, finished, hidden, seqs
 
 OTHER_BOOT = "fedcba9876543210"
 ROOT = Path(__file__).parents[3]

@@ -6,8 +6,10 @@ import random
 
 import pytest
 
+from eventlog.members import CHUNK_BYTES
+from eventlog.members import CHUNK_BYTES as PIECE_BYTES
 from pipeline.sources import salvage
-from pipeline.sources.salvage import CHUNK_BYTES, LOOK_BYTES, PIECE_BYTES, has_long_line, is_whole, lines_of
+from pipeline.sources.salvage import LOOK_BYTES, has_long_line, is_whole, lines_of
 
 LINES = [b"one", b"", b"three", b"4" * 100]
 

@@ -174,7 +174,7 @@ async def test_client_that_leaves_does_not_free_a_thread_that_works(monkeypatch:
         await asyncio.wait(leaving)
         staying = group.create_task(doorman.admits("basic", b"alice:sesame"))
         await asyncio.sleep(0)
-        line = doorman.authenticator._providers[0]._line  # type: ignore[attr-defined]
+        line = doorman.authenticator._providers[0]._queue  # type: ignore[attr-defined]
         assert line.statistics().held == 2
         assert not staying.done()
         checks.let_go.set()

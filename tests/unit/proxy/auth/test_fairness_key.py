@@ -6,7 +6,7 @@ from collections.abc import Hashable
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from tests.support.clients.list_clients import ListClient, turns
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
@@ -23,7 +23,7 @@ def keys(fairness: str, namespace: str | None = NAMESPACE) -> list[Hashable]:
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1, clock=ManualClock())
         async with hangup_watcher() as hangup:
             clients = [ListClient(loop, hangup, direct, f"10.0.0.{role}:1", f"role-{role}") for role in (1, 2)]
-            charged = [Charging(fairness).key(client, namespace) for client in clients]
+            charged = [FairnessKeys(fairness).key(client, namespace) for client in clients]
             for client in clients:
                 client.leave()
             await turns()

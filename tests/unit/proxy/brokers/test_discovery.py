@@ -54,7 +54,7 @@ class Street:
     async def returned(self, broker: BrokerAddress) -> None:
         """Wait until a broker can be used again."""
         while not self.brokers._members.usable(broker):
-            await self.brokers._change()
+            await self.brokers._wait_for_change()
 
     @staticmethod
     def _crashed(error: BaseException) -> None:
@@ -153,11 +153,11 @@ def test_who_is_cancelled_while_it_waits_leaves_nothing() -> None:
         street.fails(A)
         task = asyncio.get_running_loop().create_task(street.brokers.pick())
         await asyncio.sleep(0)
-        assert street.brokers._news
+        assert street.brokers._waiters
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not street.brokers._news
+        assert not street.brokers._waiters
 
 
 def test_a_broker_whose_name_leads_elsewhere_meanwhile_is_found_there() -> None:

@@ -96,7 +96,7 @@ def test_a_listing_that_is_cut_says_of_how_many(
     what: str, document: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Fake(monkeypatch, {f"GET /v1/{what}": document})
-    assert run(capsys, what)[2].startswith("0 of 120 are shown; --limit")
+    assert run(capsys, what)[2].startswith("showing 0 of 120; raise --limit")
     assert run(capsys, what, "--json")[2] == ""
 
 
@@ -128,7 +128,7 @@ def test_a_reload_is_reported_and_one_with_faults_is_exit_code_1(
     ("answer", "code", "error"),
     [
         (NoAnswer("no proxy answers; tried: /s"), 1, "error: no proxy answers; tried: /s\n"),
-        (Refused(409, {"reason": "the proxy is leaving already: draining"}), 1, "error: the proxy is leaving already"),
+        (Refused(409, {"reason": "the proxy is stopping already"}), 1, "error: the proxy is stopping already"),
         (Refused(503, {}), 1, "error: status 503\n"),
     ],
 )
@@ -171,8 +171,8 @@ def test_wrong_arguments_are_exit_code_2(arguments: list[str], capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--address", "127.0.0.1:1"], "--address: expected --token-file beside it"),
-        (["--token-file", "x"], "--token-file: expected --address beside it"),
+        (["--address", "127.0.0.1:1"], "--address: expected --token-file with this option"),
+        (["--token-file", "x"], "--token-file: expected --address with this option"),
         (["--address", "127.0.0.1:1", "--token-file", "/no/such"], "--token-file: cannot read /no/such: no such file"),
     ],
 )

@@ -13,21 +13,12 @@ import pytest
 
 from proxy.cli.systemd import ServiceManager
 from tests.support.loops.clock import ManualClock
+from tests.support.patience import patient
 from tests.support.tools import tool
 from tests.support.walkthrough import PAGE, not_run
 
 ROOT = Path(__file__).resolve().parents[4]
 UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
-
-
-class Timers:
-    """What an event loop has, in virtual time."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-
-    def call_later(self, delay: float, callback: object, /) -> object:
-        return self.clock.call_at(self.clock.time() + delay, callback)  # type: ignore[arg-type]
 
 
 class Listening:
@@ -86,14 +77,14 @@ def test_an_abstract_address_begins_with_an_at_sign() -> None:
 def test_the_watchdog_is_fed_twice_in_its_time_until_the_end(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with managed(path, path, WATCHDOG_USEC="30000000", WATCHDOG_PID="42") as (listening, manager):
-        timers = Timers()
-        manager.watch(timers)  # type: ignore[arg-type]
-        timers.clock.advance(60.0)
+        clock = ManualClock()
+        manager.watch(clock)
+        clock.advance(60.0)
         assert listening.heard() == ["WATCHDOG=1"] * 5
         manager.close()
-        timers.clock.advance(60.0)
+        clock.advance(60.0)
         assert listening.heard() == []
-        assert not timers.clock.pending
+        assert not clock.pending
 
 
 @pytest.mark.parametrize(
@@ -103,9 +94,9 @@ def test_the_watchdog_is_fed_twice_in_its_time_until_the_end(tmp_path: Path) -> 
 def test_nobody_else_s_watchdog_is_fed(tmp_path: Path, variables: dict[str, str]) -> None:
     path = str(tmp_path / "notify")
     with managed(path, path, **variables) as (listening, manager):
-        timers = Timers()
-        manager.watch(timers)  # type: ignore[arg-type]
-        assert not timers.clock.pending
+        clock = ManualClock()
+        manager.watch(clock)
+        assert not clock.pending
         assert listening.heard() == []
 
 
@@ -179,7 +170,7 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
     copy = tmp_path / UNIT.name
     copy.write_text(re.sub(r"(?m)^ExecStart(Pre)?=\S+", r"ExecStart\1=/bin/true", UNIT.read_text()))
     found = subprocess.run(
-        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60, check=False
+        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=patient(60), check=False
     )
     said = [line for line in found.stderr.splitlines() if UNIT.name in line]
     assert (found.returncode, said) == (0, [])
@@ -188,5 +179,5 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
 def test_the_unit_is_as_closed_as_a_proxy_can_be() -> None:
     # Exposure in tenths, 0 to 100: what is left is the network, which is what a proxy is for.
     asked = [tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=15", str(UNIT)]
-    found = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
     assert found.returncode == 0, found.stdout + found.stderr

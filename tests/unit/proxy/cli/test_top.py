@@ -13,7 +13,7 @@ import pytest
 from proxy.cli.admin.client import AdminClient, NoAnswer
 from proxy.cli.top import command
 from proxy.cli.top.screen import render
-from proxy.web.admin.rates import LOOKS, Rates
+from proxy.web.admin.rates import READINGS, Rates
 
 MIB = 1024 * 1024
 BOOKS = {
@@ -205,7 +205,7 @@ def test_a_rate_is_that_of_the_last_ten_looks() -> None:
     assert rates.per_second() == {}
     rates.tick(2.0, {"answered": 9, "failed": 3})
     assert rates.per_second() == {"answered": 2.0, "failed": 1.5}
-    for look in range(LOOKS):
+    for look in range(READINGS):
         rates.tick(100.0 + look, {"answered": 100 + 7 * look})
     assert rates.per_second() == {"answered": 7.0}
 

@@ -15,14 +15,14 @@ from protocol import commands
 from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.fairness_key import Charging
+from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, LoopBudget
+from proxy.core.loop_budget import DEFERRED_PER_ITERATION, ITERATION_SECONDS, LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
@@ -108,7 +108,7 @@ class Desk:
         self.now = 100.0
         self.lists, self.registry, self.counters = Lists(), Registry(), Counters()
         self.refusals = RefusalLog(open_log("error"), loop)
-        self.turns = LoopBudget(loop, lambda: self.now)
+        self.loop_budget = LoopBudget(loop, lambda: self.now)
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
         brokers = OneBroker(BROKER)
@@ -125,7 +125,7 @@ class Desk:
                 self.counters,
                 lookups,
                 cast(Any, self.lists),
-                self.turns,
+                self.loop_budget,
                 schemas=cast(Any, None),
                 refusals=self.refusals,
             ),
@@ -133,8 +133,8 @@ class Desk:
             sessions=cast(Any, self.registry),
             server_version="test",
             writes=WriteWatch(direct, direct, lambda: 0, self.counters, WriteLimits(20.0, 32768), open_log()),
-            turns=self.turns,
-            charging=Charging("fifo"),
+            loop_budget=self.loop_budget,
+            fairness_keys=FairnessKeys("fifo"),
             send_buffers=SendBuffers(self.counters),
         )
         self.visitors: list[Visitor] = []
@@ -145,9 +145,9 @@ class Desk:
 
     def work_long_enough(self) -> None:
         """Have this turn work until it has had enough."""
-        self.turns.enough()
-        self.now += 2 * TURN_SECONDS
-        assert self.turns.enough()
+        self.loop_budget.spent()
+        self.now += 2 * ITERATION_SECONDS
+        assert self.loop_budget.spent()
 
 
 @asynccontextmanager
@@ -159,7 +159,7 @@ async def desk() -> AsyncIterator[Desk]:
         for visitor in on.visitors:
             visitor.session.abort(DisconnectCause.SHUTDOWN)
         await turns()
-        assert (len(on.turns), on.slots.held, len(hangup)) == (0, 0, 0)
+        assert (len(on.loop_budget), on.slots.held, len(hangup)) == (0, 0, 0)
         assert len(on.registry.ends) == len(on.visitors)
         assert on.counters.internal_errors == {}
 
@@ -170,20 +170,20 @@ def list_request(number: int) -> bytes:
 
 async def test_a_burst_of_lists_is_put_off_while_pings_of_the_same_turn_are_answered() -> None:
     async with desk() as on:
-        askers = [on.visitor() for _ in range(3 * LATER_A_TURN)]
+        askers = [on.visitor() for _ in range(3 * DEFERRED_PER_ITERATION)]
         pinging = on.visitor()
         askers[0].arrives(list_request(0))
-        assert len(on.turns) == 0
+        assert len(on.loop_budget) == 0
         on.work_long_enough()
         for number, asker in enumerate(askers[1:], 1):
             asker.arrives(list_request(number))
         pinging.arrives(PING)
         assert pinging.answered() == ["pong"]
-        assert len(on.turns) == len(askers) - 1
+        assert len(on.loop_budget) == len(askers) - 1
         await turns(1)
         pinging.arrives(PING)
         assert pinging.answered() == ["pong"]
-        assert len(on.turns) == len(askers) - 1 - LATER_A_TURN
+        assert len(on.loop_budget) == len(askers) - 1 - DEFERRED_PER_ITERATION
         await turns(10)
         assert on.lists.served == list(range(len(askers)))
         assert [asker.answered() for asker in askers] == [[number] for number in range(len(askers))]
@@ -194,7 +194,7 @@ async def test_a_turn_that_has_time_puts_nothing_off() -> None:
         askers = [on.visitor() for _ in range(3)]
         for number, asker in enumerate(askers):
             asker.arrives(list_request(number))
-        assert len(on.turns) == 0
+        assert len(on.loop_budget) == 0
         await turns()
         assert on.lists.served == [0, 1, 2]
 
@@ -221,7 +221,7 @@ async def test_lists_in_one_read_are_put_off_together_and_served_once() -> None:
         asker = on.visitor()
         on.work_long_enough()
         asker.arrives(list_request(1) + list_request(2) + PING)
-        assert len(on.turns) == 1
+        assert len(on.loop_budget) == 1
         await turns()
         assert (on.lists.served, sorted(map(str, asker.answered()))) == ([1, 2], ["1", "2", "pong"])
 

@@ -484,8 +484,8 @@ def test_the_sample_file_loads_without_a_fault_or_a_warning_and_changes_nothing(
 
 
 def test_the_sample_file_and_the_reference_are_those_of_the_table() -> None:
-    command = [sys.executable, str(ROOT / "scripts/generate_config.py"), "--check"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "scripts.generate", "--check", "--only", "config"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert finished.returncode == 0, finished.stderr
 
 

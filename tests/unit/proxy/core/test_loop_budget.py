@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from proxy.core.loop_budget import LATER_A_TURN, TURN_SECONDS, LoopBudget
+from proxy.core.loop_budget import DEFERRED_PER_ITERATION, ITERATION_SECONDS, LoopBudget
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import VirtualLoop
 
@@ -17,7 +17,7 @@ class Bench:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.now = 100.0
-        self.turns = LoopBudget(self.loop, lambda: self.now)
+        self.loop_budget = LoopBudget(self.loop, lambda: self.now)
         self.number = 0
         self.called: list[tuple[int, int]] = []
         self.loop.call_soon(self._count)
@@ -39,7 +39,7 @@ def on_a_bench(test: Callable[[Bench], Coroutine[Any, Any, None]], lost: list[st
         asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(str(context["exception"])))
         bench = Bench()
         await test(bench)
-        assert len(bench.turns) == 0
+        assert len(bench.loop_budget) == 0
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
@@ -56,11 +56,11 @@ def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
 
 def test_a_turn_has_enough_when_its_time_is_over() -> None:
     async def test(bench: Bench) -> None:
-        said = [bench.turns.enough(), bench.turns.enough()]
-        bench.now += TURN_SECONDS / 2
-        said.append(bench.turns.enough())
-        bench.now += TURN_SECONDS
-        said += [bench.turns.enough(), bench.turns.enough()]
+        said = [bench.loop_budget.spent(), bench.loop_budget.spent()]
+        bench.now += ITERATION_SECONDS / 2
+        said.append(bench.loop_budget.spent())
+        bench.now += ITERATION_SECONDS
+        said += [bench.loop_budget.spent(), bench.loop_budget.spent()]
         assert said == [False, False, False, True, True]
 
     run(test)
@@ -68,23 +68,23 @@ def test_a_turn_has_enough_when_its_time_is_over() -> None:
 
 def test_the_next_turn_begins_anew() -> None:
     async def test(bench: Bench) -> None:
-        bench.turns.enough()
-        bench.now += 2 * TURN_SECONDS
-        assert bench.turns.enough()
+        bench.loop_budget.spent()
+        bench.now += 2 * ITERATION_SECONDS
+        assert bench.loop_budget.spent()
         await turns(1)
-        assert not bench.turns.enough()
-        bench.now += 2 * TURN_SECONDS
-        assert bench.turns.enough()
+        assert not bench.loop_budget.spent()
+        bench.now += 2 * ITERATION_SECONDS
+        assert bench.loop_budget.spent()
 
     run(test)
 
 
 def test_time_in_which_nobody_worked_is_no_work() -> None:
     async def test(bench: Bench) -> None:
-        bench.turns.enough()
+        bench.loop_budget.spent()
         await turns(3)
         bench.now += 1000
-        assert not bench.turns.enough()
+        assert not bench.loop_budget.spent()
 
     run(test)
 
@@ -94,8 +94,8 @@ def test_time_in_which_nobody_worked_is_no_work() -> None:
 
 def test_nothing_is_called_in_the_turn_in_which_it_is_put_off() -> None:
     async def test(bench: Bench) -> None:
-        bench.turns.later(partial(bench.note, 1))
-        assert (bench.called, len(bench.turns)) == ([], 1)
+        bench.loop_budget.defer(partial(bench.note, 1))
+        assert (bench.called, len(bench.loop_budget)) == ([], 1)
         await turns(2)
         assert bench.order == [1]
 
@@ -104,11 +104,11 @@ def test_nothing_is_called_in_the_turn_in_which_it_is_put_off() -> None:
 
 def test_what_is_put_off_comes_in_order_and_few_in_a_turn() -> None:
     async def test(bench: Bench) -> None:
-        for number in range(3 * LATER_A_TURN + 1):
-            bench.turns.later(partial(bench.note, number))
+        for number in range(3 * DEFERRED_PER_ITERATION + 1):
+            bench.loop_budget.defer(partial(bench.note, number))
         await turns(10)
-        assert bench.order == list(range(3 * LATER_A_TURN + 1))
-        assert list(Counter(turn for turn, _ in bench.called).values()) == [LATER_A_TURN] * 3 + [1]
+        assert bench.order == list(range(3 * DEFERRED_PER_ITERATION + 1))
+        assert list(Counter(turn for turn, _ in bench.called).values()) == [DEFERRED_PER_ITERATION] * 3 + [1]
 
     run(test)
 
@@ -117,14 +117,14 @@ def test_what_is_put_off_by_what_was_put_off_waits_behind_the_others() -> None:
     async def test(bench: Bench) -> None:
         def again() -> None:
             bench.note(0)
-            bench.turns.later(partial(bench.note, 9))
+            bench.loop_budget.defer(partial(bench.note, 9))
 
-        bench.turns.later(again)
-        for number in range(1, LATER_A_TURN + 3):
-            bench.turns.later(partial(bench.note, number))
+        bench.loop_budget.defer(again)
+        for number in range(1, DEFERRED_PER_ITERATION + 3):
+            bench.loop_budget.defer(partial(bench.note, number))
         await turns(10)
-        assert bench.order == [*range(LATER_A_TURN + 3), 9]
-        assert max(Counter(turn for turn, _ in bench.called).values()) == LATER_A_TURN
+        assert bench.order == [*range(DEFERRED_PER_ITERATION + 3), 9]
+        assert max(Counter(turn for turn, _ in bench.called).values()) == DEFERRED_PER_ITERATION
 
     run(test)
 
@@ -132,7 +132,7 @@ def test_what_is_put_off_by_what_was_put_off_waits_behind_the_others() -> None:
 def test_later_ones_are_called_after_all_were() -> None:
     async def test(bench: Bench) -> None:
         for number in range(3):
-            bench.turns.later(partial(bench.note, number))
+            bench.loop_budget.defer(partial(bench.note, number))
             await turns(3)
         assert bench.order == [0, 1, 2]
 
@@ -145,7 +145,7 @@ def test_one_that_raises_against_the_rule_keeps_nobody_from_being_called() -> No
             raise RuntimeError("this call's own")
 
         for function in (partial(bench.note, 1), crash, partial(bench.note, 2)):
-            bench.turns.later(function)
+            bench.loop_budget.defer(function)
         await turns()
         assert bench.order == [1, 2]
 

@@ -90,7 +90,7 @@ def test_the_name_that_was_asked_for_is_checked_not_the_address(loop_factory: Lo
             scope.start(serve(listener, "broker.example"))
             endpoint = await calls.to(listener, "broker.example")
             assert endpoint.open
-            assert endpoint.sealed
+            assert endpoint.is_tls
             assert calls.handshakes("done") == 1
             endpoint.abort(DisconnectCause.SHUTDOWN)
             await eventually(lambda: endpoint.transport is None)
@@ -111,7 +111,7 @@ def test_a_broker_that_is_one_address_of_a_name_is_checked_by_the_name(loop_fact
             calls = Calls()
             scope.start(serve(listener, "brokers.example"))
             endpoint = await calls.to(listener, "brokers.example", pinned=LOOPBACK)
-            assert endpoint.sealed
+            assert endpoint.is_tls
             endpoint.abort(DisconnectCause.SHUTDOWN)
             await eventually(lambda: endpoint.transport is None)
             # Whoever holds the address is not yet who is meant.

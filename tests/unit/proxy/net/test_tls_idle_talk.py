@@ -9,7 +9,7 @@ from pathlib import Path
 from proxy.core.errors import DisconnectCause
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import RECORD_BYTES
-from proxy.net.tls.transport import BARREN_BYTES, OWN_ANSWERS_BYTES, TlsTransport
+from proxy.net.tls.transport import NO_DATA_BYTES, OWN_REPLIES_BYTES, TlsTransport
 from proxy.net.transport import SMALL_READ_BYTES
 from tests.support.auth.key_updates import HandSealer, logging_context
 from tests.support.auth.tls import TlsPeer, tls_link
@@ -70,7 +70,7 @@ class TestUpdatesOfKeys:
                 endpoint.write(b"answer")
                 assert await peer.read(6) == b"answer"
                 # OpenSSL answers one when it meets the next record of its own, or with the next write.
-                assert 0 < below(endpoint)._answered <= 200 * UPDATE_BYTES
+                assert 0 < below(endpoint)._replied_bytes <= 200 * UPDATE_BYTES
 
         run_on(loop_factory, main())
 
@@ -87,7 +87,7 @@ class TestUpdatesOfKeys:
                 data = hand.updates(150) + hand.data(b"1")
                 # The kernel takes all of it at once.
                 await Peer.send(peer, data + hand.updates(500) + hand.data(b"2"))
-                await eventually(lambda: transport._answering)
+                await eventually(lambda: transport._replying)
                 for _ in range(20):
                     await asyncio.sleep(0)
                 assert endpoint.write_pending
@@ -111,13 +111,13 @@ class TestUpdatesOfKeys:
             async with updating_link(tmp_path) as (endpoint, peer, hand):
                 transport = below(endpoint)
                 await Peer.send(peer, hand.updates(10))
-                await eventually(lambda: transport._answered)
+                await eventually(lambda: transport._replied_bytes)
                 endpoint.pause_reading()
                 await Peer.send(peer, hand.data(b"late"))
                 for _ in range(5):
                     await asyncio.sleep(0)
                 assert endpoint.arrived == b""
-                assert not transport._answering
+                assert not transport._replying
                 endpoint.resume_reading()
                 await eventually(lambda: endpoint.arrived == b"late")
 
@@ -128,7 +128,7 @@ class TestUpdatesOfKeys:
             async with updating_link(tmp_path, kernel_buffer_bytes=4096) as (endpoint, peer, hand):
                 endpoint.write(bytes(64 * 1024))
                 await Peer.send(peer, hand.updates(10))
-                await eventually(lambda: below(endpoint)._answering)
+                await eventually(lambda: below(endpoint)._replying)
                 peer.reset()
                 await eventually(lambda: endpoint.ends)
 
@@ -139,7 +139,7 @@ class TestUpdatesOfKeys:
     ) -> None:
         async def main() -> None:
             async with updating_link(tmp_path) as (endpoint, peer, hand):
-                flood = hand.updates(BARREN_BYTES // UPDATE_BYTES + 200, requested=False)
+                flood = hand.updates(NO_DATA_BYTES // UPDATE_BYTES + 200, requested=False)
                 await Peer.send(peer, flood)
                 await eventually(lambda: endpoint.ends)
                 assert endpoint.ends == [DisconnectCause.TLS_ERROR]
@@ -150,7 +150,7 @@ class TestUpdatesOfKeys:
     def test_data_between_does_not_hide_a_flood(self, loop_factory: LoopFactory, tmp_path: Path) -> None:
         async def main() -> None:
             async with updating_link(tmp_path) as (endpoint, peer, hand):
-                rounds = OWN_ANSWERS_BYTES // (100 * UPDATE_BYTES) + 2
+                rounds = OWN_REPLIES_BYTES // (100 * UPDATE_BYTES) + 2
                 flood = b"".join(hand.updates(100) + hand.data(b".") for _ in range(rounds))
                 # The kernel takes all of it, and all that is answered.
                 await Peer.send(peer, flood)

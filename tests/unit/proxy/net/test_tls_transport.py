@@ -82,7 +82,7 @@ class StopsAtOnce(Reader):
 
 
 class LargeReader(Reader):
-    def read_place(self) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared.large
 
 
@@ -137,11 +137,11 @@ class TestRecords:
                 await eventually(lambda: not endpoint.reading)
                 transport = below(endpoint)
                 assert len(endpoint.arrived) == SMALL_READ_BYTES
-                assert 0 < len(transport._held) + transport._sealer.pending() <= SMALL_READ_BYTES + RECORD_BYTES
-                held = (len(transport._held), transport._sealer.pending())
+                assert 0 < len(transport._held) + transport._ssl_object.pending() <= SMALL_READ_BYTES + RECORD_BYTES
+                held = (len(transport._held), transport._ssl_object.pending())
                 for _ in range(5):
                     await asyncio.sleep(0)
-                assert held == (len(transport._held), transport._sealer.pending())
+                assert held == (len(transport._held), transport._ssl_object.pending())
                 endpoint.resume_reading()
                 await eventually(lambda: len(endpoint.arrived) == sent)
 
@@ -211,7 +211,7 @@ class TestEnds:
                     transport._shared.outgoing.write(b"half a record")
                     raise ssl.SSLError(1, "[SSL] out of luck")
 
-                transport._seal = failing
+                transport._encrypt = failing
                 transport.write(pieces[0]) if len(pieces) == 1 else transport.writelines(pieces)
                 assert not transport._shared.outgoing.pending
                 await eventually(lambda: endpoint.ends)

@@ -374,11 +374,11 @@ def test_ipv6_peers_are_named_in_brackets() -> None:
     assert peer_name(Six()) == "?"
 
 
-def test_a_surrendered_buffer_is_never_written_again() -> None:
+def test_a_detached_buffer_is_never_written_again() -> None:
     shared = SharedReadBuffer()
     kept = shared.large
     shared.large[:3] = b"abc"
-    shared.surrender(shared.large)
+    shared.detach(shared.large)
     shared.large[:3] = b"xyz"
     assert bytes(kept[:3]) == b"abc"
     assert bytes(shared.small[:3]) == b"xyz"

@@ -304,7 +304,7 @@ def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> No
         for client in late:
             request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
             work = stage.service.serve(ListRequest(client, request, stage.loop.time()))
-            stage.turns.later(lambda client=client, work=work: client.start(work))  # type: ignore[misc]
+            stage.loop_budget.defer(lambda client=client, work=work: client.start(work))  # type: ignore[misc]
 
     stage.call(put_off)
     answer(stage, first)

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventlog.buffer import EventBuffer, Stamp, Tee
-from eventlog.members import HEADER, Stretch, stretches
+from eventlog.members import Stretch, stretches
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
+from tests.unit.eventlog.parts import HEADER
 
 
 class Lines:

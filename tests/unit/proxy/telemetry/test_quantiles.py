@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.telemetry.quantiles import RELATIVE_ERROR, QuantileSketch, SlidingQuantiles
+from proxy.telemetry.durations import RELATIVE_ERROR, QuantileSketch, SlidingQuantiles
 
 FRACTIONS = (0.0, 0.5, 0.95, 0.99, 1.0)
 

@@ -28,7 +28,7 @@ class Clients(Registry[Any]):
         monkeypatch.setattr(connections, "connection_row", self.row)
 
     def row(self, entry: Entry[Any], *_: object) -> dict[str, Any]:
-        return {"id": entry.number, "mode": self.mode(entry.number)}
+        return {"id": entry.id, "mode": self.mode(entry.id)}
 
     @staticmethod
     def mode(number: int) -> str:
@@ -80,13 +80,13 @@ def test_who_leaves_between_two_steps_is_passed_over_and_nobody_else(monkeypatch
 
 def test_a_page_keeps_a_window_of_numbers_and_knows_whether_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
     clients, windows = Clients(3 * WINDOW_ROWS, monkeypatch), []
-    numbers = clients.numbers
+    ids = clients.ids
 
     def noted(after: int, most: int) -> list[int]:
-        windows.append(numbers(after, most))
+        windows.append(ids(after, most))
         return windows[-1]
 
-    monkeypatch.setattr(clients, "numbers", noted)
+    monkeypatch.setattr(clients, "ids", noted)
     whole, part = page(clients, 3 * WINDOW_ROWS), page(clients, 3 * WINDOW_ROWS - 1)
     for found, there in ((whole, None), (part, 3 * WINDOW_ROWS - 1)):
         assert sum(len(rows) for rows in found.steps(after=0)) == found._limit
@@ -104,9 +104,9 @@ def test_a_walk_ends_however_many_come_meanwhile(monkeypatch: pytest.MonkeyPatch
 
 
 def test_members_that_are_gone_have_no_rows() -> None:
-    roll: Registry[str] = Registry()
-    roll.add("a", since=1.0)
-    assert list(steps(roll, [1, 2], lambda entry: {"name": entry.member})) == [[{"name": "a"}]]
+    registry: Registry[str] = Registry()
+    registry.add("a", since=1.0)
+    assert list(steps(registry, [1, 2], lambda entry: {"name": entry.member})) == [[{"name": "a"}]]
 
 
 @pytest.mark.parametrize("counts", [(), (0,), (1,), (0, 2, 0, 1), (3, 3)])

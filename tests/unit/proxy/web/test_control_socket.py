@@ -108,7 +108,7 @@ def test_a_successors_socket_is_not_removed(tmp_path: Path) -> None:
 def test_what_is_no_socket_is_never_removed(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "s"
     make(path)
-    with pytest.raises(OSError, match=r"controlSocketPath\): expected a socket or nothing"):
+    with pytest.raises(OSError, match=r"controlSocketPath\): expected a socket or no file"):
         opened(path)
     assert path.exists()
 

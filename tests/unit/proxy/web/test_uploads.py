@@ -12,7 +12,7 @@ def dripping(uploads: Uploads, size: int, server: tuple[str, int] = BROKER, seco
     upload.server = server
     for second in range(seconds):
         uploads.wait(upload, second, lambda: None)
-        uploads.came(upload, second + 1, size)
+        uploads.received(upload, second + 1, size)
     uploads.wait(upload, seconds, lambda: None)
     return upload
 
@@ -44,7 +44,7 @@ def test_what_a_broker_takes_of_the_time_is_not_the_clients() -> None:
     uploads, upload = of_100_a_second(), Upload()
     upload.server = BROKER
     uploads.wait(upload, 0.0, lambda: None)
-    uploads.came(upload, 1.0, 10)
+    uploads.received(upload, 1.0, 10)
     # The broker takes a minute for these ten bytes.
     uploads.wait(upload, 61.0, lambda: None)
     assert uploads.make_room(BROKER, 1, 62.0) == 0
@@ -54,7 +54,7 @@ def test_what_a_broker_takes_of_the_time_is_not_the_clients() -> None:
 def test_an_upload_that_waits_for_its_broker_is_not_ended() -> None:
     uploads = of_100_a_second()
     upload = dripping(uploads, 0)
-    uploads.came(upload, 13.0, 1)
+    uploads.received(upload, 13.0, 1)
     assert (uploads.make_room(BROKER, 1, 60.0), len(uploads)) == (0, 0)
 
 

@@ -13,7 +13,7 @@ from proxy.web.access_log import LINES_A_SECOND, _Pace
 from proxy.web.forward.broker_ports import is_loopback
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.forward.lookup_answers import host_of, rewritten
-from proxy.web.forward.own_credentials import introduction
+from proxy.web.forward.own_credentials import identity_headers
 from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
 from proxy.web.forward.upstreams import Upstreams
@@ -29,7 +29,7 @@ def sent(*headers: tuple[str, str]) -> dict[str, str]:
 
 
 async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -> None:
-    assert await introduction(None, "alice", has_authorization=False) == [("X-Original-Principal", "alice")]
+    assert await identity_headers(None, "alice", has_authorization=False) == [("X-Original-Principal", "alice")]
     found = sent(("X-Original-Principal", "admin"), ("x-forwarded-proto", "ftp"))
     assert (found["X-Forwarded-For"], found["X-Forwarded-Proto"]) == ("10.0.0.1", "https")
     assert "x-forwarded-proto" not in found
@@ -55,7 +55,7 @@ async def test_a_value_that_is_more_than_one_line_is_refused_and_not_shown(value
             passing()
         assert value not in str(caught.value)
     with pytest.raises(UnsafeHeader) as caught:
-        await introduction(None, value, has_authorization=False)
+        await identity_headers(None, value, has_authorization=False)
     assert value not in str(caught.value)
 
 

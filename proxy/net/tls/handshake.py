@@ -1,0 +1,77 @@
+"""The handshake of one TLS connection, up to the moment at which its transport is open.
+
+Rule: OpenSSL gets a ClientHello whole or not at all (`hello.py`), and it gets bytes only in a turn of the loop budget,
+because a handshake costs milliseconds of processor time. The transport drops this object when the handshake is done.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from proxy.core.errors import DisconnectCause
+from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.hello import asks_again, hello_end
+from proxy.net.tls.shared import TlsShared
+
+_HANDSHAKE_RECORD: Final = 0x16
+
+
+class Handshake:
+    """The state of a handshake. `received` is ciphertext that OpenSSL has not got yet.
+
+    `make_protocol` and `on_failure` belong to the caller that waits for the end of the handshake.
+    """
+
+    __slots__ = ("_first_byte_due", "_hello_due", "_shared", "_ssl_object", "make_protocol", "on_failure", "received")
+
+    def __init__(
+        self,
+        shared: TlsShared,
+        ssl_object: ssl.SSLObject,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        on_failure: Callable[[TlsFailed], None],
+        *,
+        server_side: bool,
+    ) -> None:
+        self._shared = shared
+        self._ssl_object = ssl_object
+        self.make_protocol = make_protocol
+        self.on_failure = on_failure
+        self.received = b""
+        self._first_byte_due = self._hello_due = server_side
+
+    def receive(self, cipher: memoryview) -> None:
+        """Keep a copy of `cipher` for the next step; raises TlsFailed if a client does not speak TLS."""
+        if self._first_byte_due:
+            self._first_byte_due = False
+            if cipher[0] != _HANDSHAKE_RECORD:
+                raise TlsFailed(DisconnectCause.NOT_TLS, "not_tls", "the client does not speak TLS")
+        self.received += bytes(cipher)
+
+    def ready(self) -> bool:
+        """Return whether a step can be done with `received`; raises TlsFailed for a ClientHello that is too large."""
+        return hello_end(self.received) > 0 if self._hello_due else bool(self.received)
+
+    def step(self, flush: Callable[[], bytes]) -> bool:
+        """Run one step in OpenSSL, send its answer with `flush`, and return whether the handshake is done."""
+        incoming, received, answer = self._shared.incoming, self.received, b""
+        end = hello_end(received) if self._hello_due else len(received)
+        if self._hello_due and not end:
+            # A read can lead to two turns: the first of them has used the ClientHello up.
+            return False
+        incoming.write(received[:end])
+        self.received = received[end:]
+        try:
+            self._ssl_object.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        else:
+            self._hello_due = False
+            return True
+        finally:
+            if incoming.pending:
+                self.received = incoming.read() + self.received
+            answer = flush()
+        self._hello_due = self._hello_due and asks_again(answer)
+        return False

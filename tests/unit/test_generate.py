@@ -1,0 +1,58 @@
+"""Generated files: what counts as out of date, where a generated part goes, and JSON with a line for each record."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import generated
+from scripts.generate import stale, write
+from scripts.generated import json_records, placed
+
+
+def test_file_that_differs_or_is_missing_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.generate.ROOT", tmp_path)
+    files = {tmp_path / "same": "a\n", tmp_path / "new/missing": "b\n", tmp_path / "other": "c\n"}
+    (tmp_path / "same").write_text("a\n")
+    (tmp_path / "other").write_text("changed by hand\n")
+    assert stale(files) == ["new/missing", "other"]
+    write(files)
+    assert stale(files) == []
+
+
+def test_parts_go_between_their_marks_and_nothing_else_changes(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before <a>old</a> between <b></b> after")
+    parts = {("<a>", "</a>"): "one", ("<b>", "</b>"): "two"}
+    assert placed(page, parts) == "before <a>one</a> between <b>two</b> after"
+
+
+@pytest.mark.parametrize("text", ["<a>", "</a>", "</a><a>"])
+def test_page_without_both_marks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(generated, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text(text)
+    with pytest.raises(ValueError, match=r"page\.md: got no generated part"):
+        placed(tmp_path / "page.md", {("<a>", "</a>"): "one"})
+
+
+def test_record_has_one_line_and_every_value_stays() -> None:
+    document = {
+        "records": {"a": {"x": 1, "words": ["é", None]}, "b": {}},
+        "rows": [{"y": True}, {"z": [[1], []]}],
+        "n": [],
+    }
+    text = json_records(document)
+    assert json.loads(text) == document
+    assert text.splitlines() == [
+        "{",
+        ' "records": {',
+        '  "a": {"x": 1, "words": ["é", null]},',
+        '  "b": {}',
+        " },",
+        ' "rows": [',
+        '  {"y": true},',
+        '  {"z": [[1], []]}',
+        " ],",
+        ' "n": []',
+        "}",
+    ]
