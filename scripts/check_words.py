@@ -19,16 +19,6 @@ GENERATED = ("protocol/pb/",)
 UNFINISHED: tuple[str, ...] = (
     "eventlog/",
     "proxy/app/",
-    "proxy/brokers/",
-    "proxy/clients/",
-    "proxy/net/output.py",
-    "proxy/net/pump.py",
-    "proxy/net/write_watch.py",
-    "proxy/requests/",
-    "proxy/telemetry/events/direct_records.py",
-    "proxy/telemetry/events/recorder.py",
-    "proxy/telemetry/events/requirements.py",
-    "proxy/telemetry/events/timeline.py",
 )
 
 
