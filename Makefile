@@ -17,10 +17,13 @@ demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clien
 # Spark computes while the tests of Pulsar wait: side by side, the output of each in one piece, a failure of either counts.
 test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
+	@$(BIN)/python -m tests.support.stages --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory unit integration deploy
+	@set -e; for stage in check unit integration deploy; do \
+	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory $$stage; done
+	@$(BIN)/python -m tests.support.stages "spark and pulsar"
 	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target spark pulsar
+	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
 check: lint types generated ## Lint, types, generated files

@@ -1,13 +1,29 @@
-"""Fixtures that more than one test package asks for."""
+"""Fixtures that more than one test package asks for, and what holds for every test: its time, and its repetition."""
 
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_timeout
+
+from tests.support.patience import patient
+from tests.support.repeating import commands
 
 if TYPE_CHECKING:
     from tests.pulsar.standalone import Broker
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
+    """Give each test the time that it has on an idle machine, be it the default's or its own mark's."""
+    given = settings._replace(timeout=patient(settings.timeout))
+    return bool(pytest_timeout.pytest_timeout_set_timer(item, given))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for command in commands(terminalreporter.stats):
+        terminalreporter.write_line(f"repeat: {command}")
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ class AdmittedRequest(Generic[A]):
         self._failure: Exception | None = None
         self._admitting: asyncio.Timeout | None = None
 
-    # --- what a subclass decides ------------------------------------------------------------------
+    # --- decisions of a subclass -----------------------------------------------------------------
 
     def try_admit(self, head: FrameHead) -> bool:
         """Take a permit for the answer if that is possible now."""
@@ -137,13 +137,13 @@ class AdmittedRequest(Generic[A]):
         self.failed(unexpected_answer(command))
 
     def body_complete(self) -> None:
-        """Hand the complete answer to the asking task."""
+        """Pass the complete answer to the asking task."""
         if self._answer is not None and not self._turn.done():
             self._turn.set_result(self._answer)
         self._answer = None
 
     def failed(self, error: Exception) -> None:
-        """Hand the failure to the asking task."""
+        """Pass the failure to the asking task."""
         self._note_begun()
         self._answer = None
         self._failure = error

@@ -1,10 +1,10 @@
-"""One connection to a broker that carries requests: CONNECT, correlation by request id, admission before reading.
+"""Request connections to brokers: CONNECT, correlation by request id, admission before reading.
 
-Answers that may be large are announced to their question before their body is read. A question that must wait for
-memory pauses the whole connection (PIP-442's update, taken before the memory is spent); what waits behind keeps its
-own estimates. While it is paused the connection's clocks stand still and PINGs go out, so that neither side takes it
-for dead. A pause that follows a pause without a break counts as one: after twice the acquire timeout nothing waits
-here any more.
+The head of an answer that may be large reaches its request before the body is read. A request that must wait for memory
+pauses the whole connection (PIP-442's update, taken before the memory is spent); the requests after it keep their own
+estimates. While a connection is paused its clocks stand still and PINGs go out, so that neither side takes it for dead.
+Pauses that follow each other without a break count as one pause: after twice the acquire timeout nothing waits here any
+more.
 """
 
 import asyncio
@@ -52,25 +52,25 @@ class BrokerClocks:
 
 
 class BrokerConnectionOwner(Protocol):
-    """What a broker connection tells the pool it belongs to."""
+    """The pool that a broker connection belongs to."""
 
     def connection_changed(self, connection: "BrokerConnection", *, usable: bool, idle: bool) -> None:
         """Called when the connection became ready, idle, paused or resumed; `idle` without a question under way."""
 
     def connection_lost(self, connection: "BrokerConnection", cause: DisconnectCause) -> None:
-        """Hear that the connection is gone."""
+        """Called when the connection is gone."""
 
     def connection_paused(self) -> None:
-        """Hear that a connection stops reading until a permit is there."""
+        """Called when a connection stops reading until a permit is granted."""
 
     def unknown_answer(self) -> None:
-        """Hear that a broker answered a question nobody asked."""
+        """Called when a broker answers a question that nobody asked."""
 
     def connection_challenged(self, connection: "BrokerConnection", challenge: pb.CommandAuthChallenge) -> None:
-        """Hear that the broker wants credentials; `respond` or `give_up` ends that."""
+        """Called when the broker wants credentials; `respond` or `give_up` ends that."""
 
     def connection_crashed(self, error: BaseException) -> None:
-        """Hear of an exception that nobody expected; the connection ends with it."""
+        """Called with an unexpected exception; the connection ends with it."""
 
 
 class _Asked:
@@ -142,23 +142,23 @@ class BrokerConnection(BrokerEndpoint):
 
     @property
     def usable(self) -> bool:
-        """Tell whether a new question may be asked: connected, not paused for memory, and taking what is written."""
+        """Return whether a new question may be asked: connected, not paused for memory, and no unsent bytes."""
         if self.cause is not None or self.transport is None or self._paused_for is not None:
             return False
         return self.writable is True and self.ready.done() and self.ready.exception() is None
 
     @property
     def paused(self) -> bool:
-        """Tell whether reading waits for a permit."""
+        """Return whether reading waits for a permit."""
         return self._paused_for is not None
 
     def new_request_id(self) -> int:
-        """Give a request id that is unique on this connection."""
+        """Return a request id that is unique on this connection."""
         self._next_request_id += 1
         return self._next_request_id
 
     def ask(self, question: BrokerRequest, request_id: int, frame: bytes) -> None:
-        """Write a request; `question` hears of its answer or of the connection's end.
+        """Write a request; `question` is called with its answer, or at the connection's end.
 
         Raises ConnectionClosed if the connection has ended.
         """
@@ -178,7 +178,7 @@ class BrokerConnection(BrokerEndpoint):
             self._go_on(lambda: self._decoder.divert(sink))
 
     def dismiss(self, question: BrokerRequest) -> None:
-        """Store nothing (more) of the answer to `question`, whose asker has left or could not get its permit."""
+        """Store nothing (more) of the answer to `question`: the client has left, or there is no memory for it."""
         if self._paused_for is question:
             self._go_on(self._decoder.skip)
         elif self._diverted is question:
@@ -191,7 +191,7 @@ class BrokerConnection(BrokerEndpoint):
         self.write(frame)
 
     def give_up(self, error: Exception, cause: DisconnectCause) -> None:
-        """End a connection whose challenge nobody can answer; who waits for it to be ready gets `error`."""
+        """End a connection whose challenge nobody can answer; a task that waits for `ready` gets `error`."""
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()
@@ -255,7 +255,7 @@ class BrokerConnection(BrokerEndpoint):
         self._owner.connection_lost(self, cause)
 
     def tick(self, now: float, clocks: BrokerClocks) -> None:
-        """Do what the clock demands, at least once a second: end a silent connection, send a PING when one is due."""
+        """Check the clocks, at least once a second: end a silent connection, send a PING when it is due."""
         if not self.open or not self.ready.done():
             return
         oldest = next(iter(self._asked.values()), None)
@@ -264,13 +264,13 @@ class BrokerConnection(BrokerEndpoint):
         elif oldest is None and now - self.last_used > clocks.idle_seconds:
             self.close(DisconnectCause.IDLE)
         elif clocks.keep_alive_seconds and now - self._pinged_at >= clocks.keep_alive_seconds:
-            # Not the next time is kept but the last: the interval may change in between.
+            # Store the last PING time, not the next: the interval can change by reload.
             self._pinged_at = now
             self._ping()
 
     def _ping(self) -> None:
         if self.paused:
-            # Its PONG cannot be read now; the PING tells the broker that this side lives. One that waits says as much.
+            # The PONG cannot be read now, but the PING tells the broker that this side lives; so do bytes that wait.
             if not self.write_pending:
                 self.write(commands.PING_FRAME)
         elif self._awaits_pong:
@@ -331,7 +331,7 @@ class BrokerConnection(BrokerEndpoint):
         self.abort(DisconnectCause.BROKER_REFUSED)
 
     def _on_challenge(self, challenge: pb.CommandAuthChallenge) -> None:
-        # A broker asks once and waits; one that goes on asking is not worked for.
+        # A broker asks once and waits; a broker that goes on asking gets no more work.
         if not self._challenged:
             self._challenged = True
             self._owner.connection_challenged(self, challenge)

@@ -41,7 +41,7 @@ from proxy.telemetry.counters import Counters
 
 
 class Purpose(StrEnum):
-    """What a pooled connection is used for."""
+    """The use of a pooled connection."""
 
     LISTS = "lists"
     LOOKUPS = "lookups"
@@ -80,13 +80,13 @@ class PoolLimits:
 
 
 class BrokerReports(Protocol):
-    """Who hears how brokers take new connections."""
+    """The listener to the outcomes of new connections (`proxy.brokers.discovery.Brokers`)."""
 
     def worked(self, broker: BrokerAddress) -> None:
-        """Hear that a broker has accepted a connection."""
+        """Called when a broker has accepted a connection."""
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
-        """Hear that a broker could not be connected to, and whether it had answered TCP at least."""
+        """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
 
 
 CachingResolver = Callable[[BrokerAddress], Awaitable[list[str]]]
@@ -104,7 +104,7 @@ OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
 
 
 class BrokerPool:
-    """Hand out request connections: at most `per_key` for each key and `total` in all, opened on demand."""
+    """Pool of request connections: at most `per_key` for each key and `total` in all, opened on demand."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class BrokerPool:
         return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
 
     def apply(self, limits: PoolLimits) -> None:
-        """Change the limits: raised, who waits may open connections; lowered, those too many get no new question and
+        """Change the limits: raised, waiters may open connections; lowered, surplus connections get no new question and
         are closed when they have none left.
         """
         self._limits = limits
@@ -159,7 +159,7 @@ class BrokerPool:
         self._open_for_waiters()
 
     async def connection(self, key: PoolKey) -> BrokerConnection:
-        """Give a connection that takes a question now; whoever gets it must ask before the next await.
+        """Return a connection that takes a question now; the caller must ask before the next await.
 
         Raises BrokerUnavailable, ConnectionClosed, CredentialsUnavailable, RequestFailed or TargetRefused if opening
         one failed.
@@ -172,7 +172,7 @@ class BrokerPool:
             await self._change(key)
 
     def tick(self, now: float) -> None:
-        """Let every connection look at the clock."""
+        """Check the clocks of every connection."""
         for connection in list(self._keys):
             connection.tick(now, self._limits.clocks)
         self._close_surplus()
@@ -184,13 +184,13 @@ class BrokerPool:
             connection.abort(DisconnectCause.SHUTDOWN)
         await self._scope.emptied()
 
-    # --- what connections report ------------------------------------------------------------------
+    # --- reports of connections -------------------------------------------------------------------
 
     def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
-        """Let those who wait for a connection look again."""
+        """Wake the waiters for a connection, or use the place of an idle one."""
         key = self._keys.get(connection)
         if key is None:
-            # Still being opened: `_open` tells those who wait.
+            # The connection is still being opened: `_open` wakes the waiters.
             return
         if usable:
             self._wake(key)
@@ -240,7 +240,7 @@ class BrokerPool:
     def _open_if_allowed(self, key: PoolKey) -> None:
         if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
             return
-        # Booked before room is made: making room tells others, who may want it too.
+        # Counted before room is made: making room wakes others, which may want the room too.
         self._opening[key] += 1
         if self.size > self._limits.total and not self._close_an_idle_one():
             self._opened(key)
@@ -260,18 +260,18 @@ class BrokerPool:
         return True
 
     def _close_surplus(self) -> None:
-        """Close what a lowered limit leaves over, once nobody asks there any more."""
+        """Close the connections above a lowered limit, once they have no question left."""
         for connections in list(self._connections.values()):
             for connection in connections[self._limits.per_key :]:
                 if not connection.outstanding:
                     connection.close(DisconnectCause.IDLE)
-        # Those being closed are in the books until they are gone: they must not be made up for by closing more.
+        # Connections being closed are counted until they are gone: do not close more in their place.
         surplus = sum(connection.open for connection in self._keys) - self._limits.total
         while surplus > 0 and self._close_an_idle_one():
             surplus -= 1
 
     def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
-        """Use a place that has become free; not for the key that just failed, whose clients would dial in a circle."""
+        """Use a place that has become free; not for the key that just failed: its clients would dial in a loop."""
         for key in list(self._waiters):
             if key != failed and self._pick(key) is None:
                 self._open_if_allowed(key)
@@ -344,12 +344,12 @@ class BrokerPool:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
         if isinstance(error, RequestFailed):
             self._introductions.refused(key.broker, error)
-        # Credentials that a broker refuses are no fault of it, nor those we lack, nor a connection too many.
+        # A broker has no part in credentials that it refuses or that the proxy lacks, nor in a lack of sockets.
         faultless = RequestFailed | CredentialsUnavailable | NoSocket
         if not isinstance(error, faultless) and not self._has_open(key.broker):
             answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
             self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
-        # Every request of every client comes by here while a broker is down.
+        # Paced: every request of every client reaches this line while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
@@ -359,11 +359,11 @@ class BrokerPool:
     # --- challenges -------------------------------------------------------------------------------
 
     async def _respond(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
-        """Answer a challenge, or end the connection: what it was trusted for has expired."""
+        """Answer a challenge, or end the connection: its credentials have expired."""
         key = self._keys.get(connection)
         try:
             async with asyncio.timeout(self._limits.challenge_seconds):
-                # A broker that has not read the last answer gets no other one.
+                # A broker that has not read the last answer gets no other answer.
                 await connection.drained()
                 if key is None:
                     connection.respond(await self._introductions.answer())
@@ -388,7 +388,7 @@ class BrokerPool:
             self._log.warning("a broker asked for credentials in vain", reason=reason)
 
     def _move(self, connection: BrokerConnection, key: PoolKey) -> None:
-        """Let a connection be shared by those whose credentials it has from now on, and by nobody else."""
+        """Move a connection to the principal whose credentials it has from now on: nobody else may share it."""
         former = self._keys[connection]
         if former == key:
             return

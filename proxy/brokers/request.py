@@ -26,7 +26,7 @@ class Decision(Enum):
 
 
 class BrokerRequest(Protocol):
-    """One request on a broker connection."""
+    """A request on a broker connection."""
 
     def on_response_head(self, head: FrameHead) -> BodySink | Decision:
         """Decide about an answer whose size has become known."""
@@ -64,7 +64,7 @@ class SmallRequest:
         return Decision.SKIP
 
     def answered(self, command: pb.BaseCommand) -> None:
-        """Hand the answer to the asking task."""
+        """Pass the answer to the asking task."""
         self._over()
         if command.type != self._expected:
             self.failed(unexpected_answer(command))
@@ -76,7 +76,7 @@ class SmallRequest:
         raise AssertionError("a small request gave no sink")
 
     def failed(self, error: Exception) -> None:
-        """Hand the failure to the asking task."""
+        """Pass the failure to the asking task."""
         self._over()
         if not self.answer.done():
             self.answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""One client: its handshake, the routing of its requests, and the bounds on what it may have under way.
+"""A client's connection: its handshake, the routing of its requests, and the bounds on its requests under way.
 
 Reading stops while the client may not go on: too many requests outstanding, answers it does not take, a large frame
 that waits for memory, or a broker being connected for it. Frames are judged by the state table alone; every request
@@ -29,9 +29,9 @@ from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
-# How a TLS handshake begins, and no frame that may come first.
+# The first bytes of a TLS handshake; no frame that may come first begins so.
 _TLS_RECORD: Final = b"\x16\x03"
-# Where a command's type stands in a frame, behind two lengths and the tag of its field.
+# The offset of a command's type in a frame: after two lengths and the tag of the field.
 _TYPE_AT: Final = 9
 _TYPE_TAG: Final = 0x08
 
@@ -89,44 +89,44 @@ class ClientConnection(Endpoint):
         self._large = LargeFrames(self, services, self._decoder, self._state, self._scope)
         self._handshake = ClientHandshake(self, services, self._decoder, self._state, self._scope, self._large)
 
-    # --- what the services need of a client (requester.Requester) ------------------------------
+    # --- for the services (requests.client.ClientView) -----------------------------------------
 
     @property
     def max_frame_bytes(self) -> int:
-        """Give the largest frame a Pulsar client accepts under `maxMessageSize`."""
+        """Return the size of the largest frame that a Pulsar client accepts under `maxMessageSize`."""
         return self._services.limits.max_message_bytes + FRAME_HEADROOM_BYTES
 
     @property
     def gone(self) -> bool:
-        """Tell whether the connection has ended."""
+        """Return whether the connection has ended."""
         return self.cause is not None
 
     @property
     def charged(self) -> Hashable:
-        """Say who is charged for memory that is about no namespace."""
+        """Return the key that is charged for memory that concerns no namespace."""
         return self._services.fairness_keys.key(self, None)
 
     @property
     def certificate(self) -> bytes | None:
-        """Give the client's verified certificate, DER; None without one."""
+        """Return the client's verified certificate, DER; None without one."""
         found = self.transport.get_extra_info("peer_certificate") if self.transport is not None else None
         return found if isinstance(found, bytes) else None
 
-    # --- what the sessions need of a client -------------------------------------------------------
+    # --- for the sessions --------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
-        """Tell whether requests are under way."""
+        """Return whether requests are under way, or frames unsent."""
         return self._requests.outstanding > 0 or self.output.pending_bytes > 0
 
     @property
     def connected(self) -> bool:
-        """Tell whether the client's CONNECT was accepted."""
+        """Return whether the client's CONNECT was accepted."""
         return self._state.state not in (State.INIT, State.CONNECTING)
 
     @property
     def in_lookup_mode(self) -> bool:
-        """Tell whether its requests are served here."""
+        """Return whether the client's requests are served here."""
         return self._state.state is State.LOOKUP
 
     @property
@@ -136,17 +136,17 @@ class ClientConnection(Endpoint):
 
     @property
     def held_bytes(self) -> int:
-        """Count the bytes of its own permits: a large frame's, and that of answers which it does not take."""
+        """Count the bytes of the client's own permits: for a large frame, and for answers that it does not take."""
         large = self._large.permit
         return self.output.held_bytes + (0 if large is None else large.size)
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """Name the reasons for which it is not being read."""
+        """Return the names of the reasons for which the client is not being read."""
         return tuple(str(hold.name).lower() for hold in Hold if self._holds & hold)
 
     def tick(self, now: float) -> None:
-        """Once per keep-alive interval: PING a client that was silent since the last time, end one that still is.
+        """Send a PING to a client that was silent since the last call, end a client that still is (once per interval).
 
         Without keep-alive the read timeout does the same without a PING, its half at a time.
         """
@@ -163,9 +163,9 @@ class ClientConnection(Endpoint):
                 self.output.send(commands.PING_FRAME)
 
     def limits_changed(self) -> None:
-        """Hear that the limits may be others: read on if they allow it, and measure silence afresh.
+        """Called when the limits may have changed: resume reading if they allow it, and measure silence afresh.
 
-        Otherwise a PING of just now would have to be answered before the next turn of a shorter interval.
+        Otherwise a PING sent just now would have to be answered within a shorter interval.
         """
         self._awaits_pong = False
         self._heard = True
@@ -183,12 +183,12 @@ class ClientConnection(Endpoint):
     # --- socket -----------------------------------------------------------------------------------
 
     def adopt(self, transport: asyncio.Transport) -> None:
-        """Learn the client's name from its transport."""
+        """Adopt the transport, and set the client's name from it."""
         super().adopt(transport)
         self.name = peer_name(transport) if self._header is None else str(self._header.source)
 
     def origin(self) -> ProxyHeader | None:
-        """Say where the client is, and what it connected to, for a broker that wants to know."""
+        """Return the addresses of both ends of the connection, for brokers that are sent them; None otherwise."""
         if self._header is not None or self.transport is None or not self._services.direct_mode.tells_addresses:
             return self._header
         own, peer = (self.transport.get_extra_info(name) for name in ("sockname", "peername"))
@@ -236,7 +236,7 @@ class ClientConnection(Endpoint):
             self._process()
 
     def resume_writing(self) -> None:
-        """Let the output know that all has left."""
+        """Called when every written byte has left: pass that on to the output."""
         super().resume_writing()
         self.output.drained()
 
@@ -268,7 +268,7 @@ class ClientConnection(Endpoint):
         self._services.sessions.ended(self, cause)
 
     def stream_ended(self) -> None:
-        """Leave with a client that will send no more: at once if anything is under way for it, else in its turn."""
+        """Leave with a client that will send no more: at once if requests are under way, else in the loop's budget."""
         if (
             self._requests.outstanding
             or self._state.state is not State.LOOKUP
@@ -279,14 +279,14 @@ class ClientConnection(Endpoint):
             self._services.loop_budget.defer_cheap(self._leave)
 
     def _leave(self) -> None:
-        # What the client does not read must not linger in the kernel.
+        # Bytes that the client does not read must not linger in the kernel.
         if self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES:
             self.abort(self.peer_closed_cause)
         else:
             self.close(self.peer_closed_cause)
 
     def close(self, cause: DisconnectCause) -> None:
-        """End the connection, at once if bytes would linger that no permit owns any more."""
+        """End the connection, at once if bytes would stay that no permit owns any more."""
         self.output.flush()
         self._end(cause, abort=self.output.holds_memory)
 
@@ -298,7 +298,7 @@ class ClientConnection(Endpoint):
         self.pause_reading()
 
     def unhold(self, reason: Hold) -> None:
-        """Go on, unless there is another reason left."""
+        """Resume processing and reading, unless there is another reason left."""
         if not self._holds & reason or self.cause is not None:
             return
         self._holds &= ~reason
@@ -373,7 +373,7 @@ class ClientConnection(Endpoint):
     # --- requests ---------------------------------------------------------------------------------
 
     def _serve(self, kind: int, command: pb.BaseCommand) -> None:
-        """Serve what is no request; a PONG, and credentials nobody asked for, are passed over."""
+        """Serve commands other than requests; a PONG, and credentials that nobody asked for, are passed over."""
         if kind == CommandType.CONNECT:
             self._handshake.begin(command.connect)
         elif kind == CommandType.AUTH_RESPONSE:
@@ -382,6 +382,6 @@ class ClientConnection(Endpoint):
             self.output.send(commands.PONG_FRAME)
 
     def _fewer_requests(self) -> None:
-        # A lowered limit may be below what is outstanding still.
+        # A lowered limit may be below the number still outstanding.
         if self._requests.outstanding < self._services.limits.max_outstanding:
             self.unhold(Hold.OUTSTANDING)

@@ -79,7 +79,7 @@ class LargeFrames:
         self._clock: asyncio.TimerHandle | None = None
 
     def detach_permit(self) -> Callable[[], None] | None:
-        """Give up the permit, if there is one; return the callable that releases it, for the frame's new owner."""
+        """Detach the permit; return the callable that releases it, for its new owner, or None without a permit."""
         permit, self.permit = self.permit, None
         return permit.release if permit is not None else None
 

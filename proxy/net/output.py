@@ -1,8 +1,8 @@
-"""Order everything that is written to one client, and let a permit own what it does not read.
+"""Order everything that is written to one client, and hold a permit for what the client does not read.
 
 A body in progress is never interrupted by another frame. Frames that the client does not take wait here and in the
-transport: beyond a small allowance they are booked on the direct limiter, and reading of the client stops until they
-have left; if no memory is to be had the client is closed, not the proxy's budget broken.
+transport: beyond a small allowance they take direct memory, and reading of the client stops until they
+have left; without memory the client is closed, so that the proxy stays within its budget.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from proxy.net.write_watch import WriteProgress, WriteWatch
 ALLOWANCE_BYTES: Final = 4096
 # Answers of a client that reads may pass a full limit by this much, one client at a time, before the client is closed.
 OVERSHOOT_BYTES: Final = 64 * 1024
-# A client that takes everything at once gives way to others after this much: some 2 ms of writing.
+# A client that takes everything at once yields to others after this much: about 2 ms of writing.
 STEP_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -98,7 +98,7 @@ class Output:
         self._permit: Permit | None = None
         self._queue = bytearray()
         self._body = False
-        # Of a body that the pump writes: nothing of it is in the transport.
+        # Unsent bytes of a body that the pump writes: nothing of such a body is in the transport.
         self._left = 0
         self._write_lock: WriteLock | None = None
         self._writing: asyncio.Lock | None = None
@@ -116,7 +116,7 @@ class Output:
         return self._write_lock
 
     def moved(self) -> bool:
-        """Tell whether the client has taken anything since the last call: it lives, if only to read."""
+        """Return whether the client has taken anything since the last call: a client that reads is alive."""
         seen = self._buffered_bytes
         moved = self._took or seen != self._seen
         self._took, self._seen = False, seen
@@ -144,31 +144,31 @@ class Output:
 
     @property
     def holds_memory(self) -> bool:
-        """Tell whether more than the allowance is unsent: bytes that a permit must own as long as they are there."""
+        """Return whether more than the allowance is unsent: a permit must own these bytes until they are sent."""
         return self._body or self._permit is not None
 
     @property
     def holds_up_a_list(self) -> bool:
-        """Tell whether a list that holds heap memory waits until this client has taken its earlier ones."""
+        """Return whether a list that holds heap memory waits until this client has taken its earlier lists."""
         return self._write_lock is not None and self._write_lock.awaited
 
     def send(self, frame: bytes) -> None:
-        """Write a small frame, behind the body in progress and behind what the client has not taken."""
+        """Write a small frame, after the body in progress and after the frames that the client has not taken."""
         if not self._endpoint.open:
             return
         if self._body or self._endpoint.write_pending:
-            # Joined here: in the transport each unsent frame costs many times its bytes.
+            # Frames are joined here: in the transport each unsent frame costs many times its bytes.
             self._queue += frame
         else:
             if self.progress is not None:
-                # No progress for `moved`: our own PING would keep a dead client alive.
+                # A frame handed over is no progress for `moved`: our own PING would keep a dead client alive.
                 self.progress.handed_bytes += len(frame)
             self.sent_bytes += len(frame)
             self._endpoint.write(frame)
         self._account()
 
     def flush(self) -> None:
-        """Hand everything to the transport: the connection is about to close."""
+        """Write everything to the transport: the connection is about to close."""
         if self._queue and not self._body:
             self.handed(len(self._queue))
             self._endpoint.write(bytes(self._queue))
@@ -177,11 +177,11 @@ class Output:
     async def send_body(
         self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None = None
     ) -> None:
-        """Write one frame made of `prefix` and `pieces`; returns when all of it has left user space.
+        """Write one frame made of `prefix` and `pieces`; return when the whole frame has left user space.
 
-        The next piece is asked for when the last has left; `on_left` hears the count of bytes then. A second body waits
-        for the first; both hold their direct permits already, so nobody waits here for memory. Raises ConnectionClosed
-        if the client is gone.
+        The next piece is fetched when the last has left; `on_left` is called with the count of bytes then. Another body
+        waits for this one; both hold their direct permits already, so nobody waits here for memory. Raises
+        ConnectionClosed if the client is gone.
         """
         if self._writing is None:
             self._writing = asyncio.Lock()
@@ -235,7 +235,7 @@ class Output:
                 on_left(len(piece))
             in_this_step += len(piece)
             if in_this_step >= STEP_BYTES:
-                # A client as fast as we are would keep the loop to itself for the length of a large list.
+                # A client as fast as the proxy would keep the loop to itself for the length of a large list.
                 in_this_step = 0
                 await asyncio.sleep(0)
         if first:
@@ -243,10 +243,10 @@ class Output:
             endpoint.write(first)
             await endpoint.drained()
 
-    # --- what the watch over slow readers needs (write_watch.Writer) ------------------------------
+    # --- for the watch over slow readers (write_watch.Writer) --------------------------------------
 
     def handed(self, count: int) -> None:
-        """Note that `count` waiting bytes went on, to the transport or to the kernel: the client takes what it gets."""
+        """Count `count` waiting bytes as handed on, to the transport or to the kernel: the client takes its bytes."""
         self._took = True
         self.sent_bytes += count
         if self.progress is not None:
@@ -258,22 +258,22 @@ class Output:
 
     @property
     def client(self) -> str:
-        """Name the client for the log."""
+        """Return the client's name for the log."""
         transport = self._endpoint.transport
         return "?" if transport is None else peer_name(transport)
 
     @property
     def waiting(self) -> bool:
-        """Tell whether anything waits to be written to a client that is still there."""
+        """Return whether anything waits to be written to a client that is still there."""
         return self._endpoint.open and (self._body or self._endpoint.write_pending)
 
     def sample(self, progress: WriteProgress, now: float) -> None:
-        """Note in `progress` what the client has taken: what its kernel has acknowledged."""
+        """Record in `progress` the bytes that the client's kernel has acknowledged."""
         if progress.note(now, self._buffered_bytes, self._endpoint.kernel_queue_bytes()):
             self._took = True
 
     def evict(self, cause: DisconnectCause) -> int:
-        """End the connection and forget what waits; gives the bytes that were under way, the kernel's included."""
+        """End the connection and drop unsent bytes; return how many were under way, the kernel's included."""
         under_way = len(self._queue) + self._buffered_bytes + self._endpoint.kernel_queue_bytes()
         self._endpoint.reset(cause)
         return under_way
@@ -285,16 +285,16 @@ class Output:
     # --- the end of a wait ------------------------------------------------------------------------
 
     def drained(self) -> None:
-        """Write what waits, and give back the permit of what has left (called when the transport is empty)."""
+        """Called when the transport is empty: write waiting frames, and release the permit of those that have left."""
         if not self._body:
             self._flush()
 
     def close(self) -> None:
-        """Forget what is unsent: the client is gone."""
+        """Drop unsent bytes: the client is gone."""
         self._watch.discard(self)
         self._queue.clear()
         if self._permit is not None:
-            # Its bytes must not linger in the transport any longer than it.
+            # The bytes of the permit must not stay in the transport after its release.
             self._permit.release()
             self._permit = None
             self._endpoint.abort(DisconnectCause.WRITE_FAILED)
@@ -307,12 +307,12 @@ class Output:
         pending = self.pending_bytes
         if pending:
             self._watch.add(self)
-        # What lingers after the end is nobody's any more: a permit taken now would never be given back.
+        # After close nobody would release a permit taken here.
         if pending <= ALLOWANCE_BYTES or not self._endpoint.open:
             return
         self._endpoint.output_full()
         if self._permit is None:
-            # An empty permit that grows: growth goes before those who queue for whole lists.
+            # An empty permit that grows: growth goes before the waiters for whole lists.
             self._permit = self._direct.try_acquire(0)
         growth = pending - self._permit.size if self._permit is not None else 0
         room = OVERSHOOT_BYTES + (self._direct.limit - self._direct.held if self._direct.limit > 0 else pending)

@@ -16,17 +16,17 @@ from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net.transport import Endpoint
 
-# One turn of the loop writes for so long, and then looks at everything else.
+# An iteration of the loop writes for so long, and then serves everything else.
 TURN_SECONDS: Final = 0.003
-# The end of a body lets its client's next list begin, and others have its memory: half a millisecond in the next turn.
+# The end of a body starts its client's next list and releases memory to others: half a millisecond of work each.
 FINISHED_A_TURN: Final = 6
 _EVENTS_A_TURN: Final = 1024
 _NOTHING: Final = memoryview(b"")
 _ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT
 RETRY_SECONDS: Final = 0.01
-# A body offers so much at a time: a slab, or as much of its pages.
+# A body offers so many bytes at a time: a slab, or as many of its pages.
 STEP_BYTES: Final = SLAB_BYTES
-# The same over TLS, while the kernel has room for all of it, and as soon as it may have none: four records, or one.
+# Bytes at a time over TLS, while the kernel has room for all of them, and when it may have none: four records, or one.
 SEALED_STEP_BYTES: Final = 64 * 1024
 SMALL_SEALED_STEP_BYTES: Final = 16 * 1024
 SEALED_OVERHEAD_BYTES: Final = 512
@@ -44,14 +44,14 @@ class Body(Protocol):
         """
 
     def read(self, position: int, count: int) -> memoryview:
-        """Give up to `count` bytes from `position`, at least one, for a transport that copies them at once.
+        """Return up to `count` bytes from `position`, at least one, for a transport that copies them at once.
 
-        Whoever asks for a position says that all bytes before it were copied. Raises OSError.
+        The caller has copied all bytes before `position`. Raises OSError.
         """
 
 
 class Step(Enum):
-    """What became of an attempt to write."""
+    """The outcome of an attempt to write."""
 
     WENT_ON = 1
     SHORT = 2
@@ -59,7 +59,7 @@ class Step(Enum):
 
 
 class _Write:
-    """One body on its way to one socket."""
+    """A body on its way to a socket."""
 
     __slots__ = ("body", "done", "endpoint", "fd", "on_moved", "position", "prefix", "queued", "refused")
 
@@ -96,10 +96,10 @@ class _Write:
 
 
 class _SealedWrite(_Write):
-    """One body on its way through a TLS transport, which copies what it is given.
+    """A body on its way through a TLS transport, which copies the bytes written to it.
 
-    Little is given where the kernel may not take it all: what it does not take waits in user space, once for each
-    client, and that is part of what a TLS connection may cost (docs/memory.md).
+    Little is written where the kernel may not take everything: the rest waits in user space, once for each client, and
+    is part of what a TLS connection may cost (docs/memory.md).
     """
 
     __slots__ = ("_send_buffer_bytes",)
@@ -121,9 +121,9 @@ class _SealedWrite(_Write):
         if endpoint.write_pending:
             return Step.FULL
         if self.position >= self.body.size:
-            # The last of it has left since.
+            # The last bytes have left since.
             return Step.WENT_ON
-        # Half of a send buffer is the kernel's own books.
+        # Half of a send buffer is for the kernel's own records.
         room = self._send_buffer_bytes // 2 - endpoint.kernel_queue_bytes()
         count = SEALED_STEP_BYTES if room > SEALED_STEP_BYTES + SEALED_OVERHEAD_BYTES else SMALL_SEALED_STEP_BYTES
         piece = self.body.read(max(0, self.position), count)
@@ -155,9 +155,9 @@ class Pump:
         return len(self._waiting) + len(self._ready)
 
     async def send(self, endpoint: Endpoint, prefix: bytes, body: Body, on_moved: Callable[[int], None]) -> None:
-        """Write `prefix` and `body` to a socket nobody else writes to meanwhile.
+        """Write `prefix` and `body` to a socket that nobody else writes to meanwhile.
 
-        `on_moved` hears of the bytes as the kernel takes them. Raises ConnectionClosed.
+        `on_moved` is called with the count of bytes as the kernel takes them. Raises ConnectionClosed.
         """
         kind = _SealedWrite if endpoint.is_tls else _Write
         write = kind(self._loop, endpoint, prefix, body, on_moved)
@@ -168,7 +168,7 @@ class Pump:
             self._forget(write)
 
     def close(self) -> None:
-        """Give up the epoll set; a second call does nothing."""
+        """Close the epoll set; a second call does nothing."""
         if self._epoll.closed:
             return
         self._loop.remove_reader(self._epoll.fileno())
@@ -205,7 +205,7 @@ class Pump:
             self._write_once(write)
         except Exception as error:
             write.done.set_exception(ConnectionClosed(DisconnectCause.CONNECTION_RESET, str(error)))
-            # The one that waits for it may be on its way out already.
+            # The waiting task may be about to end already.
             write.done.exception()
             if isinstance(error, OSError):
                 write.endpoint.abort(DisconnectCause.CONNECTION_RESET)
@@ -213,7 +213,7 @@ class Pump:
                 write.endpoint.crashed(error)
 
     def _write_once(self, write: _Write) -> None:
-        # The number of a socket that was closed may be another's by now.
+        # The descriptor of a socket that was closed may belong to another socket by now.
         if not write.endpoint.open or write.endpoint.fd != write.fd:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
             return
@@ -221,7 +221,7 @@ class Pump:
         if write.endpoint.is_tls:
             self._after_sealed(write, step)
         elif step is Step.FULL and write.refused:
-            # There was room, it was said: the kernel is short of memory of its own.
+            # epoll reported room but the write failed: the kernel is out of socket memory, so retry later.
             self._loop.call_later(RETRY_SECONDS, self._enqueue, write)
         elif step is Step.FULL:
             write.refused = True
@@ -236,7 +236,7 @@ class Pump:
         if not write.endpoint.open:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
         elif step is Step.FULL:
-            # The transport has the rest of it, and says when that has left.
+            # The transport has the rest, and calls back when the rest has left.
             write.queued = False
             self._waiting[write.fd] = write
             write.endpoint.drain().add_done_callback(lambda _: self._enqueue(write))
@@ -249,8 +249,8 @@ class Pump:
 
     def _await_room(self, write: _Write) -> None:
         write.queued = False
-        # Asked for anew each time: the kernel looks at the socket now, and reports room that is there already. A write
-        # is short for other reasons, too (a signal, the end of a slab), and then no edge would ever come.
+        # Register again each time: the kernel checks the socket now, and reports room that is there already. A write is
+        # short for other reasons, too (a signal, the end of a slab), and then no edge would ever come.
         if self._waiting.get(write.fd) is write:
             self._epoll.modify(write.fd, _ROOM)
         else:

@@ -55,7 +55,7 @@ class SharedReadBuffer:
 class Endpoint(asyncio.BufferedProtocol):
     """A connection's socket side. Subclasses decide what arriving bytes, an end of stream and a loss mean.
 
-    Subclasses override `read_buffer`, `data_arrived`, `stream_ended`, `lost`. `writable` is True while every written
+    Subclasses override `get_buffer`, `data_arrived`, `stream_ended`, `lost`. `writable` is True while every written
     byte has left user space; else False, or the future that `drain` returned. Relays read it for every read of
     their socket: a property would cost them a call.
     """
@@ -76,12 +76,12 @@ class Endpoint(asyncio.BufferedProtocol):
 
     # --- for subclasses to override ---------------------------------------------------------------
 
-    def read_buffer(self) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next read."""
         return self._shared.small
 
     def data_arrived(self, count: int) -> None:
-        """Process `count` bytes at the start of the buffer that `read_buffer` last returned."""
+        """Process `count` bytes at the start of the buffer that `get_buffer` last returned."""
         raise NotImplementedError
 
     def stream_ended(self) -> None:
@@ -114,10 +114,6 @@ class Endpoint(asyncio.BufferedProtocol):
         self.fd = transport.get_extra_info("socket").fileno()
         self.is_tls = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=0)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer that asyncio reads into."""
-        return self.read_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass the arrived bytes to the subclass; an exception ends this connection only."""

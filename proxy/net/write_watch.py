@@ -1,15 +1,15 @@
-"""Watch the clients for whom something waits to be written: who takes nothing is closed, who takes too little has to go
-while others wait for its memory.
+"""Watch the clients that have bytes to take: a client that takes nothing is closed, a client that takes too little is
+closed while others wait for its memory.
 
 Rules:
 - Progress is what the client's kernel has acknowledged, not what ours has taken: our kernel takes bytes from us in
   steps of a third of the send buffer, so that a slow reader's write buffer may stand still for half a minute.
-- A client that has taken all it was given owes nothing: whatever is late then, it is not the client.
+- A client that has taken all its bytes is not late.
 - A client that takes no byte for the stall timeout is closed, whether anybody waits or not.
 - A client slower than the least rate is closed only while others wait for direct memory, or for heap memory that a list
-  for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of those who
-  waited was served. Only clients that hold direct memory are looked at.
-- A second in which the proxy itself stood still is no second of a client's.
+  for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of the
+  waiters was served. Only clients that hold direct memory are looked at.
+- A second in which the proxy itself stood still does not count against a client.
 
 The decisions have no I/O and no clock of their own; samples are the output's business (`proxy.net.output.Output`).
 """
@@ -25,17 +25,17 @@ from proxy.core.log import Logger
 from proxy.telemetry.counters import Counters
 
 RATE_WINDOW_SECONDS: Final = 10.0
-# Who reads fast enough now is not closed for a silence before: it will be done soon.
+# A client that reads fast enough now is not closed for an earlier silence: its list will soon be over.
 RECENT_SECONDS: Final = 2.0
 LONGEST_WINDOW_SECONDS: Final = 60.0
-# So few keep the books of a writer under 1.5 KiB.
+# So few marks keep the record of a writer under 1.5 KiB.
 MARKS_A_WINDOW: Final = 5
 STALLED_SECONDS: Final = 1.0
-# A sweep comes once a second; what is beyond this between two of them is the proxy's own delay.
+# A sweep comes once a second; any longer time between two sweeps is the proxy's own delay.
 LONGEST_STEP_SECONDS: Final = 2.0
-# Writers looked at in one turn of the loop: a system call each, some 2 ms together.
+# Writers sampled in one iteration of the loop: a system call each, about 2 ms together.
 WRITERS_A_TURN: Final = 250
-# An evicted client's tasks end in the next turn, who waited for their memory one turn later.
+# An evicted client's tasks end in the next iteration of the loop, the waiters for its memory one iteration later.
 TURNS_TO_SERVE: Final = 4
 # The rule that closes a client, by the cause it is closed with.
 _KEYS: Final = {
@@ -61,7 +61,7 @@ class WriteLimits:
 
 
 class WriteProgress:
-    """What one client has taken since something waits for it; made only for clients that are written to."""
+    """The bytes that one client has taken since something waits for it; made only for clients that are written to."""
 
     __slots__ = (
         "_buffer_bytes",
@@ -78,16 +78,16 @@ class WriteProgress:
         self.kernel_bytes = 0
         self.progressed_at = 0.0
         self._delivered = 0
-        # What the client's receive buffer took at first.
+        # Bytes that the client's receive buffer took at first.
         self._buffer_bytes = 0
         self._window_seconds = RATE_WINDOW_SECONDS
-        # When progress was seen, and what had been delivered before and after it.
+        # The times of progress, and the bytes delivered before and after each.
         self._marks: list[tuple[float, int, int]] = []
 
     def note(self, now: float, buffered_bytes: int, kernel_bytes: int) -> bool:
-        """Take a sample: of the bytes handed over so many are still in user space and in the kernel.
+        """Take a sample: so many of the bytes handed over are still in user space and in the kernel.
 
-        Tells whether the client has taken anything since the last sample.
+        Return whether the client has taken anything since the last sample.
         """
         before, self._delivered = self._delivered, self.handed_bytes - buffered_bytes - kernel_bytes
         self.kernel_bytes = kernel_bytes
@@ -115,7 +115,7 @@ class WriteProgress:
             del marks[0]
 
     def rate(self, now: float, least: int) -> float | None:
-        """Give the bytes per second of the last window or of the last seconds, the better; None if it is too early.
+        """Return the bytes per second of the last window or of the last seconds, the better; None if it is too early.
 
         A large receive buffer is reopened in steps: a steady reader may show nothing for seconds, and then all of it at
         once. So a window is ten seconds or, if that is longer, what a buffer lasts at the `least` rate; it counts what
@@ -131,31 +131,31 @@ class WriteProgress:
 
 
 class Writer(Protocol):
-    """What is watched (`proxy.net.output.Output` is one)."""
+    """A client's output under watch (`proxy.net.output.Output`)."""
 
     progress: WriteProgress | None
 
     @property
     def client(self) -> str:
-        """Name the client for the log."""
+        """Return the client's name for the log."""
 
     @property
     def waiting(self) -> bool:
-        """Tell whether anything waits to be written to a client that is still there."""
+        """Return whether anything waits to be written to a client that is still there."""
 
     @property
     def holds_memory(self) -> bool:
-        """Tell whether a direct permit owns what waits."""
+        """Return whether a direct permit owns the waiting bytes."""
 
     @property
     def holds_up_a_list(self) -> bool:
-        """Tell whether a list that holds heap memory waits for this client to take its earlier ones."""
+        """Return whether a list that holds heap memory waits for this client to take its earlier lists."""
 
     def sample(self, progress: WriteProgress, now: float) -> None:
-        """Note in `progress` what the client has taken."""
+        """Record in `progress` the bytes that the client has taken."""
 
     def evict(self, cause: DisconnectCause) -> int:
-        """End the connection and forget what waits; gives the bytes that were under way."""
+        """End the connection and drop unsent bytes; return how many were under way."""
 
     def crashed(self, error: BaseException) -> None:
         """End the connection because of an exception of its own."""
@@ -171,17 +171,17 @@ class _Evictions:
 
 
 class Memory(Protocol):
-    """Who waits for memory (`limiter.semaphore.AsyncSemaphore` knows it)."""
+    """Memory that may be waited for (`limiter.semaphore.AsyncSemaphore`)."""
 
     @property
     def short(self) -> bool:
-        """Tell whether anybody waits for memory that others hold."""
+        """Return whether anybody waits for memory that others hold."""
 
 
 class WriteWatch:
     """All clients that are being written to. `limits` may be replaced at any time.
 
-    `served` counts those who waited for memory and got it.
+    `served` returns the number of waiters that were granted memory.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class WriteWatch:
         return len(self._writers)
 
     def add(self, writer: Writer) -> None:
-        """Look at `writer` from now on, until nothing waits for its client any more."""
+        """Watch `writer` from now on, until nothing waits for its client any more."""
         if writer.progress is None:
             writer.progress = WriteProgress()
             self._writers.add(writer)
@@ -219,7 +219,7 @@ class WriteWatch:
         writer.progress = None
 
     async def sweep(self, now: float) -> None:
-        """Close who stands still, then as many of the slow as others need; called once a second."""
+        """Close clients that stand still, then as many slow clients as others need; called once a second."""
         time = self._advance(now)
         writers = stalled = kernel_bytes = 0
         slow: list[tuple[float, int, Writer]] = []
@@ -246,7 +246,7 @@ class WriteWatch:
         return self._time
 
     def _look(self, writer: Writer, time: float) -> float | None:
-        """Judge one writer, and give its rate if that is too low."""
+        """Judge one writer, and return its rate if the rate is too low."""
         progress = writer.progress
         if progress is None or not writer.waiting:
             self.discard(writer)

@@ -1,4 +1,4 @@
-"""What the services that answer requests need to know of the client that asks."""
+"""The client behind a request, as the services that answer requests see it."""
 
 from collections.abc import Hashable
 from typing import Protocol
@@ -8,7 +8,7 @@ from proxy.net.output import Output
 
 
 class ClientView(Protocol):
-    """A client as its requests see it (`proxy.clients.connection.ClientConnection` is one)."""
+    """A client as its requests see it (`proxy.clients.connection.ClientConnection`)."""
 
     output: Output
     principal: Hashable
@@ -18,8 +18,8 @@ class ClientView(Protocol):
 
     @property
     def max_frame_bytes(self) -> int:
-        """Give the largest frame the client accepts."""
+        """Return the size of the largest frame that the client accepts."""
 
     @property
     def gone(self) -> bool:
-        """Tell whether the client's connection has ended."""
+        """Return whether the client's connection has ended."""

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import patient
+
 INSTALL = Path(__file__).resolve().parents[2] / ".ci" / "install-tools"
 # An apt-get that asks, as packages do, whether a service may be started, and writes the answer down.
 APT_GET = """#!/bin/sh
@@ -28,7 +30,9 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 
 def install(machine: dict[str, str], *packages: str) -> int:
-    done = subprocess.run([INSTALL, *packages], env=machine, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [INSTALL, *packages], env=machine, capture_output=True, text=True, timeout=patient(60), check=False
+    )
     return done.returncode
 
 

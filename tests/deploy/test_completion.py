@@ -12,6 +12,7 @@ from proxy.cli import completions
 from proxy.cli.completions import SCRIPTS, complete_files, generated
 from proxy.cli.main import main, whole_parser
 from scripts.packaging.man import subcommands
+from tests.support.patience import patient
 
 # What bash does at the key: the function that `complete` registered is called with the words of the line.
 ASK = """
@@ -34,7 +35,7 @@ def offered(*words: str, directory: Path | None = None) -> set[str]:
     asked = [bash, "--norc", "--noprofile", "-c", ASK, "complete", "pulsar-proxy", *words]
     done = subprocess.run(
         asked, env={"SCRIPT": generated("bash", whole_parser()), "PATH": "/usr/bin:/bin"}, cwd=directory,
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=patient(60), check=True,
     )  # fmt: skip
     assert done.stderr == ""
     return set(done.stdout.split())

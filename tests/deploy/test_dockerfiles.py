@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import patient
 from tests.support.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +24,9 @@ def copied(file: Path) -> list[str]:
 
 @each
 def test_hadolint_has_nothing_to_say(file: Path) -> None:
-    done = subprocess.run([tool("hadolint"), str(file)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [tool("hadolint"), str(file)], capture_output=True, text=True, timeout=patient(60), check=False
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
@@ -45,5 +48,7 @@ def test_each_package_of_the_wheel_and_the_hook_of_its_build_is_copied(file: Pat
 
 def test_shell_scripts_are_what_shellcheck_wants() -> None:
     scripts = [path for path in (ROOT / ".ci").iterdir() if path.is_file()]
-    found = subprocess.run([tool("shellcheck"), *map(str, scripts)], capture_output=True, text=True, timeout=60)
+    found = subprocess.run(
+        [tool("shellcheck"), *map(str, scripts)], capture_output=True, text=True, timeout=patient(60)
+    )
     assert (found.stdout, found.returncode) == ("", 0)

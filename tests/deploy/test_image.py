@@ -24,6 +24,7 @@ from proxy.core.version import VERSION
 from scripts.build_image import Images, Tools
 from scripts.generated import ROOT
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import patient
 from tests.support.tools import tools, unusable
 
 pytestmark = pytest.mark.timeout(900)
@@ -90,7 +91,12 @@ class Contained:
         user, _, group = self.image.configuration["User"].partition(":")
         entering = ["nsenter", f"--target={self.process.pid}", "--mount", "--root", "--setuid", user, "--setgid", group]
         return subprocess.run(
-            [*entering, *command], env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            [*entering, *command],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=patient(60),
+            check=False,
         )
 
 

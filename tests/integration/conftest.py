@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from proxy.app import proxy as app
+from tests.support.patience import in_time
 
 TICK_SECONDS = 0.02
 # Below the timeout of pytest, which ends the worker and all that it could tell.
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     @functools.wraps(test)
     async def bounded(*args: object, **kwargs: object) -> None:
-        async with asyncio.timeout(TEST_SECONDS):
+        async with in_time(TEST_SECONDS):
             await test(*args, **kwargs)
 
     return bounded

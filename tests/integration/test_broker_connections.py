@@ -21,6 +21,7 @@ from tests.support.brokers.raw_broker import (
     request,
 )
 from tests.support.clients.async_client import PING, AsyncClient, lookup_frame
+from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import (
     TIGHT,
     TOPIC,
@@ -104,7 +105,7 @@ async def test_a_broker_that_restarts_serves_the_next_request_within_a_second() 
         assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
         successor = EmbeddedBroker(GeneratedTopics(20, 10, 100))
         await successor.start(port)
-        async with asyncio.timeout(1.0):
+        async with in_time(1.0):
             assert len((await client.topics(namespace(0))).topics) == 10
             assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
         await successor.stop()
@@ -233,7 +234,7 @@ async def test_a_connection_lost_behind_a_refused_answer_fails_its_other_questio
                 return
             await peer.send(whole)
 
-    keys = TIGHT | {"brokerConnectionsPerKey": 1, HEAP_TIMEOUT: 150}
+    keys = TIGHT | {"brokerConnectionsPerKey": 1, HEAP_TIMEOUT: patient_millis(500)}
     async with raw_broker(serve) as broker, staged(broker_port=broker.port, **keys) as stage:
         reader = await direct_taken(stage)
         waiting = await waiting_for_direct(stage, 1)

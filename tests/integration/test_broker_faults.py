@@ -15,6 +15,7 @@ from tests.support.brokers.raw_broker import (
     silence,
 )
 from tests.support.clients.async_client import AsyncClient, lookup_frame, schema_frame, topics_frame
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     TOPIC,
@@ -25,6 +26,8 @@ from tests.support.proxies.proxy_under_test import (
 from tests.support.sockets.ports import free_port
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+# For a question to be at the broker when its time is over.
+ENOUGH_MILLIS = patient_millis(500)
 
 
 async def test_a_broker_that_refuses_tcp_is_an_error_and_the_connection_lives() -> None:
@@ -60,7 +63,7 @@ async def test_a_broker_that_refuses_connect_has_its_code_and_text_passed_on() -
 
 
 async def test_a_question_nobody_answers_ends_its_connection_and_frees_its_slot() -> None:
-    async with staged(topicListBrokerAnswerTimeoutMillis=100, topicListMaxOutstandingPerBroker=1) as stage:
+    async with staged(topicListBrokerAnswerTimeoutMillis=ENOUGH_MILLIS, topicListMaxOutstandingPerBroker=1) as stage:
         stage.broker.script.silent.add(LISTS)
         client = await stage.connected()
         # Asked twice: a question that is lost with its connection is repeated on another one.
@@ -69,11 +72,12 @@ async def test_a_question_nobody_answers_ends_its_connection_and_frees_its_slot(
         assert stage.broker.record.topic_questions == 2
         assert stage.caused("broker_silent") == 2
         stage.broker.script.silent.clear()
+        stage.change(topicListBrokerAnswerTimeoutMillis=30_000)
         assert len((await client.topics(namespace(0))).topics) == TOPICS
 
 
 async def test_a_broker_that_is_too_slow_is_an_error_after_the_requests_clock() -> None:
-    async with staged(topicListRequestTimeoutMillis=100) as stage:
+    async with staged(topicListRequestTimeoutMillis=ENOUGH_MILLIS) as stage:
         gate = stage.broker.script.hold(LISTS)
         client = await stage.connected()
         error = await client.refused_topics(namespace(0))
@@ -88,7 +92,9 @@ async def test_a_broker_that_is_too_slow_is_an_error_after_the_requests_clock() 
 
 
 async def test_a_lookup_nobody_answers_is_an_error_and_frees_its_permit() -> None:
-    async with staged(topicListRequestTimeoutMillis=100, topicListBrokerAnswerTimeoutMillis=200) as stage:
+    async with staged(
+        topicListRequestTimeoutMillis=ENOUGH_MILLIS, topicListBrokerAnswerTimeoutMillis=2 * ENOUGH_MILLIS
+    ) as stage:
         stage.broker.script.silent.add(CommandType.LOOKUP)
         client = await stage.connected()
         answer = await client.lookup(TOPIC)
@@ -159,7 +165,9 @@ async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(ki
         CommandType.LOOKUP: lookup_frame(1, TOPIC),
         CommandType.GET_SCHEMA: schema_frame(1, TOPIC),
     }
-    async with staged(topicListRequestTimeoutMillis=100, topicListBrokerAnswerTimeoutMillis=1000) as stage:
+    async with staged(
+        topicListRequestTimeoutMillis=ENOUGH_MILLIS, topicListBrokerAnswerTimeoutMillis=4 * ENOUGH_MILLIS
+    ) as stage:
         stage.broker.script.unknown_request_id.add(kind)
         client = await stage.connected()
         await client.send(frames[kind])
@@ -167,6 +175,7 @@ async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(ki
         assert request_id_of(answer) == 1
         assert stage.proxy.counters.unknown_broker_answers == 1
         stage.broker.script.unknown_request_id.clear()
+        stage.change(topicListRequestTimeoutMillis=28_000)
         assert not any(stage.proxy.counters.disconnects.values())
         await client.send(frames[kind])
         assert request_id_of(await client.answer()) == 1

@@ -161,7 +161,7 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
         transport = session.transport
         assert transport is not None
         while session.reading:
-            client.send_now(PING * 10)
+            client.flood(PING * 10)
             await asyncio.sleep(0)
         await stage.until(lambda: stage.direct.held > 0, "booked answers")
         cut(client)

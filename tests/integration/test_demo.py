@@ -20,6 +20,7 @@ from proxy.cli.demo.run import event_log_bytes
 from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, progress, render
 from tests.support.clients.wire import WireClient
+from tests.support.patience import patient
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--connections", "30", "--topics", "1000", "--heap-mb", "1", "--direct-mb", "1", "--late-seconds", "0.5"]
@@ -38,7 +39,7 @@ def demo(*options: str) -> "subprocess.Popen[str]":
 
 def finished(*options: str) -> tuple[int, str, str]:
     with demo(*options) as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=patient(60))
     return process.returncode, output, errors
 
 
@@ -128,7 +129,7 @@ def test_a_demo_by_hand_serves_until_it_is_ended_and_leaves_nothing(
         client.connect()
         assert len(client.get_topics("demo/ns-299").topics) == 10
     by_hand.send_signal(number)
-    assert by_hand.wait(timeout=30) == 130
+    assert by_hand.wait(timeout=patient(30)) == 130
     for child in children:
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
@@ -139,7 +140,7 @@ def test_a_demo_by_hand_ends_when_a_child_does(by_hand: "subprocess.Popen[str]")
     lines = [by_hand.stdout.readline() for _ in range(5)]
     broker, proxy = (int(found) for found in re.findall(r"\(process (\d+)\)", "".join(lines)))
     os.kill(broker, signal.SIGKILL)
-    _, errors = by_hand.communicate(timeout=30)
+    _, errors = by_hand.communicate(timeout=patient(30))
     assert by_hand.returncode == 1
     assert "proxy.cli.demo.broker ended" in errors
     with pytest.raises(ProcessLookupError):

@@ -15,6 +15,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.relay.relay import Relay, RelayEndpoint
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, Closed, connect_frame
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
 
 KIB = 1024
@@ -340,7 +341,7 @@ async def test_the_reader_of_a_standing_relay_that_is_cut_ends_the_sender(side: 
 
 async def test_a_silent_pair_ends_after_the_read_timeout_and_one_that_moves_lives() -> None:
     async with (
-        staged(brokerProxyReadTimeoutMs=400, keepAliveIntervalSeconds=0) as stage,
+        staged(brokerProxyReadTimeoutMs=patient_millis(1500), keepAliveIntervalSeconds=0) as stage,
         raw_broker(greet) as broker,
     ):
         silent, moving = [await joined(stage, broker) for _ in range(2)]

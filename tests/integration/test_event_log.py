@@ -204,9 +204,10 @@ IMPATIENT: Final[dict[str, Any]] = {"maxTopicListInFlightDirectMemSizePermitsAcq
 
 
 async def test_a_list_without_direct_memory_in_time_is_refused_there() -> None:
-    async with staged(events=kept(), **TIGHT, **IMPATIENT) as stage:
+    async with staged(events=kept(), **TIGHT) as stage:
         reader = await direct_taken(stage)
         client = await stage.connected()
+        stage.change(**IMPATIENT)
         assert (await client.refused_topics(namespace(1))).error == ServerError.TooManyRequests
         (event,) = await told(stage, 1)
         assert (event["outcome"], event["outcome_stage"]) == ("timeout", "direct")
@@ -282,8 +283,9 @@ async def test_a_request_whose_client_is_ended_in_the_same_turn_counts_and_is_an
 
 
 async def test_a_client_that_does_not_read_is_closed_as_stalled() -> None:
-    async with staged(events=kept(), **TIGHT, topicListWriteStallTimeoutMillis=50) as stage:
+    async with staged(events=kept(), **TIGHT) as stage:
         await direct_taken(stage)
+        stage.change(topicListWriteStallTimeoutMillis=50)
         (event,) = await told(stage, 1)
         assert (event["outcome"], event["outcome_stage"], event["close_cause"]) == ("cancelled", "write", "stalled")
         assert stage.caused(DisconnectCause.WRITE_STALLED) == 1

@@ -14,6 +14,7 @@ from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.proxy import Proxy
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.unit.eventlog.parts import read_events
 from tests.unit.eventlog.test_schema_v1 import faults
@@ -144,7 +145,7 @@ async def test_broker_that_hangs_holds_up_neither_files_nor_the_end(tmp_path: Pa
             stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         try:
-            async with asyncio.timeout(60):
+            async with in_time(60):
                 await reached.wait()
                 output, errors = await child.communicate(b"\n")
         finally:

@@ -18,6 +18,7 @@ from proxy.config.config import Config
 from tests.support.auth.tls import PemFiles
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import patient
 from tests.support.proxies.running_proxy import Running, child_proxy
 
 NEVER_MILLIS = 3_600_000
@@ -42,7 +43,13 @@ async def command(config: Path, **environment: object) -> tuple[int, str, str]:
     asked = [sys.executable, "-m", "proxy", "health", "--config", str(config), "--timeout", "20"]
     given = {key: str(value) for key, value in environment.items()}
     done = await asyncio.to_thread(
-        subprocess.run, asked, env={"PATH": "", **given}, capture_output=True, text=True, timeout=60, check=False
+        subprocess.run,
+        asked,
+        env={"PATH": "", **given},
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -8,6 +8,7 @@ from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.requests.validation import MAX_PROPERTIES
 from proxy.telemetry.refusals import Stage as Refusal
 from tests.support.clients.async_client import lookup_frame, topics_frame
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -61,7 +62,7 @@ async def test_leaving_does_not_free_the_places_of_questions_the_broker_still_wo
 
 
 async def test_a_list_that_waited_out_its_time_is_never_asked_for() -> None:
-    async with staged(topicListRequestTimeoutMillis=300) as stage:
+    async with staged(topicListRequestTimeoutMillis=patient_millis(1000)) as stage:
         gate = stage.broker.script.hold(LISTS)
         client = await stage.connected()
         # In one segment, so that all have the same deadline: none may get the place of one that ran out before it.

@@ -11,6 +11,7 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.web.fake_web_broker import fake_web_broker
 
@@ -71,7 +72,7 @@ async def test_many_clients_that_do_not_read_hold_their_windows_and_no_more(tmp_
             for reader in readers:
                 await reader.send(b"GET /admin/v2/clusters HTTP/1.1\r\nHost: p\r\n\r\n")
             await eventually(lambda: len(web_broker.asked) == clients, "every question at the broker")
-            async with asyncio.timeout(30):
+            async with in_time(30):
                 while await still_moving(proxy):
                     pass
             growth = grown(proxy, before)

@@ -87,9 +87,9 @@ LARGE_WINDOW: Final = {"httpOutputBufferSize": 200_000, DIRECT.format("MB"): 1, 
 
 
 async def test_a_list_without_memory_in_time_is_refused_like_one_of_the_binary_port() -> None:
-    keys = LARGE_WINDOW | {DIRECT.format("PermitsAcquireTimeoutMillis"): 50}
-    async with web_staged(**keys) as at:
+    async with web_staged(**LARGE_WINDOW) as at:
         await full(at)
+        at.stage.change(**{DIRECT.format("PermitsAcquireTimeoutMillis"): 50})
         questions = len(at.broker.asked)
         async with at.client.get(at.url + LISTS) as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (429, "1")

@@ -92,9 +92,10 @@ async def test_a_large_frame_waits_for_its_permit_before_it_is_read() -> None:
 
 
 async def test_a_large_frame_without_a_permit_is_passed_over_and_the_connection_lives() -> None:
-    async with staged(**TIGHT, maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=150) as stage:
+    async with staged(**TIGHT) as stage:
         await direct_taken(stage)
         client = await stage.connected()
+        stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=150)
         await client.send(exactly(200 * KIB, request_id=9))
         error = await client.error(9)
         assert (error.error, error.message) == (ServerError.TooManyRequests, DIRECT_REFUSAL)
@@ -107,12 +108,13 @@ async def test_a_large_frame_without_a_permit_is_passed_over_and_the_connection_
 
 
 async def test_a_large_connect_without_a_permit_is_closed() -> None:
-    async with staged(**TIGHT, maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=150) as stage:
+    async with staged(**TIGHT) as stage:
         await direct_taken(stage)
         client = await stage.client()
         await client.send(connect_frame(auth_data=bytes(60 * KIB)))
         # 180 KiB still fit behind the 700 KiB that are taken: a second one does not.
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=150)
         others = [await stage.client() for _ in range(2)]
         for other in others:
             await other.send(connect_frame(auth_data=bytes(60 * KIB))[:-1])

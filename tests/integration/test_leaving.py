@@ -13,6 +13,7 @@ from protocol.command_type import CommandType
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -73,7 +74,7 @@ async def test_a_gateway_s_whole_end_is_in_order(tmp_path: Path) -> None:
         gate = broker.script.hold(LISTS)
         busy = await proxy.connected()
         request = asyncio.gather(busy.topics("demo/ns-0"))
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS)
         await told(proxy, signal.SIGTERM, "draining")
         with pytest.raises(ConnectionRefusedError):
@@ -164,7 +165,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 async def heard(listening: socket.socket, beginning: str) -> list[str]:
     """Read messages until one begins so; give all of them."""
     messages: list[str] = []
-    async with asyncio.timeout(20):
+    async with in_time():
         while not messages or not messages[-1].startswith(beginning):
             messages.append((await asyncio.get_running_loop().sock_recv(listening, 4096)).decode())
     return messages

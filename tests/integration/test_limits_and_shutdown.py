@@ -21,6 +21,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.large_frames import LARGE_FRAME_COPIES
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
+from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.proxies.running_proxy import child_proxy
 
@@ -110,8 +111,9 @@ async def test_a_storm_of_connections_is_served_and_holds_nobody_up() -> None:
 
 @pytest.mark.parametrize("sent", [b"", connect_frame()[:-1], connect_frame(auth_data=bytes(60_000))[:30_000]])
 async def test_a_client_without_a_whole_connect_is_closed_in_time_and_others_stay(sent: bytes) -> None:
-    async with staged(handshakeTimeoutMillis=150) as stage:
+    async with staged() as stage:
         connected = await stage.connected()
+        stage.change(handshakeTimeoutMillis=150)
         late = await stage.client()
         await late.send(sent)
         assert await late.rest() == b""
@@ -136,7 +138,7 @@ async def test_a_client_silent_over_two_intervals_is_closed_and_one_that_answers
 
 
 async def test_a_large_frame_that_trickles_ends_by_its_clock_and_gives_its_permit_back() -> None:
-    async with staged(topicListRequestTimeoutMillis=300) as stage:
+    async with staged(topicListRequestTimeoutMillis=patient_millis(1000)) as stage:
         whole = await stage.connected()
         await whole.send(new_schema_frame(1, TOPIC, 100_000))
         assert (await whole.answer()).type == pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
@@ -203,7 +205,7 @@ async def test_sigterm_lets_a_request_under_way_be_answered_and_ends_with_0(tmp_
         gate = broker.script.hold(LISTS)
         busy, idle = await proxy.connected(), await proxy.connected()
         request = asyncio.gather(busy.topics("demo/ns-0"))
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS)
         await proxy.draining()
         assert await idle.rest() == b""
@@ -227,7 +229,7 @@ async def test_what_is_still_busy_at_the_end_of_the_drain_is_closed(tmp_path: Pa
         busy, relayed = await proxy.connected(), await proxy.client()
         await relayed.connect(target=f"{LOOPBACK}:{broker.port}")
         await busy.ask_topics("demo/ns-0")
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS)
         os.kill(proxy.child.pid, signal.SIGTERM)
         assert tuple(await asyncio.gather(busy.rest(), relayed.rest())) == (b"", b"")
@@ -243,7 +245,7 @@ async def test_a_second_sigterm_ends_the_drain_at_once(tmp_path: Path) -> None:
         broker.script.hold(LISTS)
         busy = await proxy.connected()
         await busy.ask_topics("demo/ns-0")
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS)
         await proxy.draining()
         os.kill(proxy.child.pid, signal.SIGTERM)

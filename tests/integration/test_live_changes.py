@@ -1,7 +1,6 @@
 """A changed configuration while clients are connected: every key acts, and has a meaning below what is held."""
 
 import asyncio
-import io
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -12,9 +11,8 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.app.budget import worst_case_parts
-from proxy.app.reload import APPLIED_BY, apply
+from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
-from proxy.core.log import open_log
 from tests.support.clients.async_client import lookup_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
@@ -36,12 +34,6 @@ DYNAMIC: Final = [key.name for key in Config.keys() if key.dynamic]  # noqa: SIM
 
 
 # Keys of parts that are not wired to a reload yet; whoever wires one adds its effect below and takes it from here.
-def change(stage: Stage, **keys: object) -> None:
-    """Put a configuration in force that differs in `keys`."""
-    newer = stage.proxy.config.replace({name: str(value) for name, value in keys.items()})
-    apply(stage.proxy, newer, open_log("error", "json", io.BytesIO()))
-
-
 # --- every key ------------------------------------------------------------------------------------
 
 
@@ -186,7 +178,7 @@ async def test_a_changed_key_takes_effect(name: str) -> None:
         await client.topics(namespace(0))
         await stage.relayed()
         assert effect.seen(stage) != effect.expected
-        change(stage, **{name: effect.text})
+        stage.change(**{name: effect.text})
         assert effect.seen(stage) == effect.expected
         assert stage.proxy.counters.internal_errors == {}
 
@@ -204,7 +196,7 @@ async def test_a_changed_key_takes_effect(name: str) -> None:
 async def test_the_budget_follows_the_limits(name: str, value: object) -> None:
     async with staged() as stage:
         before = stage.proxy.counters.budget_bytes
-        change(stage, **{name: value})
+        stage.change(**{name: value})
         assert stage.proxy.counters.budget_bytes != before
         assert stage.proxy.counters.budget_parts == worst_case_parts(stage.proxy.config)
 
@@ -227,7 +219,7 @@ async def test_a_memory_limit_lowered_below_what_is_held_takes_nothing_back_and_
         await readers[1].ask_topics(namespace(1))
         await stage.until(lambda: stage.direct.held >= 2 * LIST_BYTES - 200_000, "two bodies being written")
         held = stage.direct.held
-        change(stage, maxTopicListInFlightDirectMemSizeMB=1)
+        stage.change(maxTopicListInFlightDirectMemSizeMB=1)
         assert stage.direct.held == held > stage.direct.limit
         newcomer = await waiting_for_direct(stage, 2)
         for reader in readers:
@@ -238,7 +230,7 @@ async def test_a_memory_limit_lowered_below_what_is_held_takes_nothing_back_and_
 async def test_a_raised_memory_limit_serves_those_who_wait_at_once() -> None:
     async with staged(**TIGHT) as stage:
         jam = await jammed(stage)
-        change(stage, maxTopicListInFlightHeapMemSizeMB=20, maxTopicListInFlightDirectMemSizeMB=20)
+        stage.change(maxTopicListInFlightHeapMemSizeMB=20, maxTopicListInFlightDirectMemSizeMB=20)
         for waiting in (jam.b, jam.c, jam.d):
             assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
@@ -247,7 +239,7 @@ async def test_a_lowered_queue_keeps_those_who_stand_in_it_and_refuses_the_next(
     async with staged(maxTopicListInFlightDirectMemSizeMB=1) as stage:
         reader = await direct_taken(stage)
         waiting = [await waiting_for_direct(stage, number) for number in (1, 2)]
-        change(stage, maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize=1)
+        stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize=1)
         assert (await (await stage.connected()).refused_topics(namespace(3))).error == ServerError.TooManyRequests
         for client in (reader, *waiting):
             assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
@@ -259,7 +251,7 @@ async def test_requests_in_work_above_a_lowered_number_end_well_and_newcomers_ar
         client = await stage.connected()
         await client.send(b"".join(lookup_frame(number, TOPIC) for number in (1, 2, 3)))
         await stage.until(lambda: stage.lookups.held == 3, "three lookups")
-        change(stage, maxConcurrentLookupRequests=2)
+        stage.change(maxConcurrentLookupRequests=2)
         await client.send(lookup_frame(4, TOPIC))
         answer = (await client.answer()).lookupTopicResponse
         assert (answer.request_id, answer.error) == (4, ServerError.TooManyRequests)
@@ -276,7 +268,7 @@ async def test_a_client_above_a_lowered_number_of_requests_is_read_again_when_it
         await client.send(b"".join(lookup_frame(number, TOPIC) for number in range(1, 13)))
         session = stage.session_of(client)
         await stage.until(lambda: session._requests.outstanding == 6, "six requests")
-        change(stage, maxOutstandingRequestsPerConnection=2)
+        stage.change(maxOutstandingRequestsPerConnection=2)
         most: list[int] = []
         serve = session._requests.serve
 
@@ -302,7 +294,7 @@ async def test_a_client_that_may_have_more_requests_is_read_on_at_once() -> None
         await client.send(b"".join(lookup_frame(number, TOPIC) for number in (1, 2, 3)))
         session = stage.session_of(client)
         await stage.until(lambda: session._requests.outstanding == 1 and not session.reading, "one request")
-        change(stage, maxOutstandingRequestsPerConnection=3)
+        stage.change(maxOutstandingRequestsPerConnection=3)
         await stage.until(lambda: session._requests.outstanding == 3, "three requests")
         gate.set()
         assert len([await client.answer() for _ in range(3)]) == 3
@@ -321,7 +313,7 @@ async def test_a_broker_connection_too_many_gets_no_question_and_is_closed_when_
         third = await stage.connected()
         await third.ask_topics(namespace(2))
         await stage.until(lambda: second.outstanding == 1, "a question on the second connection")
-        change(stage, brokerConnectionsPerKey=1)
+        stage.change(brokerConnectionsPerKey=1)
         fourth = await stage.connected()
         await fourth.ask_topics(namespace(3))
         await stage.until(lambda: first.outstanding == 3, "a question on the first connection")
@@ -338,7 +330,7 @@ async def test_idle_broker_connections_above_a_lowered_total_are_closed_and_no_m
         await client.topics(namespace(0))
         await client.lookup(TOPIC)
         assert len(stage.proxy.broker_side.pool._keys) == 2
-        change(stage, brokerConnectionsTotal=1, brokerConnectionsPerKey=1)
+        stage.change(brokerConnectionsTotal=1, brokerConnectionsPerKey=1)
         await stage.until(lambda: stage.caused("idle") == 1, "one closed")
         await stage.until(lambda: len(stage.proxy.broker_side.pool._keys) == 1, "one left")
         for _ in range(3):
@@ -354,7 +346,7 @@ async def test_who_waits_for_a_broker_connection_gets_one_when_more_are_allowed(
         await stage.until(lambda: stage.outstanding == 1, "a question")
         await other.send(lookup_frame(1, TOPIC))
         await stage.until(lambda: stage.books()["waiting for a broker connection"] == 1, "one that waits")
-        change(stage, brokerConnectionsTotal=2)
+        stage.change(brokerConnectionsTotal=2)
         assert (await other.answer()).type == pb.BaseCommand.LOOKUP_RESPONSE
         gate.set()
         await client.answer()
@@ -369,7 +361,7 @@ async def test_a_shorter_keep_alive_reaches_clients_and_brokers_that_were_there_
         client = await stage.connected()
         await client.topics(namespace(0))
         pings = stage.broker.record.received[CommandType.PING]
-        change(stage, keepAliveIntervalSeconds=1)
+        stage.change(keepAliveIntervalSeconds=1)
         assert (await client.command()).type == pb.BaseCommand.PING
         await stage.until(lambda: stage.broker.record.received[CommandType.PING] > pings, "a PING to the broker")
 
@@ -381,7 +373,7 @@ async def test_a_client_pinged_just_before_the_interval_shrinks_has_a_whole_one_
         for _ in range(2):
             session.tick(0.0)
         assert (await client.command()).type == pb.BaseCommand.PING
-        change(stage, keepAliveIntervalSeconds=3599)
+        stage.change(keepAliveIntervalSeconds=3599)
         session.tick(0.0)
         assert session.cause is None
         await client.ping()
@@ -390,7 +382,7 @@ async def test_a_client_pinged_just_before_the_interval_shrinks_has_a_whole_one_
 async def test_a_target_no_longer_allowed_keeps_its_relay_and_gets_no_new_one() -> None:
     async with staged() as stage:
         relayed = await stage.relayed()
-        change(stage, brokerProxyAllowedHostNames="a.example")
+        stage.change(brokerProxyAllowedHostNames="a.example")
         refused = await stage.client()
         with pytest.raises(AssertionError, match="brokerProxyAllowedHostNames"):
             await refused.connect(target=f"127.0.0.1:{stage.broker.port}")
@@ -403,7 +395,7 @@ async def test_a_request_that_has_arrived_keeps_its_clock() -> None:
         early, late = await stage.connected(), await stage.connected()
         await early.ask_topics(namespace(0))
         await stage.until(lambda: stage.outstanding == 1, "a question")
-        change(stage, topicListRequestTimeoutMillis=50)
+        stage.change(topicListRequestTimeoutMillis=50)
         assert (await late.refused_topics(namespace(1))).error == ServerError.TooManyRequests
         gate.set()
         assert len((await early.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS

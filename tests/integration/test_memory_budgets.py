@@ -25,7 +25,6 @@ from proxy.core.tasks import TaskScope
 from proxy.net.output import OVERSHOOT_BYTES
 from tests.support.clients.async_client import (
     LOOPBACK,
-    PATIENCE_SECONDS,
     PING,
     AsyncClient,
     connect_frame,
@@ -33,6 +32,7 @@ from tests.support.clients.async_client import (
     new_schema_frame,
     topics_frame,
 )
+from tests.support.patience import PATIENCE_SECONDS, in_time, patient
 from tests.support.proxies.proxy_under_test import MIB, SLOW_READER_RCVBUF, TOPIC, namespace
 from tests.support.web.web_pages import Scrape, scrape
 
@@ -88,7 +88,7 @@ class Weighed:
 
     async def until(self, condition: Callable[[Scrape], object], what: str) -> Scrape:
         """Scrape until `condition` holds."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        deadline = asyncio.get_running_loop().time() + patient(PATIENCE_SECONDS)
         while not condition(at := await self.scrape()):
             assert self.child.running, self.child.tail()
             assert asyncio.get_running_loop().time() < deadline, f"expected {what}, got {at.samples}"
@@ -98,7 +98,7 @@ class Weighed:
         """Scrape until these metrics stand still: the proxy has done with its clients all it will."""
         seen: list[float] = []
         same = 0
-        async with asyncio.timeout(40):
+        async with in_time(40):
             while same < QUIET_SCRAPES:
                 at = await self.scrape()
                 record = self.broker.record

@@ -10,6 +10,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from tests.support.clients.async_client import AsyncClient, new_schema_frame, schema_frame
+from tests.support.patience import patient, patient_millis
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -73,7 +74,8 @@ async def test_everybody_in_a_jam_is_answered_once_the_reader_reads() -> None:
 
 
 async def test_a_growth_that_times_out_is_refused_and_its_connection_goes_on() -> None:
-    async with staged(**TIGHT | {HEAP_TIMEOUT: 200}) as stage:
+    # Seen to wait before it gives up.
+    async with staged(**TIGHT | {HEAP_TIMEOUT: patient_millis(1000)}) as stage:
         jam = await jammed(stage)
         refused((await jam.d.answer()).error, HEAP_REFUSAL)
         assert stage.proxy.broker_side.pool.states()["paused"] == 0
@@ -88,7 +90,7 @@ async def test_a_growth_that_times_out_is_refused_and_its_connection_goes_on() -
 
 
 async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
-    async with staged(brokerConnectionsPerKey=1, **TIGHT | {HEAP_TIMEOUT: 400}) as stage:
+    async with staged(brokerConnectionsPerKey=1, **TIGHT) as stage:
         a = await direct_taken(stage)
         b = await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)
@@ -105,7 +107,8 @@ async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
 
 
 async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
-    async with staged(brokerConnectionsPerKey=1, **TIGHT | {HEAP_TIMEOUT: 300}) as stage:
+    seconds = patient(0.5)
+    async with staged(brokerConnectionsPerKey=1, **TIGHT | {HEAP_TIMEOUT: round(1000 * seconds)}) as stage:
         await direct_taken(stage)
         await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)
@@ -117,8 +120,8 @@ async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
         gate.set()
         for client in behind[1:]:
             refused((await client.answer()).error, HEAP_REFUSAL)
-        # One of the six overshoots; each of the others alone would have waited 300 ms.
-        assert stage.proxy.loop.time() - began < 0.3 * 5
+        # One of the six overshoots; the others one after the other would have waited five times.
+        assert stage.proxy.loop.time() - began < seconds * 5
         assert stage.outcome("refused_heap") == 5
 
 
@@ -126,10 +129,11 @@ async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
 
 
 async def test_an_answer_that_gets_no_direct_memory_in_time_is_refused() -> None:
-    async with staged(**TIGHT | {DIRECT_TIMEOUT: 150}) as stage:
+    async with staged(**TIGHT) as stage:
         reader = await direct_taken(stage)
         client = await stage.connected()
-        refused(await client.refused_topics(namespace(1)), DIRECT_REFUSAL)
+        with stage.changed(**{DIRECT_TIMEOUT: 150}):
+            refused(await client.refused_topics(namespace(1)), DIRECT_REFUSAL)
         assert stage.outcome("refused_direct") == 1
         assert stage.heap.held == 0
         await has_list(reader)
@@ -156,17 +160,19 @@ async def test_a_full_direct_queue_refuses_at_once() -> None:
 
 
 async def test_the_requests_clock_ends_a_wait_for_direct_memory() -> None:
-    async with staged(**TIGHT, topicListRequestTimeoutMillis=400) as stage:
+    async with staged(**TIGHT) as stage:
         reader = await direct_taken(stage)
         client = await stage.connected()
+        stage.change(topicListRequestTimeoutMillis=400)
         refused(await client.refused_topics(namespace(1)), DIRECT_REFUSAL)
         # A body under way is never cut by the clock: its client has it, however late it reads.
         await has_list(reader)
 
 
 async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answer() -> None:
-    async with staged(**TIGHT, topicListRequestTimeoutMillis=400) as stage:
+    async with staged(**TIGHT) as stage:
         reader = await direct_taken(stage)
+        stage.change(topicListRequestTimeoutMillis=400)
         await reader.ask_topics(namespace(1))
         await stage.until(lambda: stage.outcome("timed_out") == 1, "a request that gave up")
         await stage.until(lambda: not stage.heap.held, "its memory, a turn of the loop later")
@@ -175,8 +181,9 @@ async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answ
 
 
 async def test_a_question_of_a_request_that_gave_up_while_queued_is_never_asked() -> None:
-    async with staged(**TIGHT | {HEAP_TIMEOUT: 150, HEAP_QUEUE: 5}) as stage:
+    async with staged(**TIGHT | {HEAP_QUEUE: 5}) as stage:
         await jammed(stage)
+        stage.change(**{HEAP_TIMEOUT: 150})
         asked = stage.broker.record.topic_questions
         client = await stage.connected()
         refused(await client.refused_topics(namespace(6)), HEAP_REFUSAL)
@@ -323,12 +330,13 @@ async def create_schema(stage: Stage, data_bytes: int) -> None:
 
 
 async def test_a_schema_waits_for_direct_memory_and_is_refused_in_its_name() -> None:
-    async with staged(**TIGHT | {DIRECT_TIMEOUT: 200}) as stage:
+    async with staged(**TIGHT) as stage:
         await create_schema(stage, 340_000)
         reader = await direct_taken(stage)
         client = await stage.connected()
-        await client.send(schema_frame(2, TOPIC))
-        refused(await client.error(2), DIRECT_REFUSAL)
+        with stage.changed(**{DIRECT_TIMEOUT: 200}):
+            await client.send(schema_frame(2, TOPIC))
+            refused(await client.error(2), DIRECT_REFUSAL)
         await has_list(reader)
         await client.send(schema_frame(3, TOPIC))
         schema = (await client.answer()).getSchemaResponse

@@ -16,6 +16,7 @@ from scripts.alert_table import ALERTS
 from scripts.dashboard_table import ROWS, VARIABLES
 from tests.integration.test_watch_limits import watch
 from tests.support.auth.tls import PemFiles
+from tests.support.patience import patient
 from tests.support.promql import COMMON_LABELS, FOREIGN_METRICS, labels, metrics
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.tools import tool
@@ -127,7 +128,9 @@ async def test_a_proxy_that_is_well_says_so(tmp_path: Path) -> None:
 
 def objections(promtool: str, text: str) -> dict[str, str]:
     """Have a page checked; gives what is said of each metric."""
-    run = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=patient(60)
+    )
     found: dict[str, str] = {}
     for line in (run.stdout + run.stderr).splitlines():
         name, _, objection = line.partition(" ")

@@ -21,6 +21,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import whole_parser
 from tests.support.auth.tls import PemFiles, certificate, client_context
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, command_of, connect_frame, eventually
+from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.walkthrough import BEFORE, ROOT, Block, Walk, all_sections, missing_of, not_run, walking
 
@@ -218,13 +219,13 @@ async def test_a_reload_reports_what_waits_for_a_restart_and_no_client_notices(t
 
 
 async def handshake(port: int, context: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    async with asyncio.timeout(20):
+    async with in_time():
         return await asyncio.open_connection(LOOPBACK, port, ssl=context, server_hostname="localhost")
 
 
 async def pinged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frame: bytes) -> bytes:
     writer.write(frame)
-    async with asyncio.timeout(20):
+    async with in_time():
         size = await reader.readexactly(4)
         return await reader.readexactly(int.from_bytes(size, "big"))
 
@@ -268,7 +269,7 @@ def sample(page: bytes, name: str) -> float:
 
 
 async def until_it_waits(proxy: Running) -> None:
-    async with asyncio.timeout(20):
+    async with in_time():
         while True:
             if sample(await proxy.get("/metrics"), "pulsar_proxy_topic_list_direct_queue_size"):
                 return

@@ -100,11 +100,12 @@ async def test_a_list_over_http_is_an_event_without_a_question() -> None:
 
 
 async def test_lists_over_http_that_are_refused_or_left_are_events() -> None:
-    async with web_staged(events=kept(), **WINDOW, **IMPATIENT) as at:
+    async with web_staged(events=kept(), **WINDOW) as at:
         at.broker.answer = large_list
         reader = await slow_reader(at)
         await at.stage.until(lambda: at.stage.direct.held and at.broker.asked, "a list under way")
         assert at.stage.direct.limit == MIB
+        at.stage.change(**IMPATIENT)
         async with at.client.get(at.url + HTTP_LISTS) as answer:
             assert answer.status == 429
         reader.reset()

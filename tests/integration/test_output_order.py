@@ -31,11 +31,11 @@ async def flooded(stage: Stage, client: AsyncClient, frame: bytes) -> ClientConn
     """Send `frame` again and again until the proxy stops reading, and give its side of the connection."""
     session = stage.session_of(client)
     while session.reading:
-        client.send_now(frame * 16)
+        client.flood(frame * 16)
         await asyncio.sleep(0)
     # What the kernel still takes changes nothing any more.
     for _ in range(100):
-        client.send_now(frame * 1000)
+        client.flood(frame * 1000)
         await asyncio.sleep(0)
     assert not session.reading
     return session
@@ -132,7 +132,7 @@ async def test_a_client_that_floods_and_reads_at_last_gets_everything() -> None:
         client = await stage.connected(SLOW_READER_RCVBUF)
         sent, session = 0, stage.session_of(client)
         while session.reading:
-            sent += client.send_now(PING * 16)
+            sent += client.flood(PING * 16)
             await asyncio.sleep(0)
         for _ in range(sent // len(PING)):
             assert (await client.command()).type == pb.BaseCommand.PONG
@@ -149,7 +149,7 @@ async def test_floods_without_direct_memory_close_their_clients_only() -> None:
             client = await stage.connected(SLOW_READER_RCVBUF)
             session = stage.session_of(client)
             while session.open and session.reading:
-                client.send_now(PING * 16)
+                client.flood(PING * 16)
                 await asyncio.sleep(0)
         await stage.until(lambda: stage.caused("memory_limit") == 2, "two clients closed for memory")
         assert stage.direct.statistics().peak_held <= MIB + OVERSHOOT_BYTES

@@ -23,6 +23,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from tests.support.clients.async_client import Closed, eventually
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import Stage, config_for, namespace, staged
 from tests.support.proxies.running_proxy import Running, child_proxy
 
@@ -274,7 +275,7 @@ async def test_a_storm_of_sighups_and_one_in_the_drain_harm_nobody(tmp_path: Pat
         await eventually(lambda: any(line["new"] == "149" for line in proxy.lines("configuration changed")), "the last")
         gate = broker.script.hold(LISTS)
         request = asyncio.gather(client.topics("demo/ns-0"))
-        async with asyncio.timeout(20):
+        async with in_time():
             await broker.record.seen(LISTS, 2)
         await proxy.draining()
         await hang_up(proxy, "reload ignored: the proxy is stopping")
@@ -301,7 +302,7 @@ async def test_a_proxy_started_in_a_terminal_leaves_with_it(tmp_path: Path) -> N
     os.close(slave)
     try:
         lines = b""
-        async with asyncio.timeout(20):
+        async with in_time():
             while b"listening for http" not in lines:
                 lines += await asyncio.to_thread(os.read, master, 4096)
             # Its terminal, but no controlling one: the signal that the kernel would send comes from here.

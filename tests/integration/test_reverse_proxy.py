@@ -13,6 +13,7 @@ from yarl import URL
 
 from proxy.web.forward.bodies import RequestBody
 from proxy.web.forward.reverse_proxy import ReverseProxy
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.fake_web_broker import fake_web_broker, fine
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -293,13 +294,12 @@ async def test_a_broker_that_is_down_is_a_clear_error_and_its_return_is_noticed(
         async with client.get(url) as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
             assert (await answer.json())["reason"] == "no server of brokerWebServiceURL can be reached"
-        async with fake_web_broker(fine, port):
-            async with asyncio.timeout(20):
-                while True:
-                    async with client.get(url) as answer:
-                        if answer.status == 200:
-                            break
-                    await asyncio.sleep(0.01)
+        async with fake_web_broker(fine, port), in_time():
+            while True:
+                async with client.get(url) as answer:
+                    if answer.status == 200:
+                        break
+                await asyncio.sleep(0.01)
 
 
 async def test_several_brokers_take_turns_and_one_that_is_down_is_passed_over() -> None:
@@ -324,7 +324,7 @@ async def test_a_broker_that_does_not_answer_is_a_504_and_frees_the_place() -> N
             raise AssertionError
 
         at.broker.answer = silent
-        async with asyncio.timeout(20), at.client.get(at.url + ADMIN) as answer:
+        async with in_time(), at.client.get(at.url + ADMIN) as answer:
             assert answer.status == 504
             assert "httpProxyTimeout" in (await answer.json())["reason"]
 
@@ -365,7 +365,7 @@ async def test_a_client_that_leaves_ends_what_the_broker_does_for_it() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", at.stage.proxy.web_port)
             body = "Content-Length: 10\r\n" if request == "PUT" else ""
             writer.write(f"{request} {ADMIN} HTTP/1.1\r\nHost: p\r\n{body}\r\n".encode())
-            async with asyncio.timeout(20):
+            async with in_time():
                 await asked.wait()
                 writer.close()
                 await writer.wait_closed()
@@ -395,7 +395,7 @@ async def test_an_upload_that_is_cut_while_its_body_is_stopped_gives_its_memory_
         at.broker.answer = reading
         _, writer = await asyncio.open_connection("127.0.0.1", at.stage.proxy.web_port)
         writer.write(f"POST {ADMIN} HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
-        async with asyncio.timeout(60):
+        async with in_time(60):
             await arrived.wait()
             assert at.stage.direct.held > 0
             writer.close()
@@ -419,7 +419,7 @@ async def test_requests_beyond_the_limit_wait_for_their_turn_and_pages_do_not() 
         at.broker.answer = held
         assert at.stage.proxy.web is not None
         turns = at.stage.proxy.web._gate
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with in_time(), asyncio.TaskGroup() as group:
             all_of_them = [group.create_task(_status(at))]
             await asked.wait()
             all_of_them += [group.create_task(_status(at, path)) for path in (ADMIN, LIST)]
@@ -444,7 +444,7 @@ async def test_a_client_that_leaves_the_queue_frees_its_place_and_no_broker_is_a
         at.broker.answer = held
         assert at.stage.proxy.web is not None
         turns = at.stage.proxy.web._gate
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with in_time(), asyncio.TaskGroup() as group:
             group.create_task(_status(at))
             await asked.wait()
             _, writer = await asyncio.open_connection("127.0.0.1", at.stage.proxy.web_port)
@@ -465,7 +465,7 @@ async def test_who_waits_too_long_is_told_which_key_to_change() -> None:
         at.broker.answer = silent
         assert at.stage.proxy.web is not None
         turns = at.stage.proxy.web._gate
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with in_time(), asyncio.TaskGroup() as group:
             held = group.create_task(_status(at))
             await at.stage.until(lambda: turns.in_work, "a request in work")
             turns.apply(replace(turns.limits, wait_seconds=0.01))

@@ -92,7 +92,7 @@ async def unread_pongs(stage: Stage) -> AsyncClient:
     client = await stage.connected(SLOW_READER_RCVBUF)
     session = stage.session_of(client)
     while session.reading:
-        client.send_now(PING * 16)
+        client.flood(PING * 16)
         await asyncio.sleep(0)
     return client
 
@@ -107,9 +107,10 @@ async def was_reset(client: AsyncClient) -> bool:
 
 
 async def test_the_proxys_own_clock_closes_a_stalled_reader_and_its_memory_serves_the_next() -> None:
-    async with staged(topicListWriteStallTimeoutMillis=300, **TIGHT) as stage:
+    async with staged(**TIGHT) as stage:
         await direct_taken(stage)
         waiting = await waiting_for_direct(stage)
+        stage.change(topicListWriteStallTimeoutMillis=300)
         await stage.until(lambda: stage.caused(STALLED) == 1, "the stalled reader closed")
         assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 

@@ -16,6 +16,7 @@ from tests.integration.test_memory_budgets import (
 )
 from tests.support.auth.tls import PIECE_BYTES, PemFiles, TlsClient, client_context
 from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import namespace
 
 __all__ = ["LIMIT_KEY", "many_files"]
@@ -37,7 +38,7 @@ async def connected(proxy: Weighed, context: ssl.SSLContext, rcvbuf: int | None 
 
 async def read_list(client: TlsClient) -> None:
     """Read until a whole list has passed, and keep nothing of it."""
-    async with asyncio.timeout(60):
+    async with in_time(60):
         while (size := int.from_bytes(await client.receive(4), "big")) < LIST_BYTES:
             # A PING.
             await client.receive(size)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from proxy.web.forward import broker_client
 from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -107,7 +108,7 @@ async def test_an_upload_that_drips_gives_its_connection_to_who_waits(monkeypatc
 
 
 async def test_an_upload_of_which_nothing_comes_is_ended() -> None:
-    async with web_staged(topicListWriteStallTimeoutMillis=50) as at:
+    async with web_staged(topicListWriteStallTimeoutMillis=patient_millis(500)) as at:
         client = await uploading(at)
         found = await client.rest()
         assert found.startswith(b"HTTP/1.1 408 ")

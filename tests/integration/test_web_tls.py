@@ -10,6 +10,7 @@ from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
 from tests.support.auth.tls import PemFiles, certificate, client_context, server_context
+from tests.support.patience import in_time
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 from tests.support.web.web_stage import ADMIN, web_staged
 
@@ -135,6 +136,6 @@ async def test_a_client_that_does_not_come_to_http_is_closed(
         assert running is not None
         port = running.port if header else running.tls_port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.timeout(20):
+        async with in_time():
             assert await reader.read() == b""
         writer.close()

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import in_time
 from tests.support.web.web_stage import web_staged
 
 PATH = "/ws/v2/producer/persistent/t/n/topic"
@@ -58,7 +59,7 @@ async def test_a_client_that_is_gone_ends_its_tunnel() -> None:
         assert socket._response.connection is not None
         assert socket._response.connection.transport is not None
         socket._response.connection.transport.abort()
-        async with asyncio.timeout(20):
+        async with in_time():
             await ended.wait()
 
 
@@ -126,7 +127,7 @@ async def test_a_client_that_does_not_read_stops_the_broker() -> None:
 async def stands_still(reading: Callable[[], int]) -> None:
     """Wait until `reading` gives the same number for a while."""
     last, same = -1, 0
-    async with asyncio.timeout(20):
+    async with in_time():
         while same < 50:
             await asyncio.sleep(0.005)
             now = reading()

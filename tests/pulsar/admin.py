@@ -9,7 +9,9 @@ import urllib.request
 from typing import Any
 from urllib.parse import quote
 
-_TIMEOUT_SECONDS = 30.0
+from tests.support.patience import patient
+
+_TIMEOUT_SECONDS = 60.0
 
 
 class AdminError(Exception):
@@ -36,7 +38,7 @@ class Admin:
             headers=self._headers,
         )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            with urllib.request.urlopen(request, timeout=patient(_TIMEOUT_SECONDS)) as response:
                 text = response.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -14,6 +14,7 @@ import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin
+from tests.pulsar.messages import connect
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import Proxy, host_and_port, run_proxy
 from tests.pulsar.standalone import Broker
@@ -81,8 +82,7 @@ def new_client(service_url: str) -> Iterator[Callable[[], pulsar.Client]]:
     clients: list[pulsar.Client] = []
 
     def make() -> pulsar.Client:
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        clients.append(pulsar.Client(service_url, operation_timeout_seconds=60, logger=logger))
+        clients.append(connect(service_url))
         return clients[-1]
 
     yield make

@@ -18,10 +18,11 @@ from proxy.net.tls.files import TlsFiles
 from proxy.telemetry.counters import Counters, SinkNumbers
 from proxy.telemetry.events.log import EventLog
 from tests.support.clients.async_client import eventually
+from tests.support.patience import patient, patient_millis
 
 # A topic may move, a broker may come back: only a broken sink needs as long.
 PATIENCE_SECONDS = 90.0
-RECEIVE_MILLIS = 60_000
+RECEIVE_MILLIS = patient_millis(60_000)
 
 
 @dataclass
@@ -75,7 +76,7 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     try:
         yield running
     finally:
-        await log.close(60)
+        await log.close(patient(60))
         await own.close()
     assert counters.internal_errors == {}
     assert running.numbers.written + running.numbers.dropped == running.put

@@ -12,6 +12,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pipeline.sources.pulsar.options import PulsarSettings
 from pipeline.sources.pulsar.source import EventsReader, EventsStreamReader
 from tests.pulsar.admin import Admin, AdminError
+from tests.pulsar.messages import connect
+from tests.support.patience import patient
 from tests.support.pipeline.event_lines import event
 
 KEPT: Final = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 100}
@@ -33,14 +35,13 @@ class EventTopic:
         admin.create_topic(self.name, partitions)
 
     def settings(self, **more: Any) -> PulsarSettings:
-        given = {"admin_url": self._admin.url, "read_timeout_seconds": 30, **more}
+        given = {"admin_url": self._admin.url, "read_timeout_seconds": round(patient(30)), **more}
         return PulsarSettings(self._service_url, self.name, **given)
 
     def send(self, count: int, batch: int = 50) -> None:
         """Send so many events, `batch` in an entry; 1: each in an entry that is no batch."""
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         results: set[object] = set()
-        with closing(pulsar.Client(self._service_url, logger=logger)) as client:
+        with closing(connect(self._service_url)) as client:
             producer = client.create_producer(
                 self.name,
                 batching_enabled=batch > 1,

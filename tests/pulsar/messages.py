@@ -6,7 +6,16 @@ from typing import Final
 
 import pulsar
 
-RECEIVE_MILLIS: Final = 60_000
+from tests.support.patience import patient, patient_millis
+
+RECEIVE_MILLIS: Final = patient_millis(60_000)
+_OPERATION_SECONDS: Final = 60.0
+
+
+def connect(service_url: str) -> pulsar.Client:
+    """Return a client that logs errors only, and that a busy machine does not make give up."""
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return pulsar.Client(service_url, operation_timeout_seconds=round(patient(_OPERATION_SECONDS)), logger=logger)
 
 
 def content(size: int, seed: int = 0) -> bytes:
@@ -32,7 +41,7 @@ def send_numbers(producer: pulsar.Producer, count: int) -> list[bytes]:
 
 def send_to_all(service_url: str, topics: Iterable[str]) -> None:
     """Send one message, its content the topic's name, to each of `topics`, over a client of its own."""
-    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(service_url)
     try:
         for topic in topics:
             producer = client.create_producer(topic)

@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.pulsar.proxy_process import Proxy
 from tests.pulsar.standalone import Broker
+from tests.support.patience import patient
 from tests.support.web.web_pages import Scrape
 
 _TIMEOUT_SECONDS: Final = 90.0
@@ -39,6 +40,6 @@ def _serves(proxy: Proxy) -> bool:
 
 
 def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+    with urllib.request.urlopen(url, timeout=patient(_TIMEOUT_SECONDS)) as response:
         page: bytes = response.read()
     return page.decode()

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.patience import patient
+
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 30
@@ -55,14 +57,15 @@ class ChildProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def wait_ready(self, is_ready: Callable[[], bool], timeout: float) -> None:
-        """Wait until `is_ready()` or raise ProcessFailedError with the log's end."""
-        deadline = time.monotonic() + timeout
+        """Wait until `is_ready()` or raise ProcessFailedError with the log's end; `timeout` is an idle machine's."""
+        patience = patient(timeout)
+        deadline = time.monotonic() + patience
         while not is_ready():
             code = self._process.poll()
             if code is not None:
                 raise ProcessFailedError(f"{self.name} ended with {code} before it was ready\n{self.tail()}")
             if time.monotonic() > deadline:
-                raise ProcessFailedError(f"{self.name} was not ready after {timeout:.0f} s\n{self.tail()}")
+                raise ProcessFailedError(f"{self.name} was not ready after {patience:.0f} s\n{self.tail()}")
             time.sleep(_POLL_SECONDS)
 
     def ensure_running(self) -> None:
@@ -80,7 +83,7 @@ class ChildProcess:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(timeout)
+            return self._process.wait(patient(timeout))
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()

@@ -15,6 +15,7 @@ from typing import Final
 from tests.pulsar.process import ChildProcess, ProcessFailedError
 from tests.pulsar.standalone import Broker
 from tests.support.clients.wire import ServerRefusedError, WireClient, WireError
+from tests.support.patience import patient
 from tests.support.sockets.ports import free_ports
 
 _ROOT: Final = Path(__file__).parent.parent.parent
@@ -51,7 +52,7 @@ def answers(service_url: str) -> bool:
 
 def _listens(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), 5).close()
+        socket.create_connection(("127.0.0.1", port), patient(5)).close()
     except OSError:
         return False
     return True

@@ -22,6 +22,7 @@ from tests.pulsar.messages import receive, send_to_all
 from tests.pulsar.pages import wait_until_whole
 from tests.pulsar.proxy_process import Proxy, host_and_port
 from tests.support.clients.wire import WireClient
+from tests.support.patience import patient
 
 CONNECTIONS: Final = 200
 REQUESTS: Final = 500
@@ -29,7 +30,7 @@ CONSUMERS: Final = 3
 CONSUMED_TOPICS: Final = 50
 NAME_CHARACTERS: Final = 512  # of a partition, its domain not counted
 # Of the consumers; by default 30 s, which a small machine may need for the lists that are asked for before theirs.
-_PATIENCE_SECONDS: Final = 110
+_PATIENCE_SECONDS: Final = round(patient(110))
 
 
 @dataclass(frozen=True, slots=True)

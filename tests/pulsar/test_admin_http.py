@@ -14,7 +14,7 @@ import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin, AdminError
-from tests.pulsar.messages import receive
+from tests.pulsar.messages import connect, receive
 from tests.pulsar.pages import proxy_metrics, wait_until_whole
 from tests.pulsar.proxy_process import Proxy
 
@@ -95,7 +95,7 @@ async def _download(url: str) -> str:
 
 @pytest.fixture
 def http_client(proxy: Proxy) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(proxy.web_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(proxy.web_url)
     yield client
     client.close()
 

@@ -12,6 +12,7 @@ import pytest
 from eventlog.topic_admin import TopicAdmin, topic_name
 from tests.pulsar.admin import Admin
 from tests.pulsar.event_log import events_in, running_log
+from tests.pulsar.messages import connect
 from tests.pulsar.standalone import Broker, Standalone
 from tests.pulsar.test_faults import stoppable
 from tests.support.clients.async_client import eventually
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.pulsar
 @pytest.fixture
 def direct(broker: Broker) -> Iterator[pulsar.Client]:
     """Give a client of the broker itself."""
-    client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(broker.service_url)
     yield client
     client.close()
 
@@ -115,7 +116,7 @@ async def test_broker_that_was_away_gets_all_that_fitted_and_is_told_of_the_rest
         await asyncio.to_thread(own_broker.start)
         await log.written(log.put - log.numbers.dropped)
         log.give(1)
-    client = pulsar.Client(own_broker.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(own_broker.broker.service_url)
     try:
         events = await asyncio.to_thread(partial(events_in, client, topic, log.numbers.written))
     finally:

@@ -13,12 +13,14 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.harness import check
+from tests.pulsar.messages import connect
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import host_and_port, run_proxy
 from tests.pulsar.standalone import DEFAULT, Broker, Kind, MissingToolError, Standalone
 from tests.pulsar.traffic import MESSAGE_BYTES, traffic
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.clients.wire import WireClient
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.pulsar
 
@@ -55,7 +57,7 @@ def own_broker(tmp_path: Path) -> Iterator[Standalone]:
 
 @contextmanager
 def clients_of(url: str) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(url, operation_timeout_seconds=60, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(url)
     try:
         yield client
     finally:
@@ -101,7 +103,7 @@ class Ways:
             done.set_result(None)
 
         self._loop.call_soon_threadsafe(run)
-        done.result(30)
+        done.result(patient(30))
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def two_ways() -> Iterator[Ways]:
     thread.start()
 
     def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(patient(30))
 
     async def make() -> list[FaultProxy]:
         return [FaultProxy() for _ in range(2)]
@@ -123,7 +125,7 @@ def two_ways() -> Iterator[Ways]:
         for way in ways:
             on_loop(way.close())
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
+        thread.join(patient(30))
         loop.close()
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.pulsar import harness
 from tests.pulsar.process import ChildProcess, ProcessFailedError
 from tests.pulsar.standalone import MissingToolError
+from tests.support.patience import patient
 
 URLS = {"PULSAR_SERVICE_URL": "pulsar://b:6650", "PULSAR_ADMIN_URL": "http://b:8080"}
 
@@ -51,11 +52,11 @@ def test_a_service_url_without_an_admin_url_is_an_error() -> None:
 def test_a_child_that_dies_before_it_is_ready_shows_the_end_of_its_log(tmp_path: Path) -> None:
     child = ChildProcess("child", [sys.executable, "-c", "print('last words'); exit(3)"], tmp_path / "log")
     with pytest.raises(ProcessFailedError, match=r"(?s)child ended with 3 before it was ready.*last words"):
-        child.wait_ready(lambda: False, timeout=60)
+        child.wait_ready(lambda: False, timeout=patient(60))
 
 
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     child = ChildProcess("child", [sys.executable, "-c", code], tmp_path / "log")
-    child.wait_ready(lambda: "up" in child.tail(), timeout=60)
+    child.wait_ready(lambda: "up" in child.tail(), timeout=patient(60))
     assert child.stop(timeout=0.1) == -9

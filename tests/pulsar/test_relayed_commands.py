@@ -6,20 +6,20 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pulsar
 import pytest
 
-from tests.pulsar.messages import receive
+from tests.pulsar.messages import connect, receive
 from tests.pulsar.proxy_process import Proxy
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.pulsar
 
 MESSAGES, BATCH = 500, 100
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = patient(60.0)
 
 
 def page(proxy: Proxy, path: str) -> Any:
-    with urllib.request.urlopen(f"{proxy.web_url}/proxy-stats/{path}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{proxy.web_url}/proxy-stats/{path}", timeout=patient(20)) as answer:
         return json.load(answer)
 
 
@@ -39,7 +39,7 @@ def test_a_batch_counts_as_its_messages_in_both_directions(
     new_proxy: Callable[[Mapping[str, str]], Proxy], topic: str
 ) -> None:
     proxy = new_proxy({"proxyLogLevel": "2"})
-    client = pulsar.Client(proxy.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(proxy.service_url)
     try:
         consumer = client.subscribe(topic, "sub")
         producer = client.create_producer(

@@ -21,12 +21,13 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.event_topics import EventTopic
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.standalone import Broker
+from tests.support.patience import patient
 
 # JVMs start and stop within.
 pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 400.0
+PATIENCE_SECONDS = patient(400.0)
 # Spark gives a Python process ten seconds to start, whatever the machine has to do: then a stream ends, as if killed.
 SLOW_MACHINE = "Python worker failed to connect back"
 MOST_STARTS = 5
@@ -117,7 +118,7 @@ def kill(process: psutil.Popen) -> None:
         for member in family:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
-        psutil.wait_procs(family, timeout=60)
+        psutil.wait_procs(family, timeout=patient(60))
     process.wait()
 
 

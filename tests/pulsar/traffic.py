@@ -7,8 +7,10 @@ from typing import Final
 
 import pulsar
 
+from tests.support.patience import patient
+
 _RECEIVE_MILLIS: Final = 1000
-_PATIENCE_SECONDS: Final = 60.0
+_PATIENCE_SECONDS: Final = patient(60.0)
 # More than any other command of a connection has.
 MESSAGE_BYTES: Final = 4_000
 

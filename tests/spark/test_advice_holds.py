@@ -1,6 +1,8 @@
 """The promise of the pipeline: advice from a recorded storm, applied to the proxy and the same storm, holds.
 
 A third of the clients begin to read late, so that how long memory is held is the storm's doing and not the machine's.
+A busy machine has the same storm in slow motion: lateness, the waits that the proxy allows and the promised wait are
+longer by one factor.
 """
 
 import gzip
@@ -25,18 +27,26 @@ from pipeline.replay.buckets import count_waits, quantile
 from pipeline.replay.grid import Grid
 from pipeline.replay.model import MIB
 from pipeline.whatif import WhatifSettings, whatif
+from tests.support.patience import factor, patient
 
 ROOT = Path(__file__).resolve().parents[2]
+# No more: the demo ends a storm after 40 s.
+MOST_SLOWNESS = 4.0
+SLOWNESS = min(factor(), MOST_SLOWNESS)
 # Lists of 300 KB. The late third holds 6 MB of direct memory until it begins to read; nobody waits as long as that.
 STORM = {
     "connections": 60, "requests": 1, "topics": 3000, "heap-mb": 32, "direct-mb": 5, "slow-share": 0.34,
-    "late-seconds": 6,
+    "late-seconds": 6 * SLOWNESS,
 }  # fmt: skip
 SETTINGS = [
     # The kernel would keep whole lists for clients that do not read.
     "clientSocketSendBufferBytes=16384",
-    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=4000",
-    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=4000",
+    f"maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis={4000 * SLOWNESS:.0f}",
+    f"maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis={4000 * SLOWNESS:.0f}",
+    # The clock of a request and those of slow readers are not what is judged here.
+    "topicListRequestTimeoutMillis=110000",
+    "topicListWriteStallTimeoutMillis=0",
+    "topicListWriteMinBytesPerSecond=0",
     "eventLogProxyId=demo-proxy",
 ]
 LIMITS = {
@@ -45,7 +55,11 @@ LIMITS = {
 }
 # The p99 of so few is the longest wait of all, and some 100 ms of it are the machine's whenever it is busy: the replay
 # was seen to have 250 ms too many. That is a tenth of this promise, and an error that advice may have.
-TARGET = Target(load=1, max_refused=0.0, p99_wait_us=2_500_000)
+TARGET = Target(load=1, max_refused=0.0, p99_wait_us=round(2_500_000 * SLOWNESS))
+# Advice is given even if the recorded waits and those of the replay are three promises apart: how fast the machine was
+# in the storm is not what is tested. Whether the advice is right, the second storm decides; when a calibration is to be
+# trusted has tests of its own.
+MAX_ERROR = 3.0
 
 
 def stormed(events: Path, settings: Sequence[str]) -> list[dict[str, Any]]:
@@ -57,7 +71,7 @@ def stormed(events: Path, settings: Sequence[str]) -> list[dict[str, Any]]:
     keys = [word for setting in (*SETTINGS, *map("=".join, told.items())) for word in ("--set", setting)]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", "demo", *options, *keys, "--event-log", str(events), "--accept-refusals"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+        cwd=ROOT, capture_output=True, text=True, timeout=patient(120), check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     texts = [gzip.decompress(path.read_bytes()) for path in events.glob("*.jsonl.gz")]
@@ -95,8 +109,7 @@ def test_advice_applied_to_the_same_storm_holds_what_it_promised(spark: SparkSes
     sizes = tuple(number * MIB for number in (2, 4, 8, 16, 32))
     grid = Grid({"heap_bytes": sizes, "direct_bytes": sizes}, (1,), (1,))
     whatif(spark, WhatifSettings(common, grid, TARGET.p99_wait_us))
-    # No more is trusted than the job trusts by itself, but that so small a storm is enough.
-    summary = advise(spark, AdviseSettings(common, TARGET, min_requests=len(before)))
+    summary = advise(spark, AdviseSettings(common, TARGET, max_error=MAX_ERROR, min_requests=len(before)))
     promised = summary.advice.final
     assert promised.refused == 0
     assert promised.wait_p99_us <= TARGET.p99_wait_us

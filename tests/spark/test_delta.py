@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.jars import MissingJarsError, delta_jars
+from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 # A JVM of its own, and Delta commits slowly: minutes on a machine that does much else.
@@ -23,7 +24,9 @@ def test_delta_takes_batches_and_streams_once_and_compacts(tmp_path: Path) -> No
         pytest.fail(str(error))
     environ = {**os.environ, "PIPELINE_JARS": str(jars), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.spark.delta_scenario", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=patient(SECONDS), check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
     batch, stream = seen["batch"], seen["stream"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support.patience import in_time
 from tests.support.tools import tools
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -126,7 +127,7 @@ class Walk:
         script.write_text(block.commands, encoding="utf-8")
         assert self._process.stdin is not None
         self._process.stdin.write(f". '{script}' </dev/null\n_end\n".encode())
-        async with asyncio.timeout(BLOCK_SECONDS):
+        async with in_time(BLOCK_SECONDS):
             output, failed = await self._until_its_end()
         said = f"{block.commands}--- it printed:\n{output}"
         assert not failed, f"failed: {failed}\n{said}"
@@ -161,5 +162,5 @@ async def walking(section: str, directory: Path, environment: Mapping[str, objec
         with suppress(ProcessLookupError):
             # Proxies in the background are of the same group: this bash has no job control.
             os.killpg(process.pid, signal.SIGKILL)
-        async with asyncio.timeout(BLOCK_SECONDS):
+        async with in_time(BLOCK_SECONDS):
             await process.communicate()

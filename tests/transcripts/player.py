@@ -15,7 +15,8 @@ from protocol.commands import REQUEST_ID_NONE, decode_command, frame, relay_answ
 from protocol.errors import ProtocolError
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
+from tests.support.patience import PATIENCE_SECONDS, in_time
 from tests.transcripts.model import CLIENT, END, SILENCE, Event, Transcript, Words
 from tests.transcripts.script import BROKER, NOBODY, OTHER, Answers, Broker, Do, Script, command, placed
 
@@ -89,7 +90,7 @@ class Bench:
 
     async def _read(self, client: AsyncClient) -> Event:
         try:
-            async with asyncio.timeout(self._silence_seconds):
+            async with in_time(self._silence_seconds):
                 return self._words.event(CLIENT, "got", await client.frame())
         except Closed:
             return Event(CLIENT, "got", END)
@@ -97,7 +98,7 @@ class Bench:
             return Event(CLIENT, "got", SILENCE)
 
     async def _all_left(self, play: _Play) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with in_time():
             for name, link in play.links.items():
                 await link.ended.wait()
                 link.events.append(Event(name, "got", END))

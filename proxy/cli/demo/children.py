@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 
-READY_SECONDS: Final = 15.0
+# A second is enough, but not on a machine that does much else.
+READY_SECONDS: Final = 90.0
 STOP_SECONDS: Final = 8.0
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 12

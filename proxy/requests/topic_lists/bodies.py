@@ -1,4 +1,4 @@
-"""Encoded topic lists on their way to clients: one body, whoever many it is for, under one direct permit.
+"""Encoded topic lists on their way to clients: one body for any number of clients, under one direct permit.
 
 A list for one client leaves slab by slab, and its permit shrinks with it. A list for many lies in pages that the
 kernel sends from: what waits in a thousand send buffers are references to them, not copies. Only the few bytes with
@@ -17,11 +17,11 @@ from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import STEP_BYTES, Body
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
-# Below this a copy in a send buffer is cheaper than pages and a descriptor.
+# Below this size a copy in a send buffer is cheaper than pages and a descriptor.
 PAGED_FROM_BYTES: Final = 64 * 1024
-# The loop gets its turn after so much was copied: about 2 ms.
+# Other work of the loop gets a turn after so much was copied: about 2 ms.
 COPY_STEP_BYTES: Final = 4 * 1024 * 1024
-# A prefix alone in a segment would cost about as much as 64 KiB do: it goes with the first bytes of the body.
+# A prefix alone in a segment would cost as much as 64 KiB do, so the prefix goes with the first bytes of the body.
 HEAD_BYTES: Final = 4096
 
 
@@ -37,7 +37,7 @@ class EncodedList:
 
     @property
     def size(self) -> int:
-        """Count the bytes of the list."""
+        """Return the number of bytes of the list."""
         return self.body.size
 
     def prefix(self, request_id: int) -> bytes:
@@ -45,7 +45,7 @@ class EncodedList:
         return self._answer.prefix(request_id)
 
     def close(self) -> None:
-        """Give everything back: the last client has gone."""
+        """Release the body and its permit: the last client has gone."""
         if isinstance(self.body, PagedBody):
             self.body.close()
         self._permit.release()
@@ -54,7 +54,7 @@ class EncodedList:
 async def encode(
     answer: TopicListAnswer, clients: int, permit: Permit, timeline: NoTimeline = NO_TIMELINE
 ) -> EncodedList:
-    """Make the body for that many clients; it owns `permit` from then on."""
+    """Return the list encoded for that many clients; the encoded list owns `permit` from then on."""
     body: Body
     if clients == 1:
         body = LeavingBody(answer, partial(_shrink, permit, timeline))
@@ -86,7 +86,7 @@ async def _paged(answer: TopicListAnswer) -> Body:
 
 
 class LeavingBody:
-    """The slabs of a list for one client: each is given back when it has left, and `on_left` hears its size."""
+    """The slabs of a list for one client: each slab is released when it has left; `on_left` is called with its size."""
 
     __slots__ = ("_on_left", "_piece", "_pieces", "_start", "size")
 
@@ -108,7 +108,7 @@ class LeavingBody:
         return taken
 
     def read(self, position: int, count: int) -> memoryview:
-        """Give bytes of the slab that `position` is in; those before it are given back."""
+        """Return bytes of the slab that `position` is in; the slabs before it are released."""
         if position == self._start + len(self._piece) and self._piece:
             self._on_left(len(self._piece))
             self._start = position
@@ -117,7 +117,7 @@ class LeavingBody:
 
 
 class SlabListBody:
-    """The slabs of a list for many, each of whom gets a copy."""
+    """The slabs of a list for many clients, each of which gets a copy."""
 
     __slots__ = ("_slabs", "size")
 
@@ -132,7 +132,7 @@ class SlabListBody:
         return os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
 
     def read(self, position: int, count: int) -> memoryview:
-        """Give bytes of the slab that `position` is in."""
+        """Return bytes of the slab that `position` is in."""
         number, start = divmod(position, SLAB_BYTES)
         return self._slabs[number][start:][:count] if self._slabs else _EMPTY
 
@@ -140,8 +140,8 @@ class SlabListBody:
 class PagedBody:
     """Bytes in an anonymous file: written once, then sent any number of times, never changed.
 
-    Pages that were sent may be referred to by the kernel after `close`; they are its own until the last reader has
-    them. Raises OSError if there is no descriptor for it.
+    The kernel may refer to pages that were sent after `close`, until the last reader has them. Raises OSError if there
+    is no descriptor for the file.
     """
 
     __slots__ = ("_fd", "size")
@@ -158,7 +158,7 @@ class PagedBody:
             piece = piece[written:]
 
     def write(self, fd: int, prefix: memoryview, position: int) -> int:
-        """Have the kernel send up to 256 KiB from `position`."""
+        """Send up to 256 KiB from `position`, without a copy."""
         if prefix:
             head = os.pread(self._fd, HEAD_BYTES, 0)
             return os.writev(fd, (prefix, head))
@@ -169,14 +169,14 @@ class PagedBody:
         return memoryview(os.pread(self._fd, count, position))
 
     def close(self) -> None:
-        """Give the file up; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def _shrink(direct: Permit, timeline: NoTimeline, left: int) -> None:
-    # A permit clamped to the limit counts for less than its list: it keeps what it has until the rest is smaller.
+    # A permit clamped to the limit counts for less than its list: the permit keeps its size until the rest is smaller.
     direct.requested -= left
     if direct.requested < direct.size:
         direct.try_update(direct.requested)

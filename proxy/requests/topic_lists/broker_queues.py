@@ -157,7 +157,7 @@ class BrokerQueues:
             if queue.idle:
                 del self._queues[broker]
                 self._past.append(queue.reservations.statistics())
-        # What was counted stays counted.
+        # The counts of dropped queues stay counted.
         self._past = [_sum(self._past)]
 
     @property

@@ -80,7 +80,7 @@ class GroupKey(tuple[Hashable, ...]):
 
 
 class GroupMember:
-    """One request in a group; `outcome` is the answer or the failure of the request."""
+    """A request in a group; `outcome` is the answer or the failure of the request."""
 
     __slots__ = ("client", "left", "outcome", "request_id", "reserved")
 
@@ -113,7 +113,7 @@ class Charged(Protocol):
     """Memory that members are charged for (`limiter.semaphore.AsyncSemaphore`)."""
 
     def at_cap(self, key: Hashable, n: int) -> bool:
-        """Tell whether `key` would have to wait for permits of its own."""
+        """Return whether `key` would have to wait for permits of its own."""
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class ListGroup:
         self._cancel_work = None
 
     def stands_at(self, stage: Stage, part: int) -> None:
-        """Note which wait the group has reached, for refusals (`stage`) and for the timeline (`part`)."""
+        """Record which wait the group has reached, for refusals (`stage`) and for the timeline (`part`)."""
         self.stage = stage
         self.timeline.enter(part)
 
@@ -240,7 +240,7 @@ class ListGroup:
         return Stage.HEAP if reads_later else self.stage
 
     def question_asked(self, broker: BrokerAddress, pending: PendingAnswer) -> None:
-        """Note that the question is at `broker`, whose answer is `pending`."""
+        """Record that the question is at `broker`, whose answer is `pending`."""
         self.stands_at(Stage.BROKER, Part.UPSTREAM)
         self.timeline.asked(broker)
         self._pending = pending
@@ -256,7 +256,7 @@ class ListGroup:
         self.stands_at(Stage.CLIENT_BUSY, Part.READER)
 
     def direct_granted(self, now: float, size: int, permit: Permit) -> None:
-        """Note that direct memory for a list of `size` bytes is held: the list waits for nothing but its clients."""
+        """Record that direct memory for a list of `size` bytes is held: the list waits for nothing but its clients."""
         self.direct_since, self.direct_bytes = now, size
         self.stage = Stage.CLIENT_BUSY
         self.timeline.direct_held(permit.size)
@@ -332,7 +332,7 @@ class ListGroups:
             self._asked[group.key] = group
 
     def answer_begun(self, group: ListGroup, *permits: Permit) -> None:
-        """Let the next group ask: the answer to this group's question has begun to arrive, or never will.
+        """Release the next group: the answer to this group's question has begun to arrive, or never will.
 
         The `permits` that the question held until then are released.
         """

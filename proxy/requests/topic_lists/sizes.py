@@ -24,7 +24,7 @@ class ListSizes:
         return len(self._sizes)
 
     def estimate(self, request: pb.CommandGetTopicsOfNamespace) -> int:
-        """Give the last known cost of such a request."""
+        """Return the last known cost of such a request."""
         return self._sizes.get(_key(request), self.initial_bytes)
 
     def learn(self, request: pb.CommandGetTopicsOfNamespace, cost: int) -> None:

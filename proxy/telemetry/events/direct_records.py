@@ -15,7 +15,7 @@ __all__ = ["DirectRecord"]
 
 
 class DirectRecord:
-    """What is noted from the arrival until `ended`; `namespace` is empty on a relay, which does not know it."""
+    """Notes about one wait for direct memory, from the arrival until `ended`; `namespace` is empty on a relay."""
 
     __slots__ = ("_asked_ns", "_granted_ns", "_meter", "_moment", "_namespace", "_recorder", "_size", "_who")
 
@@ -29,12 +29,12 @@ class DirectRecord:
         self._meter = Meter()
 
     def asks(self, size: int) -> None:
-        """Note that `size` bytes are asked for."""
+        """Record that `size` bytes are asked for."""
         self._asked_ns = self._recorder.now()
         self._size = size
 
     def granted(self, booked_bytes: int) -> None:
-        """Note that they are held."""
+        """Record that they are held."""
         self._granted_ns = self._recorder.now()
         self._meter.begin(self._granted_ns, booked_bytes)
 

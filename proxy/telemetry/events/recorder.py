@@ -150,7 +150,7 @@ class Recorder:
         # At most TOGETHER records whose requests are over.
         self._finished: list[RequestRecord] = []
         self._later = later
-        # One timer at a time: with a timer for each batch, the timer of a full batch would cut the next batch short.
+        # A single timer at a time: with a timer for each, the timer of a full batch would cut the next batch short.
         self._timed = False
         self.limits_changed()
 
@@ -188,7 +188,7 @@ class Recorder:
         return RequestTimeline(self.now, self._groups, broker, question)
 
     def finish(self, record: "RequestRecord") -> None:
-        """Have the event of a request that is over made, together with others."""
+        """Schedule the event of a request that is over, together with others."""
         finished = self._finished
         finished.append(record)
         if len(finished) >= TOGETHER or self._later is None:
@@ -252,17 +252,17 @@ class NoRecord:
     __slots__ = ()
 
     def asks(self, request: pb.CommandGetTopicsOfNamespace | None) -> None:
-        """Note the question; None while the request waits for its turn, for which it is kept as it came."""
+        """Record the question; None while the request waits for its turn, for which it is kept as it came."""
 
     def new_timeline(self, broker: object, question: bytes, request: pb.CommandGetTopicsOfNamespace) -> NoTimeline:
         """Return the timeline of a group that this request begins; `question` is empty if the group has no key."""
         return NO_TIMELINE
 
     def joined(self, timeline: NoTimeline) -> None:
-        """Note the timeline of the request's group."""
+        """Record the timeline of the request's group."""
 
     def sent(self, request_id: int, list_bytes: int) -> None:
-        """Note that the kernel has all of the list."""
+        """Record that the kernel has all of the list."""
 
     def answered(self) -> None:
         """Record that the client has its list."""
@@ -317,7 +317,7 @@ class RequestRecord(NoRecord):
         self.is_over = False
 
     def asks(self, request: pb.CommandGetTopicsOfNamespace | None) -> None:
-        """Note the question; None while the request waits for its turn, for which it is kept as it came."""
+        """Record the question; None while the request waits for its turn, for which it is kept as it came."""
         self._request = request
 
     def new_timeline(self, broker: object, question: bytes, request: pb.CommandGetTopicsOfNamespace) -> RequestTimeline:
@@ -325,14 +325,14 @@ class RequestRecord(NoRecord):
         return self._recorder.new_timeline(broker, question or topic_list_question(request))
 
     def joined(self, timeline: NoTimeline) -> None:
-        """Note the timeline of the request's group: from now on the request stands where its group does."""
+        """Record the timeline of the request's group: from now on the request stands where its group does."""
         assert isinstance(timeline, RequestTimeline)
         self._timeline = timeline
         self.coalesced = timeline.joined()
         self._joined_ns = self._recorder.now()
 
     def sent(self, request_id: int, list_bytes: int) -> None:
-        """Note that the kernel has all of the list."""
+        """Record that the kernel has all of the list."""
         known = None if self._timeline is None else self._timeline.frame_bytes(request_id)
         self._response_bytes = (
             list_bytes + len(answer_prefix(_LIST, request_id, list_bytes)) if known is None else known
@@ -379,7 +379,7 @@ class RequestRecord(NoRecord):
         self._recorder.finish(self)
 
     def event(self) -> dict[str, object]:
-        """Return the event."""
+        """Return the event, with the cost of the group if the request carries it."""
         event = self._event("ok", None) if self._made is None else self._made
         event["response_bytes"] = self._response_bytes
         if self._timeline is not None and self._carries_cost:

@@ -1,4 +1,4 @@
-"""What the topic of the event log needs that the proxy alone does not have."""
+"""The client library that the topic of the event log needs."""
 
 from importlib.util import find_spec
 from typing import Final
@@ -9,5 +9,5 @@ MISSING_CLIENT: Final = "got a topic, expected none, or the extra `events` to be
 
 
 def client_missing() -> bool:
-    """Tell whether pulsar-client is not installed; it is not imported for this."""
+    """Return whether pulsar-client is not installed, without importing it."""
     return find_spec("pulsar") is None

@@ -66,18 +66,18 @@ class Meter:
         self._at_ns = self._size = self.began_ns = self._byte_ns = self._held_ns = 0
 
     def begin(self, now_ns: int, size: int) -> None:
-        """Note that a permit of `size` bytes is held."""
+        """Record that a permit of `size` bytes is held."""
         self.began_ns = self._at_ns = now_ns
         self._size = size
 
     def resized(self, now_ns: int, size: int) -> None:
-        """Note that the permit is `size` bytes from now on."""
+        """Record that the permit is `size` bytes from now on."""
         self._byte_ns += self._size * (now_ns - self._at_ns)
         self._at_ns = now_ns
         self._size = size
 
     def end(self, now_ns: int) -> None:
-        """Note that the permit was released; a second call does nothing."""
+        """Record that the permit was released; a second call does nothing."""
         if self.began_ns:
             self._byte_ns += self._size * (now_ns - self._at_ns)
             self._held_ns += now_ns - self.began_ns
@@ -107,49 +107,49 @@ class NoTimeline:
     __slots__ = ()
 
     def enter(self, part: int) -> None:
-        """Note that the group has reached another part."""
+        """Record that the group has reached another part."""
 
     def estimated(self, heap_bytes: int) -> None:
-        """Note for how much heap memory the group asks at first."""
+        """Record for how much heap memory the group asks at first."""
 
     def heap_held(self, held_bytes: int) -> None:
-        """Note that heap memory is held for the estimate."""
+        """Record that heap memory is held for the estimate."""
 
     def heap_resized(self, held_bytes: int) -> None:
-        """Note another size of the heap memory."""
+        """Record another size of the heap memory."""
 
     def heap_over(self) -> None:
-        """Note that the heap memory was released; a second call does nothing."""
+        """Record that the heap memory was released; a second call does nothing."""
 
     def asked(self, broker: object) -> None:
-        """Note which broker has the question."""
+        """Record which broker has the question."""
 
     def too_large(self, needed_bytes: int) -> None:
-        """Note how much heap memory a refused answer would have taken."""
+        """Record how much heap memory a refused answer would have taken."""
 
     def response_begun(self, needed_bytes: int, held_bytes: int, *, admitted: bool) -> None:
-        """Note that the answer has begun: the answer is read if its memory was `admitted`, else waits for that."""
+        """Record that the answer has begun: the answer is read if its memory was `admitted`, else waits for that."""
 
     def admitted(self, held_bytes: int) -> None:
-        """Note that the answer's memory was granted."""
+        """Record that the answer's memory was granted."""
 
     def decoded(self, topic_count: int, name_bytes: int, *, filtered: bool, changed: bool) -> None:
-        """Note what the whole answer was."""
+        """Record what the whole answer was."""
 
     def asks_direct(self, frame_bytes: int, request_id: int) -> None:
-        """Note that direct memory is asked for, for a frame of so many bytes with that request id in it."""
+        """Record that direct memory is asked for, for a frame of so many bytes with that request id in it."""
 
     def direct_held(self, held_bytes: int) -> None:
-        """Note that direct memory is held, for the writing."""
+        """Record that direct memory is held, for the writing."""
 
     def direct_resized(self, held_bytes: int) -> None:
-        """Note another size of the direct memory."""
+        """Record another size of the direct memory."""
 
     def direct_over(self) -> None:
-        """Note that the direct memory was released; a second call does nothing."""
+        """Record that the direct memory was released; a second call does nothing."""
 
     def work_over(self) -> None:
-        """Note that nothing is done for this group any more: the rest of its memory ends with its members."""
+        """Record that nothing is done for this group any more: the rest of its memory ends with its members."""
 
 
 NO_TIMELINE: Final = NoTimeline()
@@ -211,7 +211,7 @@ class RequestTimeline(NoTimeline):
         self.name_bytes: int | None = None
         self.filtered = self.unchanged = False
 
-    # --- where the group stands -------------------------------------------------------------------
+    # --- the parts of the path -------------------------------------------------------------------
 
     @property
     def part(self) -> int:
@@ -219,7 +219,7 @@ class RequestTimeline(NoTimeline):
         return self.parts[-1]
 
     def enter(self, part: int) -> None:
-        """Note that the group has reached another part."""
+        """Record that the group has reached another part."""
         if part != self.parts[-1]:
             self.parts.append(part)
             self.entered_ns.append(self._now())
@@ -230,15 +230,15 @@ class RequestTimeline(NoTimeline):
             self.entered_ns.append(now_ns)
 
     def asked(self, broker: object) -> None:
-        """Note which broker has the question."""
+        """Record which broker has the question."""
         self.broker = broker
 
     def too_large(self, needed_bytes: int) -> None:
-        """Note how much heap memory a refused answer would have taken."""
+        """Record how much heap memory a refused answer would have taken."""
         self.heap_actual_bytes = needed_bytes
 
     def response_begun(self, needed_bytes: int, held_bytes: int, *, admitted: bool) -> None:
-        """Note that the answer has begun: the answer is read if its memory was `admitted`, else waits for that."""
+        """Record that the answer has begun: the answer is read if its memory was `admitted`, else waits for that."""
         now_ns = self._now()
         self.heap_actual_bytes = needed_bytes
         if admitted:
@@ -246,39 +246,39 @@ class RequestTimeline(NoTimeline):
         self._enter(Part.READ if admitted else Part.HEAP_UPDATE, now_ns)
 
     def admitted(self, held_bytes: int) -> None:
-        """Note that the answer's memory was granted."""
+        """Record that the answer's memory was granted."""
         now_ns = self._now()
         self.heap.resized(now_ns, held_bytes)
         self._enter(Part.READ, now_ns)
 
     def decoded(self, topic_count: int, name_bytes: int, *, filtered: bool, changed: bool) -> None:
-        """Note what the whole answer was."""
+        """Record what the whole answer was."""
         self.topic_count = topic_count
         self.name_bytes = name_bytes
         self.filtered = filtered
         self.unchanged = not changed
 
-    # --- what it holds ----------------------------------------------------------------------------
+    # --- memory held -------------------------------------------------------------------------------
 
     def estimated(self, heap_bytes: int) -> None:
-        """Note for how much heap memory the group asks at first."""
+        """Record for how much heap memory the group asks at first."""
         self.heap_estimate_bytes = heap_bytes
 
     def heap_held(self, held_bytes: int) -> None:
-        """Note that heap memory is held for the estimate."""
+        """Record that heap memory is held for the estimate."""
         self.heap.begin(self._now(), held_bytes)
 
     def heap_resized(self, held_bytes: int) -> None:
-        """Note another size of the heap memory."""
+        """Record another size of the heap memory."""
         self.heap.resized(self._now(), held_bytes)
 
     def heap_over(self) -> None:
-        """Note that the heap memory was released; a second call does nothing."""
+        """Record that the heap memory was released; a second call does nothing."""
         if self.heap.began_ns:
             self.heap.end(self._now())
 
     def asks_direct(self, frame_bytes: int, request_id: int) -> None:
-        """Note that direct memory is asked for, for a frame of so many bytes with that request id in it."""
+        """Record that direct memory is asked for, for a frame of so many bytes with that request id in it."""
         self.direct_bytes = frame_bytes
         self._request_id = request_id
 
@@ -288,21 +288,21 @@ class RequestTimeline(NoTimeline):
         return self.direct_bytes if same else None
 
     def direct_held(self, held_bytes: int) -> None:
-        """Note that direct memory is held, for the writing."""
+        """Record that direct memory is held, for the writing."""
         now_ns = self._now()
         self.direct.begin(now_ns, held_bytes)
         self._enter(Part.WRITE, now_ns)
 
     def direct_resized(self, held_bytes: int) -> None:
-        """Note another size of the direct memory."""
+        """Record another size of the direct memory."""
         self.direct.resized(self._now(), held_bytes)
 
     def direct_over(self) -> None:
-        """Note that the direct memory was released; a second call does nothing."""
+        """Record that the direct memory was released; a second call does nothing."""
         if self.direct.began_ns:
             self.direct.end(self._now())
 
-    # --- its events -------------------------------------------------------------------------------
+    # --- events of members -------------------------------------------------------------------------
 
     def joined(self) -> bool:
         """Count a member, and return whether the member shares the question of another."""
@@ -311,7 +311,7 @@ class RequestTimeline(NoTimeline):
         return self.size > 1
 
     def left(self, member: DepartedMember) -> None:
-        """Note that a member has left."""
+        """Record that a member has left."""
         self.open -= 1
         if self.open:
             member.over(carries_cost=False)
@@ -321,7 +321,7 @@ class RequestTimeline(NoTimeline):
             self._last_left(member)
 
     def work_over(self) -> None:
-        """Note that nothing is done for this group any more: the rest of its memory ends with its members."""
+        """Record that nothing is done for this group any more: the rest of its memory ends with its members."""
         self._working = False
         member, self._pending = self._pending, None
         if member is not None:

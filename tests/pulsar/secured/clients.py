@@ -12,10 +12,11 @@ from tests.pulsar.messages import receive, send_numbers
 from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.secured.credentials import Credentials, password
 from tests.pulsar.secured.servers import SecuredProxy
+from tests.support.patience import patient, patient_millis
 
 KINDS: Final = ("token", "tls", "basic")
 # On a loaded machine a first connection takes seconds.
-OPERATION_SECONDS: Final = 60
+OPERATION_SECONDS: Final = round(patient(60))
 
 
 def authentication(credentials: Credentials, kind: str, role: str) -> pulsar.Authentication:
@@ -39,7 +40,7 @@ def client(
         url,
         authentication=auth,
         operation_timeout_seconds=operation_seconds,
-        connection_timeout_ms=10_000,
+        connection_timeout_ms=patient_millis(10_000),
         tls_trust_certs_file_path=str(credentials.ca_file) if url.startswith("pulsar+ssl") else None,
         tls_validate_hostname=url.startswith("pulsar+ssl"),
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
@@ -78,4 +79,4 @@ def over_tls(proxy: SecuredProxy, credentials: Credentials, name: str = "") -> s
     if name:
         context.load_cert_chain(*credentials.certificate(name))
     address = host_and_port(proxy.tls_url.replace("pulsar+ssl", "pulsar"))
-    return context.wrap_socket(socket.create_connection(address, timeout=30), server_hostname="127.0.0.1")
+    return context.wrap_socket(socket.create_connection(address, timeout=patient(30)), server_hostname="127.0.0.1")

@@ -13,6 +13,7 @@ from tests.pulsar.event_topics import read_all
 from tests.pulsar.secured.clients import client
 from tests.pulsar.secured.credentials import Credentials, password
 from tests.pulsar.secured.servers import SecuredBroker
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.pulsar
 
@@ -40,7 +41,11 @@ class Login:
 
     def by(self, kind: AuthKind, role: str, *, tls: bool = True) -> PulsarSettings:
         plain = PulsarSettings(
-            self._broker.service_url, self._topic, self._broker.admin_url, auth=kind, read_timeout_seconds=10
+            self._broker.service_url,
+            self._topic,
+            self._broker.admin_url,
+            auth=kind,
+            read_timeout_seconds=round(patient(10)),
         )
         if kind in ("token", "basic"):
             file = self._directory / f"{role}.{kind}"

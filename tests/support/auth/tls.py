@@ -25,8 +25,9 @@ from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
 from tests.support.brokers.raw_broker import RawBroker, Serve, raw_broker
-from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS, AsyncClient, Closed
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.loops.loops import eventually
+from tests.support.patience import in_time
 from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import Stage
 from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
@@ -246,7 +247,7 @@ class TlsClient(AsyncClient):
         self._rest = TaskScope(lambda error: None)
 
     async def shake(self) -> Self:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with in_time():
             await self.sealer.shake(self.sock)
         return self
 
@@ -270,14 +271,14 @@ class TlsClient(AsyncClient):
 
     async def receive(self, size: int) -> bytes:
         data = bytearray()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with in_time():
             while len(data) < size:
                 data += await self.some(size - len(data))
         return bytes(data)
 
     async def rest(self) -> bytes:
         data = bytearray()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with in_time():
             while True:
                 try:
                     data += await self.some(PIECE_BYTES)

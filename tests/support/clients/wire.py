@@ -14,6 +14,7 @@ from typing import Final, Self
 from protocol.commands import PONG_FRAME, REQUEST_ID_NONE, decode_command, frame, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.patience import patient
 
 PROTOCOL_VERSION: Final = 21
 _LINGER_RESET: Final = struct.pack("ii", 1, 0)
@@ -55,7 +56,7 @@ class WireClient:
             if rcvbuf is not None:
                 # Before connect(): the window scale is fixed by the handshake.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
-            sock.settimeout(timeout)
+            sock.settimeout(patient(timeout))
             sock.connect((host, port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except BaseException:
@@ -101,7 +102,7 @@ class WireClient:
         Raises WireClosedError, and TimeoutError after `timeout` seconds (default: the constructor's).
         """
         before = self.sock.gettimeout()
-        self.sock.settimeout(before if timeout is None else timeout)
+        self.sock.settimeout(before if timeout is None else patient(timeout))
         try:
             body = self._recv_exactly(int.from_bytes(self._recv_exactly(4), "big"))
         finally:

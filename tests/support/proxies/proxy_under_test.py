@@ -5,9 +5,10 @@ and file descriptors are what they were. A stage must not know what a test does 
 """
 
 import asyncio
+import io
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import proxy
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy.app.proxy import Proxy
+from proxy.app.reload import apply
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics, TopicStore
 from proxy.clients.connection import ClientConnection
@@ -101,6 +103,21 @@ class Stage:
     @property
     def outstanding(self) -> int:
         return sum(connection.outstanding for connection in self.proxy.broker_side.pool._keys)
+
+    def change(self, **keys: object) -> None:
+        """Put a configuration in force that differs in `keys`: a short time begins to count when a test is ready."""
+        newer = self.proxy.config.replace({name: str(value) for name, value in keys.items()})
+        apply(self.proxy, newer, open_log("error", "json", io.BytesIO()))
+
+    @contextmanager
+    def changed(self, **keys: object) -> Iterator[None]:
+        """Have a configuration that differs in `keys` for what happens in the block."""
+        before = self.proxy.config
+        self.change(**keys)
+        try:
+            yield
+        finally:
+            apply(self.proxy, before, open_log("error", "json", io.BytesIO()))
 
     def caused(self, cause: str) -> int:
         """Count the connections that ended for `cause`."""

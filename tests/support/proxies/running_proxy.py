@@ -3,7 +3,6 @@
 Rule: it is found by the lines that it writes, never by a time; whatever happens in the block, it does not outlive it.
 """
 
-import asyncio
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ from typing import Any
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import in_time
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Running:
         assert answer.rstrip().endswith(b"draining")
 
     async def exit_code(self) -> int:
-        async with asyncio.timeout(20):
+        async with in_time():
             await self.child.ended()
         return int(self.child._process.wait())
 

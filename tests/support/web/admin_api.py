@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS
+from tests.support.clients.async_client import LOOPBACK
+from tests.support.patience import in_time
 
 
 class Answered(NamedTuple):
@@ -31,7 +32,7 @@ async def raw(place: Path | int, request: bytes) -> bytes:
     loop, found = asyncio.get_running_loop(), b""
     with socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET) as sock:
         sock.setblocking(False)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with in_time():
             await loop.sock_connect(sock, str(place) if isinstance(place, Path) else (LOOPBACK, place))
             with suppress(ConnectionError):
                 await loop.sock_sendall(sock, request)

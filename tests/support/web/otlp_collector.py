@@ -12,6 +12,8 @@ from aiohttp import web
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 
+from tests.support.patience import in_time
+
 
 class Collector:
     """What arrived, oldest first."""
@@ -26,7 +28,7 @@ class Collector:
 
     async def next(self) -> ResourceMetrics:
         """Wait for an export."""
-        async with asyncio.timeout(20):
+        async with in_time():
             return await self._arrived.get()
 
     @property

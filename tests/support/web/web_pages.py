@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.clients.async_client import LOOPBACK, PATIENCE_SECONDS
+from tests.support.clients.async_client import LOOPBACK
+from tests.support.patience import in_time
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -24,7 +25,7 @@ class Page(NamedTuple):
 
 async def get(port: int, path: str, method: str = "GET") -> Page:
     """Get one page."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with in_time():
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
         try:
             fields = f"Host: {LOOPBACK}\r\nContent-Length: 0\r\nConnection: close"

@@ -16,6 +16,7 @@ from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from scripts.alert_table import ALERTS, PIP_442, Alert, names
 from scripts.generate_alerts import RULES
+from tests.support.patience import patient
 from tests.support.promql import unknown_names
 from tests.support.tools import tool
 from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
@@ -105,7 +106,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
         names.append(name)
     run = subprocess.run(
         [tool("promtool"), "test", "rules", *(f"{name}.yaml" for name in names)],
-        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=patient(100),
     )  # fmt: skip
     said = {}
     for part in run.stdout.split("Unit Testing:")[1:]:
@@ -139,7 +140,9 @@ def test_each_alert_has_series_that_fire_it_and_series_that_do_not() -> None:
 
 
 def test_the_rule_file_is_one_that_prometheus_loads() -> None:
-    run = subprocess.run([tool("promtool"), "check", "rules", str(RULES)], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [tool("promtool"), "check", "rules", str(RULES)], capture_output=True, text=True, timeout=patient(60)
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{len(ALERTS)} rules found" in run.stdout
 

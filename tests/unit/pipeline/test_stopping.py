@@ -13,9 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline import stopping
 from pipeline.errors import PipelineError
 from pipeline.stopping import Batches, set_by_sigterm
+from tests.support.patience import patient
 
 # Longer than any machine takes to come to the point.
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = patient(60)
 FRAME = cast(DataFrame, None)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import tools
+from tests.support.patience import patient
 from tests.support.tools import (
     RECORD,
     TOOLS,
@@ -171,7 +172,9 @@ def test_packages_are_named_before_anything_is_installed() -> None:
     # Without site-packages and the PATH, as on a machine that has nothing but Python.
     asked = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
              "from tests.support.tools import main; main(['--packages'])"]  # fmt: skip
-    done = subprocess.run(asked, env={"PATH": os.defpath}, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        asked, env={"PATH": os.defpath}, capture_output=True, text=True, timeout=patient(60), check=True
+    )
     assert set(done.stdout.split()) <= {wanted.package for wanted in TOOLS.values()}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.write import page_of, sections_of
+from tests.support.patience import patient
 from tests.support.pipeline.report_frames import facts
 from tests.support.tools import tool
 
@@ -31,7 +32,7 @@ def looked_at(page: Path, profile: Path, scheme: str) -> tuple[str, list[str]]:
             "--enable-logging=stderr", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", "--dump-dom",
             page.as_uri(),
         ],
-        capture_output=True, text=True, timeout=240, check=True, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=patient(240), check=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 

@@ -24,6 +24,7 @@ from proxy.config.config import Config
 from tests.support.auth.authentication import Doorman
 from tests.support.auth.tokens import NOW, SECRET, signed
 from tests.support.loops.loops import run_virtual
+from tests.support.patience import patient
 
 PACKAGE = "org.apache.pulsar.broker.authentication."
 OTHER_SECRET = SECRET[::-1]
@@ -235,7 +236,7 @@ def test_libraries_of_providers_that_are_off_are_not_waited_for() -> None:
     code = (
         f"import sys, proxy.auth.providers.registry, proxy.auth.providers.http_header; print({slow} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=patient(60))
     assert done.stdout == "set()\n"
 
 

@@ -10,6 +10,7 @@ import pytest
 from proxy.cli.installation import ADVICE, misplaced, shared_names
 from proxy.cli.main import FAILED, main
 from proxy.core.version import VERSION
+from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[4]
 FOUND = f"import name proxy: got proxy.py 2.4.10 too, expected no other: {ADVICE}"
@@ -37,7 +38,9 @@ def ended_with_a_stranger(file: Path, folder: Path, *arguments: str) -> tuple[in
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from proxy.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, str(folder), *arguments, "--set", "brokerServiceURL=pulsar://b"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PULSAR_"))}
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=patient(100), check=False
+    )
     return done.returncode, done.stderr.splitlines()
 
 

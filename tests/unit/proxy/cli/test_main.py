@@ -11,6 +11,7 @@ import pytest
 from proxy.cli.main import BAD_CONFIG, main, whole_parser
 from proxy.config.config import Config
 from proxy.core.version import VERSION
+from tests.support.patience import patient
 
 GOOD = "brokerServiceURL=pulsar://broker:6650\n"
 ROOT = Path(__file__).resolve().parents[4]
@@ -258,7 +259,7 @@ class TestReaderGone:
         environ = os.environ | {"PYTHONUNBUFFERED": unbuffered}
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=environ, stdout=write, stderr=errors, timeout=100, check=False
+                command, cwd=ROOT, env=environ, stdout=write, stderr=errors, timeout=patient(100), check=False
             )  # fmt: skip
         finally:
             os.close(write)

@@ -13,6 +13,7 @@ import pytest
 
 from proxy.cli.systemd import ServiceManager
 from tests.support.loops.clock import ManualClock
+from tests.support.patience import patient
 from tests.support.tools import tool
 from tests.support.walkthrough import PAGE, not_run
 
@@ -169,7 +170,7 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
     copy = tmp_path / UNIT.name
     copy.write_text(re.sub(r"(?m)^ExecStart(Pre)?=\S+", r"ExecStart\1=/bin/true", UNIT.read_text()))
     found = subprocess.run(
-        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60, check=False
+        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=patient(60), check=False
     )
     said = [line for line in found.stderr.splitlines() if UNIT.name in line]
     assert (found.returncode, said) == (0, [])
@@ -178,5 +179,5 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
 def test_the_unit_is_as_closed_as_a_proxy_can_be() -> None:
     # Exposure in tenths, 0 to 100: what is left is the network, which is what a proxy is for.
     asked = [tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=15", str(UNIT)]
-    found = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
     assert found.returncode == 0, found.stdout + found.stderr

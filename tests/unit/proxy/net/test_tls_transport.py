@@ -82,7 +82,7 @@ class StopsAtOnce(Reader):
 
 
 class LargeReader(Reader):
-    def read_buffer(self) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared.large
 
 
