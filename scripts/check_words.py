@@ -19,7 +19,6 @@ GENERATED = ("protocol/pb/",)
 UNFINISHED: tuple[str, ...] = (
     "eventlog/",
     "proxy/app/",
-    "proxy/brokers/",
     "proxy/clients/",
     "proxy/net/output.py",
     "proxy/net/pump.py",
