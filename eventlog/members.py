@@ -1,4 +1,4 @@
-"""Which parts of an event file are whole: its gzip members, one after the other, and what lies between them.
+"""Gzip members of an event file: unpack one, find the next, and sort a file into whole and damaged parts.
 
 Rule: damage costs what it hit, and nothing behind it: the search goes on at the next header. Files may lie where others
 can write: nothing is unpacked into memory as a whole, and what finds no member has an end.
@@ -18,8 +18,8 @@ CHUNK_BYTES: Final = 64 * 1024
 # A member begins so: deflate, and no flag that gzip does not know. By chance it stands in packed bytes once in 128 MiB.
 _HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
 _HEADER_BYTES: Final = 4
-# What may be unpacked in vain, each attempt counted with at least so many bytes: about a second of work,
-# and 4096 attempts, so that a list of stretches is at most some 2 MB. What is behind them counts as damaged.
+# The bytes that may be unpacked in vain, each attempt counted with at least `ATTEMPT_BYTES`: about a second of work,
+# and 4096 attempts, so that a list of stretches is at most some 2 MB. The rest of the file then counts as damaged.
 VAIN_BYTES: Final = 256 * 1024 * 1024
 ATTEMPT_BYTES: Final = 64 * 1024
 
@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """What became of reading a member: its `end`, or 0; `ran_out`: the file ended before anything was wrong."""
+    """The outcome of reading a member: its `end`, or 0; `ran_out`: the file ended before anything was wrong."""
 
     end: int
     lines: int

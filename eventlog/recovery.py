@@ -84,7 +84,7 @@ def _set_aside(file: BinaryIO, path: Path, sound: list[Stretch], report: Report)
     name, kept = finished_name(path.name), damaged_name(finished_name(path.name))
     size, whole = os.fstat(file.fileno()).st_size, sum(stretch.end - stretch.start for stretch in sound)
     if sound:
-        # Whoever dies in between leaves the open file, and the next begins anew.
+        # A process that dies in between leaves the open file, and the next process begins anew.
         _save(file, path.with_name(saved_name(name)), sound)
         path.with_name(saved_name(name)).rename(path.with_name(name))
     path.rename(path.with_name(kept))
@@ -128,7 +128,7 @@ def lock(file: BinaryIO) -> bool:
 
 
 def same_file(file: BinaryIO, path: Path) -> bool:
-    """Tell whether `path` still leads to this file."""
+    """Return whether `path` still leads to this file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def same_file(file: BinaryIO, path: Path) -> bool:
 
 
 def flush_directory(directory: Path) -> None:
-    """Have the names in `directory` survive a crash of the machine; raises OSError."""
+    """Flush the names in `directory` to the disk, so that they survive a crash of the machine; raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
