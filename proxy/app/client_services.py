@@ -1,4 +1,4 @@
-"""What clients are served with, put together out of the parts of the proxy."""
+"""Build the services that all client connections share."""
 
 import asyncio
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from proxy.telemetry.refusals import RefusalLog
 
 @dataclass(frozen=True, slots=True)
 class ClientParts:
-    """The parts of the proxy that clients are served with; `recorder` is None without an event log."""
+    """The parts from which services are built; `recorder` is None without an event log."""
 
     config: Config
     loop: asyncio.AbstractEventLoop
@@ -51,8 +51,8 @@ class ClientParts:
 
 
 def client_services(parts: ClientParts) -> ClientServices:
-    """Put together what all client connections share."""
-    sockets, introductions = parts.sockets, parts.identities.introductions
+    """Return the services that all client connections share."""
+    sockets, connect_frames = parts.sockets, parts.identities.connect_frames
     return ClientServices(
         loop=parts.loop,
         shared=sockets.shared,
@@ -63,7 +63,7 @@ def client_services(parts: ClientParts) -> ClientServices:
         requests=_request_services(parts),
         direct_mode=_direct_mode(parts),
         sessions=parts.sessions,
-        server_version=introductions.versions.server_version,
+        server_version=connect_frames.versions.server_version,
         writes=parts.writes,
         loop_budget=sockets.loop_budget,
         fairness_keys=parts.memory.fairness_keys,
@@ -80,7 +80,7 @@ def make_recorder(
     counters: Counters,
     sink: EventSink | None,
 ) -> Recorder | None:
-    """Make the recorder of topic lists; none without a `sink` for its events."""
+    """Return the recorder of topic lists, or None without a `sink` for its events."""
     if sink is None:
         return None
     return Recorder(
@@ -105,7 +105,7 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
         side.validator,
         side.brokers,
         TargetRules.of(config),
-        parts.identities.introductions,
+        parts.identities.connect_frames,
         config.seconds(Config.broker_proxy_read_timeout_ms),
         parts.watch_limits,
         parts.relay_log,

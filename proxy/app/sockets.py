@@ -1,4 +1,4 @@
-"""What all connections of an event loop share: read buffers, hang-ups, turns, and TLS."""
+"""The parts that all connections of an event loop share: read buffers, hang-up detection, loop budget, TLS."""
 
 import asyncio
 from time import perf_counter
@@ -16,7 +16,7 @@ from proxy.net.transport import SharedReadBuffer
 
 
 class Sockets:
-    """One set for each proxy; `options` are those of every socket."""
+    """The shared parts of a proxy's connections; `options` apply to every socket."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> None:
         self.options = SocketOptions.of(config)
@@ -25,15 +25,15 @@ class Sockets:
         self.pump = Pump(loop, perf_counter)
         self.loop_budget = LoopBudget(loop, perf_counter)
         self.tls_files = TlsFiles(config, counters.tls, log)
-        # Handshakes have turns of their own: they are longer than anybody else's.
+        # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
         self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes)
 
     @property
     def quiet(self) -> bool:
-        """Tell whether no list is being sent."""
+        """Whether no list is being sent and no work is deferred."""
         return not len(self.pump) and not len(self.loop_budget)
 
     def close(self) -> None:
-        """Give up what the loop was asked to watch."""
+        """Remove all file descriptors that the loop watches."""
         self.hangup.close()
         self.pump.close()

@@ -196,10 +196,6 @@ class Brokers:
             found[member.state] += 1
         return found
 
-    def name_outcomes(self) -> Mapping[str, int]:
-        """Return the number of name resolutions by outcome."""
-        return self._names.outcomes
-
     def shown(self) -> list[Mapping[str, object]]:
         """Return a row for each broker: address, state, and if it is not up, for how long (seconds) and why."""
         now = self._loop.time()

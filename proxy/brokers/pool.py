@@ -89,7 +89,7 @@ class BrokerReports(Protocol):
         """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
 
 
-CachingResolver = Callable[[BrokerAddress], Awaitable[list[str]]]
+Resolve = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
     BrokerUnreachable: "unreachable",
@@ -110,7 +110,7 @@ class BrokerPool:
         self,
         loop: asyncio.AbstractEventLoop,
         dialer: Dialer,
-        resolve: CachingResolver,
+        resolve: Resolve,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,

@@ -50,7 +50,7 @@ class RequestCounters(RoomCounters):
         self.lists_asked_again = 0
 
     def list_ended(self, outcome: str) -> None:
-        """Count the end of one topic-list request."""
+        """Count the end of a topic-list request."""
         self.list_outcomes[outcome] = self.list_outcomes.get(outcome, 0) + 1
 
     def request_failed(self, kind: str) -> None:

@@ -355,7 +355,7 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
     async with asked(tmp_path, monkeypatch) as api:
         await api.get("/v1")
         gate, waiting = asyncio.Event(), []
-        changes = api.stage.proxy.admin._server._changes  # type: ignore[union-attr]
+        changes = api.stage.proxy.admin._server._actions  # type: ignore[union-attr]
 
         async def held(*_: object) -> Any:
             waiting.append(1)

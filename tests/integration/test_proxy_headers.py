@@ -94,17 +94,17 @@ async def test_a_header_that_does_not_end_is_given_up_with_the_handshake(begun: 
 async def test_a_client_that_leaves_before_its_first_byte_leaves_nothing() -> None:
     async with staged(**ON) as stage:
         client = await stage.client()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
         client.close()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 0, "no arrival")
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 0, "no arrival")
         assert stage.caused("client_closed") == 1
 
 
 async def test_arrivals_end_with_the_listener() -> None:
     async with staged(handshakeTimeoutMillis=60_000, **ON) as stage:
         client = await stage.client()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
-        await stage.proxy.doors._listeners[0].close()
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
+        await stage.proxy.client_ports._listeners[0].close()
         assert await client.rest() == b""
 
 
@@ -124,7 +124,7 @@ async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
     async with staged(maxConcurrentInboundConnections=2, **ON) as stage:
         await connected(await through_a_balancer(stage, encode(HEADER, 1)))
         await stage.client()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
         late = await stage.client()
         assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
 

@@ -79,7 +79,6 @@ class TlsFiles:
         self._last_refusal = ""
         self._asked = asyncio.Event()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls files"))
-        self._web: ssl.SSLContext | None = None
         counters.expiries = self.expiries
         self._warn_of_expired()
 
@@ -96,16 +95,6 @@ class TlsFiles:
     def web(self) -> ssl.SSLContext:
         """Return the context for the next connection to the web port."""
         return self._contexts["web"].context
-
-    def web_listener(self) -> ssl.SSLContext:
-        """Return one context for the life of a listener; each of its handshakes switches to the context in force."""
-        if self._web is None:
-            self._web = self.web()
-            self._web.sni_callback = self._use_current_web
-        return self._web
-
-    def _use_current_web(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        connection.context = self.web()
 
     def expiries(self) -> dict[str, float]:
         """Return the seconds until each certificate expires, negative if it has expired."""

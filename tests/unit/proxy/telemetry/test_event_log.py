@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventlog.buffer import EventBuffer, Stamp, Tee
-from eventlog.members import Stretch, stretches
+from eventlog.members import GzipSpan, gzip_spans
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
 from proxy.auth.own.broker_credentials import Plain
@@ -87,14 +87,14 @@ def test_members_of_files_are_gzip_for_whoever_reads_them(texts: list[bytes]) ->
     assert all(member.startswith(HEADER) for member in members), "recovery finds a member by its head"
     whole = b"".join(members)
     assert gzip.decompress(whole) == b"".join(texts)
-    assert stretches(io.BytesIO(whole)) == [Stretch("sound", 0, len(whole), b"".join(texts).count(b"\n"))]
+    assert gzip_spans(io.BytesIO(whole)) == [GzipSpan("sound", 0, len(whole), b"".join(texts).count(b"\n"))]
 
 
 def test_member_that_the_end_of_a_file_cuts_off_costs_itself_alone() -> None:
     text = b'{"seq":1}\n' * 20_000
     whole, cut = gzip_member(text), gzip_member(text)[:-1]
-    found = stretches(io.BytesIO(whole + cut))
-    assert [stretch.kind for stretch in found] == ["sound", "unfinished"]
+    found = gzip_spans(io.BytesIO(whole + cut))
+    assert [span.kind for span in found] == ["sound", "unfinished"]
     assert found[0].end == len(whole)
 
 

@@ -19,7 +19,7 @@ from protocol.topic_list import heap_size
 from proxy.app.budget import LARGEST_REQUEST_BYTES
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
 from proxy.telemetry.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
-from proxy.telemetry.events.timeline import PARTS, Part
+from proxy.telemetry.events.timeline import STAGE_FIELDS, TimelineStage
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
 
@@ -61,7 +61,7 @@ def go_on(stage: ListStage) -> None:
 
 
 def seconds(event: dict[str, Any]) -> dict[str, float]:
-    return {part: event[part] / SECOND for part in PARTS if event[part]}
+    return {part: event[part] / SECOND for part in STAGE_FIELDS if event[part]}
 
 
 # --- where the time goes --------------------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
             record.asks(request)
             timeline = record.new_timeline(group.broker, b"", request)
             record.joined(timeline)
-            for part in range(Part.HEAP, Part.WRITE + 1):
+            for part in range(TimelineStage.HEAP, TimelineStage.WRITE + 1):
                 timeline.enter(part)
                 stage.loop.now += 0.001
             timelines.append(timeline)
