@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from protocol.proxy_header import ProxyHeader, encode
+from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
@@ -16,7 +17,6 @@ from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.brokers import BrokerTls
-from proxy.telemetry.counters import Counters
 
 # Most concurrent lookups of names: libuv has four threads for all calls of the system's resolver.
 CLIENT_NAMES_AT_ONCE: Final = 3
@@ -40,7 +40,7 @@ class BrokerSide:
         self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
         self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
         self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters)
-        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters, log)
+        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters.brokers, log)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -48,15 +48,15 @@ class BrokerSide:
             sockets.shared,
             sockets.hangup,
             sockets.loop_budget,
-            counters,
+            counters.brokers,
             log,
             PoolLimits.of(config),
             connect_frames,
             self.brokers,
         )
-        counters.broker_connection_states = self.pool.states
-        counters.broker_member_states = self.brokers.states
-        counters.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
+        counters.brokers.broker_connection_states = self.pool.states
+        counters.brokers.broker_member_states = self.brokers.states
+        counters.brokers.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
 
     async def close(self) -> None:
         """Close every connection, and stop resolving names."""
@@ -100,7 +100,7 @@ def _dialers(
     seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
     tls = None
     if config.tls_enabled_with_broker:
-        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters)
+        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters.tls)
     options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
     version = config.proxy_header_version
     # The PROXY header of a connection without a client says that it is local.

@@ -8,6 +8,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.app.broker_side import BrokerSide
 from proxy.app.identities import Identities
 from proxy.app.list_memory import ListMemory
+from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
@@ -22,7 +23,6 @@ from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.identities import EventIdentities, key_of
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -57,7 +57,7 @@ def client_services(parts: ClientParts) -> ClientServices:
         loop=parts.loop,
         shared=sockets.shared,
         hangup=sockets.hangup,
-        counters=parts.counters,
+        counters=parts.counters.clients,
         limits=ClientLimits.of(parts.config),
         direct=parts.memory.limiter.direct,
         requests=_request_services(parts),
@@ -67,7 +67,7 @@ def client_services(parts: ClientParts) -> ClientServices:
         writes=parts.writes,
         loop_budget=sockets.loop_budget,
         fairness_keys=parts.memory.fairness_keys,
-        send_buffers=SendBuffers(parts.counters),
+        send_buffers=SendBuffers(parts.counters.net),
         authentication=parts.identities.clients,
     )
 
@@ -100,7 +100,7 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
         parts.loop,
         sockets.shared,
         sockets.hangup,
-        parts.counters,
+        parts.counters.relay,
         side.dialer,
         side.validator,
         side.brokers,
@@ -115,7 +115,7 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
 def _request_services(parts: ClientParts) -> RequestServices:
     return RequestServices(
         loop=parts.loop,
-        counters=parts.counters,
+        counters=parts.counters.requests,
         lookups=_lookups(parts),
         topic_lists=_topic_lists(parts),
         loop_budget=parts.sockets.loop_budget,
@@ -131,7 +131,7 @@ def _lookups(parts: ClientParts) -> LookupService:
         "lookups", config.max_concurrent_lookup_requests, max_queue=1, timeout_seconds=0, clock=parts.loop
     )
     seconds, tls = config.seconds(Config.topic_list_request_timeout_millis), config.tls_enabled_with_broker
-    return LookupService(parts.loop, side.pool, side.brokers, concurrency, parts.counters, seconds, tls=tls)
+    return LookupService(parts.loop, side.pool, side.brokers, concurrency, parts.counters.requests, seconds, tls=tls)
 
 
 def _topic_lists(parts: ClientParts) -> TopicListService:
@@ -147,7 +147,7 @@ def _topic_lists(parts: ClientParts) -> TopicListService:
         sockets.loop_budget,
         memory.sizes,
         memory.fairness_keys,
-        parts.counters,
+        parts.counters.requests,
         parts.refusals,
         parts.usage,
     )
@@ -162,7 +162,7 @@ def _schemas(parts: ClientParts) -> SchemaService:
         side.brokers,
         memory.limiter,
         memory.slabs,
-        parts.counters,
+        parts.counters.requests,
         parts.refusals,
         seconds,
         memory.fairness_keys,

@@ -7,6 +7,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from proxy.app.metrics.counters import Counters
 from proxy.app.start_checks import missing_secret
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
@@ -20,7 +21,6 @@ from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import NAME
-from proxy.telemetry.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)

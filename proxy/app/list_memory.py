@@ -9,7 +9,7 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.config.config import Config
 from proxy.requests.topic_lists.sizes import ListSizes
-from proxy.telemetry.counters import LimiterMetrics
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 
 MOST_SPARE_SLABS: Final = 64
 

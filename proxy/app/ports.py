@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from protocol.proxy_header import ProxyHeader
+from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
@@ -12,7 +13,6 @@ from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
-from proxy.telemetry.counters import Counters
 
 # Arguments: the address, the PROXY header, and the broker to which the port leads ("": none).
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]
@@ -70,7 +70,8 @@ class ClientPorts:
         listener = Listener(
             self._loop,
             self._sessions,
-            self._counters,
+            self._counters.clients,
+            self._counters.net,
             self._log,
             self._sockets.options,
             lambda address, header: self._make_client(address, header, target),
@@ -96,6 +97,6 @@ class ClientPorts:
             self._config.max_concurrent_tls_handshakes,
             self._sessions,
             became_client,
-            self._counters,
+            self._counters.tls,
             self._log,
         )

@@ -15,6 +15,7 @@ from proxy.app.client_services import ClientParts, client_services, make_recorde
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
+from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.export import OtlpExport, export_wanted, make_export
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.lag import LoopLag
@@ -39,7 +40,6 @@ from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -91,12 +91,12 @@ class Proxy:
         self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
         self.sockets = Sockets(config, loop, counters, log)
-        self.sessions = Sessions(loop, counters, log, SessionLimits.of(config))
+        self.sessions = Sessions(loop, counters.clients, log, SessionLimits.of(config))
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.connect_frames, counters, log)
         self.event_log = EventLog(
-            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
+            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters.event_log, log
         )
-        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
+        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
         self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None else event_sink
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
@@ -259,7 +259,7 @@ class Proxy:
             await self.writes.sweep(now)
             self.refusals.flush()
             self.relay_log.tick(now)
-            self._rates.tick(now, self.counters.list_outcomes)
+            self._rates.tick(now, self.counters.requests.list_outcomes)
             self.tenants.turn(now)
             self._ticked_at = now
 
@@ -269,7 +269,7 @@ class Proxy:
         The collection frees clients that have left, each of which is a reference cycle. With many waiting lists and
         few clients to free, the collection is postponed.
         """
-        left = sum(self.counters.disconnects.values())
+        left = sum(self.counters.shared.disconnects.values())
         waiting = len(self.services.requests.topic_lists.groups.registry)
         worth_it = waiting <= FEW_LISTS or left - self._left_at_collection >= MANY_LEFT
         quiet = self.sockets.quiet and worth_it
@@ -340,7 +340,7 @@ class Proxy:
     def _write_watch(self) -> WriteWatch:
         memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
-            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters, write_limits, self.log
+            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters.net, write_limits, self.log
         )
 
     def _client_parts(self) -> ClientParts:
@@ -367,7 +367,7 @@ class Proxy:
         return AdminSources(
             loop=self.loop,
             log=self.log,
-            counters=self.counters,
+            counters=self.counters.web,
             sessions=self.sessions,
             names=self.identities.names,
             memory=memory.limiter,
@@ -400,7 +400,7 @@ class Proxy:
             writes=self.writes,
             validator=self.broker_side.web_validator,
             hangup=self.sockets.hangup,
-            counters=self.counters,
+            counters=self.counters.web,
             log=self.log,
             lookups=BrokerPorts(
                 config.http_lookup_ports,

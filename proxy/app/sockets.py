@@ -3,6 +3,7 @@
 import asyncio
 from time import perf_counter
 
+from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -12,7 +13,6 @@ from proxy.net.pump import Pump
 from proxy.net.tls.files import TlsFiles
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SharedReadBuffer
-from proxy.telemetry.counters import Counters
 
 
 class Sockets:
@@ -24,7 +24,7 @@ class Sockets:
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)
         self.loop_budget = LoopBudget(loop, perf_counter)
-        self.tls_files = TlsFiles(config, counters, log)
+        self.tls_files = TlsFiles(config, counters.tls, log)
         # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
         self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from proxy.auth.counters import AuthenticationCounters
 from proxy.auth.failures import SettingFault
 from proxy.auth.own.plugins import find_secrets
 from proxy.auth.providers.registry import AuthContext, build_authenticator
@@ -18,7 +19,6 @@ from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
-from proxy.telemetry.counters import AuthenticationCounters
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.web.admin.access import read_token
 

@@ -18,6 +18,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
@@ -37,7 +38,6 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.telemetry.counters import Counters
 
 
 class Purpose(StrEnum):
@@ -89,7 +89,7 @@ class BrokerReports(Protocol):
         """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
 
 
-CachingResolver = Callable[[BrokerAddress], Awaitable[list[str]]]
+Resolve = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
     BrokerUnreachable: "unreachable",
@@ -110,11 +110,11 @@ class BrokerPool:
         self,
         loop: asyncio.AbstractEventLoop,
         dialer: Dialer,
-        resolve: CachingResolver,
+        resolve: Resolve,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
-        counters: Counters,
+        counters: BrokerCounters,
         log: Logger,
         limits: PoolLimits,
         introductions: ConnectFrames,

@@ -1,5 +1,5 @@
-"""Observability: counters, durations, heavy hitters, refusals.
+"""Observability: durations, quantiles, heavy hitters, refusals.
 
-`events/` writes the event log; the metrics are made from counters in `proxy.app.metrics`.
-May import: `core`, `config`, `auth`. Start with `counters.py`.
+`events/` writes the event log. Each room has counters of its own, which `proxy.app.metrics` turns into metrics.
+May import: `core`, `config`, `auth`. Start with `refusals.py`.
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 from proxy.cli.completions import SCRIPTS, generated
 from proxy.cli.main import whole_parser
 from scripts.packaging.man import pages
+from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 # A build has hatchling, shtab and what hatchling needs: none of what the proxy needs at run time.
@@ -27,7 +28,7 @@ def contents(directory: Path, hook: str, missing: tuple[str, ...]) -> dict[str, 
     environment = os.environ | {"PIP_BUILD_TRACKER": "x"}
     done = subprocess.run(
         [sys.executable, "-c", BUILD, hook, str(directory), ",".join(missing)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=patient(60), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(directory / done.stdout.split()[-1]) as wheel:

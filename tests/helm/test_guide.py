@@ -15,8 +15,10 @@ import yaml
 
 from proxy.cli.main import whole_parser
 from proxy.config.config import Config
-from scripts.helm.render import GATEWAY, LIBRARY, ROOT, Render, read_values
+from scripts.generated import ROOT
+from scripts.helm.render import GATEWAY, LIBRARY, Render, read_values
 from tests.helm.charts import chart, example, gateway, proxy_container
+from tests.support.patience import patient
 from tests.support.tools import tool
 from tests.support.walkthrough import not_run
 
@@ -220,7 +222,11 @@ def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path)
             "promql_expr_test": [{"expr": query, "eval_time": "0s", "exp_samples": expected}]}  # fmt: skip
     (tmp_path / "adapter.yaml").write_text(json.dumps({"rule_files": [], "tests": [test]}))
     run = subprocess.run(
-        [tool("promtool"), "test", "rules", "adapter.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [tool("promtool"), "test", "rules", "adapter.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
     )
     assert run.returncode == 0, run.stdout + run.stderr
 

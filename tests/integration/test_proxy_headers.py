@@ -79,7 +79,7 @@ async def test_a_header_that_breaks_the_rules_ends_its_connection(garbage: bytes
         client = await through_a_balancer(stage, garbage)
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("malformed_proxy_header") == 1, "an end for a malformed header")
-        assert stage.proxy.counters.new_connections == 0
+        assert stage.proxy.counters.clients.new_connections == 0
 
 
 @pytest.mark.parametrize("begun", [b"", b"PROXY TCP4", encode(HEADER, 2)[:20]])
@@ -117,7 +117,7 @@ async def test_the_limit_of_one_address_counts_clients_and_not_the_balancer() ->
         error = (await late.last_command()).error
         assert error.error == ServerError.NotAllowedError
         assert "maxConcurrentInboundConnectionsPerIp" in error.message
-        assert stage.proxy.counters.rejected_connections == 1
+        assert stage.proxy.counters.clients.rejected_connections == 1
 
 
 async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
@@ -133,7 +133,7 @@ async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles
     async with staged(maxConcurrentInboundConnections=2, **files.server_keys, **ON) as stage:
         await stage.client()
         await stage.client(port=stage.proxy.tls_port)
-        await stage.until(lambda: stage.proxy.counters.awaited_headers == 2, "two arrivals")
+        await stage.until(lambda: stage.proxy.counters.net.awaited_headers == 2, "two arrivals")
         late = await stage.client()
         assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
 

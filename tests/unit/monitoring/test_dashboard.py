@@ -13,6 +13,7 @@ import pytest
 from proxy.app.metrics.table import INSTRUMENTS
 from scripts.dashboard_table import COLUMNS, ROWS, VARIABLES, Panel
 from scripts.generate_dashboard import FILE
+from tests.support.patience import patient
 from tests.support.promql import FOREIGN_METRICS, substituted, unknown_names
 from tests.support.tools import tool
 
@@ -40,7 +41,11 @@ def test_every_query_is_one_that_prometheus_can_read(tmp_path: Path) -> None:
     # JSON is YAML.
     (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     run = subprocess.run(
-        [tool("promtool"), "check", "rules", "rules.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [tool("promtool"), "check", "rules", "rules.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{len(expressions)} rules found" in run.stdout

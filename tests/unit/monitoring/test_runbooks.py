@@ -14,6 +14,7 @@ import pytest
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.cli.main import whole_parser
 from scripts.alert_table import names
+from tests.support.patience import patient
 from tests.support.promql import unknown_names
 from tests.support.tools import tool
 
@@ -46,7 +47,11 @@ def test_every_query_is_one_that_prometheus_can_read(tmp_path: Path) -> None:
     rules = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(queries)]
     (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "runbooks", "rules": rules}]}))
     run = subprocess.run(
-        [tool("promtool"), "check", "rules", "rules.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [tool("promtool"), "check", "rules", "rules.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
     )
     assert run.returncode == 0, run.stdout + run.stderr
 

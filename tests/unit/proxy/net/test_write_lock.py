@@ -1,8 +1,7 @@
 """The right to write a list to one client, and the promise of it."""
 
-import asyncio
-
 from proxy.net.output import WriteLock
+from tests.support.patience import in_time
 
 
 async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
@@ -21,7 +20,7 @@ async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
 async def test_a_promise_holds_up_nobody_who_has_a_list_to_write() -> None:
     lane = WriteLock()
     lane.reserve()
-    async with asyncio.timeout(1):
+    async with in_time():
         await lane.acquire()
     lane.release()
 
