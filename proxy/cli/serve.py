@@ -120,7 +120,7 @@ class _Ending:
         self._update_phase()
         self._signal.set()
         if first:
-            reason = f"{plan.role} told to {cause.value}"
+            reason = f"{plan.role} asked to {cause.value}"
             self._log.info("stopping", connections=len(self._proxy.sessions), reason=reason)
             self._manager.stopping("stopping", plan.longest_seconds + SECONDS_TO_CLOSE)
 
