@@ -64,6 +64,7 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "cli": ({"admin", "demo"}, {"top"}, {""}),
 }
 LAYER_OF = {room: layer for layer, rooms in enumerate(ROOMS) for room in rooms}
+MOST_LINES, MOST_FUNCTION_LINES, MOST_FILES = 500, 60, 20
 PACKAGES = sorted(name for name in OURS if (ROOT / name).is_dir())
 SOURCES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
@@ -177,6 +178,13 @@ def _imports_starter(node: ast.ImportFrom) -> bool:
     return any(alias.name in ("create_task", "ensure_future") for alias in node.names)
 
 
+def long_functions(tree: ast.Module) -> list[str]:
+    """Return the names of the functions that are too long, with their lines."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    sizes = ((node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions)
+    return [f"{name}: {lines}" for name, lines in sizes if lines > MOST_FUNCTION_LINES]
+
+
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
@@ -216,6 +224,19 @@ def test_whole_proxy_is_seen_by_the_app_room_and_serve_only(path: Path) -> None:
     name = path.relative_to(ROOT).as_posix()
     if not name.startswith("proxy/app/") and name != "proxy/cli/serve.py":
         assert not imports_of_ours(name, parse(path), {"proxy.app.proxy"})
+
+
+@source
+def test_source_is_short(path: Path) -> None:
+    if "pb" in path.parts:
+        return
+    assert path.read_text().count("\n") <= MOST_LINES
+    assert long_functions(parse(path)) == []
+
+
+def test_no_folder_has_too_many_files() -> None:
+    crowded = [folder for folder in (ROOT / "proxy").rglob("*/") if len(list(folder.glob("*.py"))) > MOST_FILES]
+    assert crowded == []
 
 
 @source
@@ -329,3 +350,10 @@ def test_law_finds_circles(imports: dict[str, set[str]], found: list[list[str]])
 def test_imports_for_type_checking_close_a_circle() -> None:
     code = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from proxy.app import proxy")
     assert imports_of_ours("proxy.app.x", code, {"proxy.app.proxy"}) == {"proxy.app.proxy"}
+
+
+def test_law_finds_long_functions() -> None:
+    body = "    pass\n" * MOST_FUNCTION_LINES
+    assert long_functions(ast.parse(f"def short():\n    pass\n\nasync def long():\n{body}")) == [
+        f"long: {MOST_FUNCTION_LINES + 1}"
+    ]
