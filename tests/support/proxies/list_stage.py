@@ -244,7 +244,7 @@ class ListStage:
         self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
-        introductions = ConnectFrames(
+        connect_frames = ConnectFrames(
             loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
         )
         self.pool = BrokerPool(
@@ -257,7 +257,7 @@ class ListStage:
             self.counters.brokers,
             log,
             pool_limits,
-            introductions,
+            connect_frames,
             OneBroker(BROKER),
         )
         self.queues = BrokerQueues(loop, self.limiter, LimiterMetrics(loop.time), sizes.limits)
