@@ -13,6 +13,7 @@ outlive their connection.
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
@@ -232,6 +233,12 @@ def test_source_is_short(path: Path) -> None:
         return
     assert path.read_text().count("\n") <= MOST_LINES
     assert long_functions(parse(path)) == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    ours = [path for path in SOURCES if path.relative_to(ROOT).parts[0] != "pipeline" and "pb" not in path.parts]
+    names = Counter(node.name for path in ours for node in ast.walk(parse(path)) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_folder_has_too_many_files() -> None:
