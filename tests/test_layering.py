@@ -12,6 +12,7 @@ outlive their connection.
 """
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
@@ -233,6 +234,12 @@ def test_source_is_short(path: Path) -> None:
         return
     assert path.read_text().count("\n") <= MOST_LINES
     assert long_functions(parse(path)) == []
+
+
+@pytest.mark.parametrize("room", sorted((ROOT / "proxy").rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_room_names_files_that_exist(room: Path) -> None:
+    named = re.findall(r"`([\w/]+\.py)`", ast.get_docstring(parse(room)) or "")
+    assert [name for name in named if not ((room.parent / name).exists() or (ROOT / name).exists())] == []
 
 
 def test_no_two_classes_have_one_name() -> None:

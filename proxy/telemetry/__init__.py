@@ -1,5 +1,5 @@
-"""Observability: durations, quantiles, heavy hitters, refusals.
+"""Observability: durations, quantiles, heavy hitters, tenants, refusals; `events/` writes the event log.
 
-`events/` writes the event log. Each room has counters of its own, which `proxy.app.metrics` turns into metrics.
+Each room counts in a module `counters` of its own; the table of metrics is in `proxy.app.metrics`.
 May import: `core`, `config`, `auth`. Start with `refusals.py`.
 """
