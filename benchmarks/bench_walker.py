@@ -13,13 +13,13 @@ from typing import Any, cast
 from benchmarks.micro import options, print_figures
 from limiter.semaphore import AsyncSemaphore
 from protocol.scanner import FrameScanner
+from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.relay import Relay
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
-from proxy.telemetry.counters import Counters
 
 KIB = 1024
 MESSAGE = b"\x08\x09"
@@ -87,7 +87,7 @@ def relays() -> tuple[Callable[[SharedReadBuffer], Relay], Callable[[SharedReadB
     loop, counters = asyncio.get_running_loop(), Counters(DisconnectCause)
     limits = WatchLimits(
         AsyncSemaphore("direct", 1 << 30, max_queue=1, timeout_seconds=1, clock=loop),
-        counters,
+        counters.relay,
         window_bytes=256 * KIB,
         enabled=True,
         max_pause_seconds=1,
@@ -96,10 +96,10 @@ def relays() -> tuple[Callable[[SharedReadBuffer], Relay], Callable[[SharedReadB
     nobody = cast(HangupWatcher, None)
 
     def raw(shared: SharedReadBuffer) -> Relay:
-        return Relay(loop, shared, nobody, counters, 75, lambda *_: None)
+        return Relay(loop, shared, nobody, counters.relay, 75, lambda *_: None)
 
     def walked(shared: SharedReadBuffer) -> Relay:
-        return WatchedRelay(loop, shared, nobody, counters, 75, lambda *_: None, watch=limits, key="bench")
+        return WatchedRelay(loop, shared, nobody, counters.relay, 75, lambda *_: None, watch=limits, key="bench")
 
     return raw, walked
 

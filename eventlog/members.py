@@ -1,7 +1,7 @@
-"""Which parts of an event file are whole: its gzip members, one after the other, and what lies between them.
+"""The whole parts of an event file: its gzip members, and the spans of damage between them.
 
-Rule: damage costs what it hit, and nothing behind it: the search goes on at the next header. Files may lie where others
-can write: nothing is unpacked into memory as a whole, and what finds no member has an end.
+Rule: damage costs only the bytes that it hit: the search continues at the next header. Other users may be able to write
+the files, so no member is unpacked into memory as a whole, and the search for members is bounded.
 """
 
 import os
@@ -10,27 +10,27 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, Literal, NamedTuple
 
-__all__ = ["CHUNK_BYTES", "GZIP", "Stretch", "headers", "is_zero", "stretches", "unpacked"]
+__all__ = ["CHUNK_BYTES", "GZIP", "GzipSpan", "gzip_spans", "headers", "is_zero", "unpacked"]
 
-# As zlib counts: a window of 32 KiB, and the head and check sum of gzip.
+# zlib's code for a window of 32 KiB, and the header and check sum of gzip.
 GZIP: Final = 31
 CHUNK_BYTES: Final = 64 * 1024
-# A member begins so: deflate, and no flag that gzip does not know. By chance it stands in packed bytes once in 128 MiB.
+# The header of a member: deflate, and only flags that gzip knows. Packed bytes match by chance once in 128 MiB.
 _HEADER: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]")
 _HEADER_BYTES: Final = 4
-# What may be unpacked in vain, each attempt counted with at least so many bytes: about a second of work,
-# and 4096 attempts, so that a list of stretches is at most some 2 MB. What is behind them counts as damaged.
+# Bound of the bytes that are unpacked in vain, each attempt counted with a minimum: about a second of work and at most
+# 4096 attempts, so a list of spans takes at most some 2 MB. All bytes after the bound count as damaged.
 VAIN_BYTES: Final = 256 * 1024 * 1024
 ATTEMPT_BYTES: Final = 64 * 1024
 
 Kind = Literal["sound", "unfinished", "damaged"]
 
 
-class Stretch(NamedTuple):
-    """Bytes from `start` to before `end`: sound members and the lines in them, or what is none.
+class GzipSpan(NamedTuple):
+    """The bytes from `start` to before `end`: sound members with their lines, or bytes outside of any.
 
-    `unfinished` stands at the end alone: a member that the end of the file cuts off, or zeros, which a file system
-    gives for what was never written.
+    Only the last span can be `unfinished`: a member that the end of the file cuts off, or zeros, which a file system
+    returns for bytes that were never written.
     """
 
     kind: Kind
@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """What became of reading a member: its `end`, or 0; `ran_out`: the file ended before anything was wrong."""
+    """The result of reading a member: its `end`, or 0; `ran_out`: the file ended before any damage."""
 
     end: int
     lines: int
@@ -49,9 +49,9 @@ class _Attempt(NamedTuple):
 
 
 def unpacked(file: BinaryIO, start: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the text of the member at `start`, at most `CHUNK_BYTES` at once, and where the member ends, 0 until known.
+    """Yield the text of the member at `start`, at most `CHUNK_BYTES` at once, and its end, 0 until known.
 
-    Raises zlib.error if the member is damaged, EOFError if the file ends inside it, OSError.
+    Raise zlib.error if the member is damaged, EOFError if the file ends inside it, and OSError.
     """
     file.seek(start)
     member = zlib.decompressobj(GZIP)
@@ -64,7 +64,7 @@ def unpacked(file: BinaryIO, start: int) -> Iterator[tuple[bytes, int]]:
 
 
 def headers(file: BinaryIO, start: int) -> Iterator[int]:
-    """Yield where members could begin, at or behind `start`; the file may be read elsewhere in between."""
+    """Yield the possible starts of members from `start` on; the file may be read elsewhere in between."""
     while True:
         file.seek(start)
         data = file.read(CHUNK_BYTES)
@@ -72,32 +72,32 @@ def headers(file: BinaryIO, start: int) -> Iterator[int]:
             yield start + found.start()
         if len(data) < _HEADER_BYTES:
             return
-        # A header may stand across two reads.
+        # A header may span two reads.
         start += len(data) - _HEADER_BYTES + 1
 
 
-def stretches(file: BinaryIO) -> list[Stretch]:
-    """Read a file from beginning to end; two stretches in a row are never of one kind; raises OSError."""
+def gzip_spans(file: BinaryIO) -> list[GzipSpan]:
+    """Return the spans of a file in order; neighbours are never of the same kind; raise OSError."""
     size = file.seek(0, os.SEEK_END)
-    found: list[Stretch] = []
+    found: list[GzipSpan] = []
     at = vain_bytes = 0
     while at < size:
         member = _member(file, at)
         if member.end:
-            _add(found, Stretch("sound", at, member.end, member.lines))
+            _add(found, GzipSpan("sound", at, member.end, member.lines))
         else:
             vain_bytes += max(ATTEMPT_BYTES, member.unpacked_bytes)
             following = next(headers(file, at + 1), size) if vain_bytes < VAIN_BYTES else size
             missing = following == size and (member.ran_out or is_zero(file, at))
-            _add(found, Stretch("unfinished" if missing else "damaged", at, following))
+            _add(found, GzipSpan("unfinished" if missing else "damaged", at, following))
         at = found[-1].end
     return found
 
 
-def _add(found: list[Stretch], new: Stretch) -> None:
+def _add(found: list[GzipSpan], new: GzipSpan) -> None:
     if found and found[-1].kind == new.kind:
         before = found.pop()
-        new = Stretch(new.kind, before.start, new.end, before.lines + new.lines)
+        new = GzipSpan(new.kind, before.start, new.end, before.lines + new.lines)
     found.append(new)
 
 
@@ -114,6 +114,6 @@ def _member(file: BinaryIO, start: int) -> _Attempt:
 
 
 def is_zero(file: BinaryIO, start: int) -> bool:
-    """Return whether nothing but zeros stands from `start` on, as a file system gives for what it lost."""
+    """Return whether all bytes from `start` on are zero, as a file system returns for lost data."""
     file.seek(start)
     return not any(map(any, iter(lambda: file.read(CHUNK_BYTES), b"")))

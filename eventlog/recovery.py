@@ -1,8 +1,8 @@
-"""Event files whose writer died: cut to the last whole flush and finished.
+"""Recovery of event files whose writer died: they are truncated to the last whole flush and finished.
 
-Rule: a writer holds a lock (flock) on its open file, and the kernel gives it back when the process ends, however it
-does; so a lock that can be had proves that nobody writes. Nothing is deleted that could be an event: of a file that is
-damaged the sound flushes are finished, also those behind the damage, and the file itself stays, hidden, as `.damaged`.
+Rule: a writer holds a lock (flock) on its open file, and the kernel releases the lock in any case when the process
+ends; so a free lock proves that the writer is dead. No byte that could be an event is deleted: the sound flushes of a
+damaged file are finished, also those after the damage, and the damaged file stays, hidden, as `.damaged`.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from eventlog.file_names import damaged_name, finished_name, is_open_name, saved_name
-from eventlog.members import CHUNK_BYTES, Stretch, is_zero, stretches
+from eventlog.members import CHUNK_BYTES, GzipSpan, gzip_spans, is_zero
 
 __all__ = ["Recovered", "flush_directory", "lock", "recover", "same_file"]
 
@@ -21,7 +21,7 @@ Report = Callable[[str], None]
 
 
 class Recovered(NamedTuple):
-    """Files that were finished in the place of their writers, and files that were damaged."""
+    """Counts of files that were finished for dead writers, and of damaged files."""
 
     finished: int = 0
     damaged: int = 0
@@ -31,9 +31,10 @@ _NOTHING: Final = Recovered()
 
 
 def recover(directory: Path, report: Report) -> Recovered:
-    """Finish what dead writers left in `directory`, and give the numbers of files; raises OSError.
+    """Finish the files of dead writers in `directory`, and return the numbers of files; raise OSError.
 
-    `report` hears of each file, also of one that cannot be finished: it must not keep others from being written.
+    `report` is called for each file. A file that cannot be finished is only reported, since it must not stop the
+    writing of other files.
     """
     finished = damaged = 0
     for name in sorted(name for name in os.listdir(directory) if is_open_name(name)):
@@ -55,19 +56,19 @@ def _recover_one(directory: Path, name: str, report: Report) -> Recovered:
     with file:
         if not lock(file) or not same_file(file, path):
             return _NOTHING
-        found = stretches(file)
-        sound = [stretch for stretch in found if stretch.kind == "sound"]
-        damaged = any(stretch.kind == "damaged" for stretch in found)
+        found = gzip_spans(file)
+        sound = [span for span in found if span.kind == "sound"]
+        damaged = any(span.kind == "damaged" for span in found)
         if damaged or not (sound or is_zero(file, 0)):
             return _set_aside(file, path, sound, report)
-        if not sum(stretch.lines for stretch in sound):
+        if not sum(span.lines for span in sound):
             path.unlink()
             return _NOTHING
         return _cut(file, path, sound[0], report)
 
 
-def _cut(file: BinaryIO, path: Path, sound: Stretch, report: Report) -> Recovered:
-    """Finish a file of which no more than its last flush is missing."""
+def _cut(file: BinaryIO, path: Path, sound: GzipSpan, report: Report) -> Recovered:
+    """Finish a file that lacks at most its last flush."""
     name = finished_name(path.name)
     size = os.fstat(file.fileno()).st_size
     os.ftruncate(file.fileno(), sound.end)
@@ -75,32 +76,32 @@ def _cut(file: BinaryIO, path: Path, sound: Stretch, report: Report) -> Recovere
     path.rename(path.with_name(name))
     flush_directory(path.parent)
     report(f"{name}: finished in the place of its writer, {sound.lines} events, "
-           f"{size - sound.end} bytes behind the last flush cut off")  # fmt: skip
+           f"{size - sound.end} bytes after the last flush cut off")  # fmt: skip
     return Recovered(finished=1)
 
 
-def _set_aside(file: BinaryIO, path: Path, sound: list[Stretch], report: Report) -> Recovered:
-    """Finish a copy of what is sound, and keep the file where nobody takes it for an open one."""
+def _set_aside(file: BinaryIO, path: Path, sound: list[GzipSpan], report: Report) -> Recovered:
+    """Finish a copy of the sound parts, and rename the file so that it is no longer treated as open."""
     name, kept = finished_name(path.name), damaged_name(finished_name(path.name))
-    size, whole = os.fstat(file.fileno()).st_size, sum(stretch.end - stretch.start for stretch in sound)
+    size, whole = os.fstat(file.fileno()).st_size, sum(span.end - span.start for span in sound)
     if sound:
-        # Whoever dies in between leaves the open file, and the next begins anew.
+        # After a crash in between the open file is still there, and the next recovery starts again.
         _save(file, path.with_name(saved_name(name)), sound)
         path.with_name(saved_name(name)).rename(path.with_name(name))
     path.rename(path.with_name(kept))
     flush_directory(path.parent)
-    report(f"{name}: damaged, {sum(stretch.lines for stretch in sound)} events of sound flushes finished in the place "
+    report(f"{name}: damaged, {sum(span.lines for span in sound)} events of sound flushes finished in the place "
            f"of its writer, {size - whole} of {size} bytes skipped, all kept as {kept}")  # fmt: skip
     return Recovered(finished=bool(sound), damaged=1)
 
 
-def _save(file: BinaryIO, path: Path, sound: Iterable[Stretch]) -> None:
+def _save(file: BinaryIO, path: Path, sound: Iterable[GzipSpan]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     times = os.fstat(file.fileno())
     try:
         with os.fdopen(os.open(path, flags, 0o640), "wb") as saved:
-            for stretch in sound:
-                _copy(file, saved, stretch)
+            for span in sound:
+                _copy(file, saved, span)
             saved.flush()
             os.utime(saved.fileno(), ns=(times.st_atime_ns, times.st_mtime_ns))
             os.fsync(saved.fileno())
@@ -110,16 +111,16 @@ def _save(file: BinaryIO, path: Path, sound: Iterable[Stretch]) -> None:
         raise
 
 
-def _copy(file: BinaryIO, saved: BinaryIO, stretch: Stretch) -> None:
-    file.seek(stretch.start)
-    left = stretch.end - stretch.start
+def _copy(file: BinaryIO, saved: BinaryIO, span: GzipSpan) -> None:
+    file.seek(span.start)
+    left = span.end - span.start
     while left and (data := file.read(min(left, CHUNK_BYTES))):
         saved.write(data)
         left -= len(data)
 
 
 def lock(file: BinaryIO) -> bool:
-    """Take the writer's lock; False if somebody else has it."""
+    """Acquire the writer's lock; return False if another process holds it."""
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -128,7 +129,7 @@ def lock(file: BinaryIO) -> bool:
 
 
 def same_file(file: BinaryIO, path: Path) -> bool:
-    """Tell whether `path` still leads to this file."""
+    """Return whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -136,7 +137,7 @@ def same_file(file: BinaryIO, path: Path) -> bool:
 
 
 def flush_directory(directory: Path) -> None:
-    """Have the names in `directory` survive a crash of the machine; raises OSError."""
+    """Flush the names in `directory` to disk, to survive a crash of the machine; raise OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -20,10 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.core.version import VERSION  # noqa: E402
+from proxy.core.version import VERSION
+from scripts.generated import ROOT
 
 DOCKERFILE: Final = ROOT / "deploy" / "image" / "Dockerfile"
 SUITE: Final = "bookworm"

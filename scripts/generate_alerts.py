@@ -1,6 +1,6 @@
-"""Write what repeats the table of alerts: the chart's rule file, the table in docs/monitoring.md, the runbooks' heads.
+"""Generate the chart's rule file, the table in docs/monitoring.md and the runbooks' heads from the table of alerts.
 
-The prose of a runbook is written by hand, nothing between the generated lines is.
+The prose of a runbook is written by hand, but nothing between the marks of the generated part.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ def rules() -> str:
         {"name": f"pulsar-proxy-{group}", "rules": [rule(alert) for alert in members]}
         for group, members in groupby(ALERTS, key=lambda alert: alert.group)
     ]
-    # One line for each text: a folded one is another after Helm has read and written it.
+    # Texts must not be folded: Helm reads and writes the file, and a folded text would differ afterwards.
     return HEAD + yaml.safe_dump({"groups": groups}, sort_keys=False, width=10_000)
 
 
@@ -46,7 +46,7 @@ def table() -> Iterator[str]:
 
 
 def head(name: str) -> Iterator[str]:
-    """Give the generated lines of a runbook: one row for each severity."""
+    """Yield the generated lines of a runbook: a row for each severity."""
     yield from ("| severity | holds for | expression |", "|---|---|---|")
     for alert in ALERTS:
         if alert.name == name:

@@ -1,6 +1,6 @@
-"""Write the Grafana dashboard that the chart ships, from the table of panels.
+"""Generate the Grafana dashboard that the chart ships, from the table of panels.
 
-Rule: no data source and no label value is fixed in it; whoever imports it chooses.
+Rule: the dashboard fixes no data source and no label value; the user selects them after the import.
 """
 
 import json
@@ -89,7 +89,7 @@ def panels() -> Iterator[Json]:
 
 
 def variable(place: int, name: str) -> Json:
-    """Give a choice of label values, of the proxies that the choices before it leave."""
+    """Return a variable for the values of a label, among the proxies that earlier variables select."""
     before = ",".join(f'{other}=~"${other}"' for other in VARIABLES[:place])
     query = f"label_values({CHOSEN_BY}{{{before}}}, {name})" if before else f"label_values({CHOSEN_BY}, {name})"
     return {

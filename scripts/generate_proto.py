@@ -35,9 +35,9 @@ def files() -> Mapping[Path, str]:
 
 
 def widen_enums(stub: str) -> str:
-    """Type the enum fields of a stub as int.
+    """Return a stub with enum fields typed as int, which they are at run time.
 
-    That is what they are at run time; protoc's stub claims a class of its own that equals no other enum.
+    protoc's stub declares a class for each enum, whose values never equal those of another enum.
     """
     names = re.findall(r"class (\w+)\(int, metaclass=", stub)
     enum = rf"(?:\w+\.)*(?:{'|'.join(sorted(set(names)))})"

@@ -1,4 +1,4 @@
-"""What generators of files share: the root of the checkout, pages with a generated part, JSON by the record."""
+"""Shared by generators of files: the root of the checkout, pages with generated parts, JSON with a record a line."""
 
 import json
 from collections.abc import Mapping

@@ -18,10 +18,8 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from proxy.core.version import VERSION  # noqa: E402
+from proxy.core.version import VERSION
+from scripts.generated import ROOT
 
 LOCK: Final = ROOT / "requirements" / "image.txt"
 LOCKED: Final = re.compile(r"^[A-Za-z0-9][^\\\n]*==[^\\\n]*", re.MULTILINE)

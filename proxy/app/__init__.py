@@ -1,5 +1,7 @@
-"""The composition root: make the parts from the configuration, start them, reload them, end them in order.
+"""The composition root: build the parts from the configuration, start them, reload them, close them in order.
 
-The only room that sees `Proxy` as a whole. `metrics/` turns the counters of all rooms into Prometheus and OTLP by one
-table. May import: every room but `cli`. Start with `proxy.py`, then `lifecycle.py`.
+No other room but `cli` sees `Proxy` as a whole. May import: every room but `cli`. Start with `proxy.py`.
+`reload.py` has the table from live keys to the steps in `reload_steps.py`; `lifecycle.py` has the phases of a shutdown,
+which `proxy.cli.serve` carries out; `budget.py` has the sum of all memory; `metrics/` turns the counters of all rooms
+into Prometheus and OTLP, by one table.
 """

@@ -1,4 +1,4 @@
-"""The side of the proxy that faces brokers: which there are, how they are reached, and the connections to ask them."""
+"""The parts that lead to brokers: discovery, dialers, allowed targets, and the pool of request connections."""
 
 import asyncio
 from collections import Counter
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from protocol.proxy_header import ProxyHeader, encode
+from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
@@ -16,22 +17,21 @@ from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.brokers import BrokerTls
-from proxy.telemetry.counters import Counters
 
-# Questions to the system's resolver at a time: libuv has four threads for all of them.
+# Most concurrent lookups of names: libuv has four threads for all calls of the system's resolver.
 CLIENT_NAMES_AT_ONCE: Final = 3
 BROKER_NAMES_AT_ONCE: Final = 1
 
 
 class BrokerSide:
-    """Everything that leads to brokers: one for each proxy."""
+    """Everything that leads to brokers, once for each proxy."""
 
     def __init__(
         self,
         config: Config,
         loop: asyncio.AbstractEventLoop,
         sockets: Sockets,
-        introductions: ConnectFrames,
+        connect_frames: ConnectFrames,
         counters: Counters,
         log: Logger,
     ) -> None:
@@ -40,7 +40,7 @@ class BrokerSide:
         self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
         self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
         self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters)
-        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters, log)
+        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters.brokers, log)
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
@@ -48,36 +48,36 @@ class BrokerSide:
             sockets.shared,
             sockets.hangup,
             sockets.loop_budget,
-            counters,
+            counters.brokers,
             log,
             PoolLimits.of(config),
-            introductions,
+            connect_frames,
             self.brokers,
         )
-        counters.broker_connection_states = self.pool.states
-        counters.broker_member_states = self.brokers.states
-        counters.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
+        counters.brokers.broker_connection_states = self.pool.states
+        counters.brokers.broker_member_states = self.brokers.states
+        counters.brokers.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
 
     async def close(self) -> None:
-        """Close every connection, and ask no more names."""
+        """Close every connection, and stop resolving names."""
         await self.pool.close()
         await self.brokers.close()
         await self._names.close()
 
     def apply_pool(self, config: Config) -> None:
-        """Change number and clocks of request connections, and the time of every new connection to a broker."""
+        """Apply limits and timeouts of request connections, and the connect timeout of all new connections."""
         for dialer in (self.dialer, self._request_dialer):
             dialer.timeout_seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
         self.pool.apply(PoolLimits.of(config))
 
     def apply_targets(self, config: Config) -> None:
-        """Change which addresses clients may reach from now on."""
+        """Apply the addresses that clients may reach from now on."""
         names, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
         self.validator.apply(names, networks, config.broker_proxy_allowed_target_ports)
         self.web_validator.apply(names, networks, config.broker_web_service_allowed_target_ports)
 
     async def _resolve(self, broker: BrokerAddress) -> list[str]:
-        # The operator's own broker needs no permission; a redirect may lead only where clients may go.
+        # A configured broker needs no permission; a redirect may lead only to targets that clients may reach.
         return await (self.brokers.resolve(broker) if broker in self.brokers else self.validator.resolve(broker))
 
 
@@ -96,13 +96,13 @@ def _validator(config: Config, names: CachingResolver, ports: tuple[str, ...]) -
 def _dialers(
     config: Config, loop: asyncio.AbstractEventLoop, sockets: Sockets, counters: Counters
 ) -> tuple[Dialer, Dialer]:
-    """Make the dialer of relays, and that of connections for requests."""
+    """Return the dialer of relays, and the dialer of request connections."""
     seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
     tls = None
     if config.tls_enabled_with_broker:
-        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters)
+        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters.tls)
     options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
     version = config.proxy_header_version
-    # Connections that no client owns say so.
+    # The PROXY header of a connection without a client says that it is local.
     preamble = encode(ProxyHeader(), version) if version else b""
     return Dialer(loop, sockets.options, seconds, tls), Dialer(loop, options, seconds, tls, preamble)

@@ -25,42 +25,42 @@ MIB: Final = 1024 * 1024
 IDLE_PROCESS_BYTES: Final = 64 * MIB
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
-# TLS adds to a connection at most: OpenSSL's object (16 KiB at rest), a record that is not whole and a small read
-# behind it (22 KiB), and a record that the kernel has not taken (17 KiB).
+# Most that TLS adds to a connection: OpenSSL's object (16 KiB at rest), an incomplete record with a small read after it
+# (22 KiB), and a record that the kernel has not accepted (17 KiB).
 TLS_CONNECTION_BYTES: Final = 56 * 1024
-# The event loop's own TLS, of connections that aiohttp opens: its read buffer of 256 KiB, and what OpenSSL keeps.
+# The event loop's own TLS, for connections that aiohttp opens: a read buffer of 256 KiB and OpenSSL's own memory.
 LOOP_TLS_BYTES: Final = 320 * 1024
-# Half a frame (4 KiB) and unread answers (4 KiB) of a client that makes use of both.
+# An unfinished frame (4 KiB) and unread answers (4 KiB) of a client that has both.
 UNFINISHED_BYTES: Final = 8 * 1024
-# Six marks of four numbers and what they are kept in, for a client that something waits for.
+# The progress records of a client with unread answers: six marks of four numbers, and their containers.
 WRITER_BYTES: Final = 1536
 QUEUED_WAITER_BYTES: Final = 600
-# Task, timeout, decoded request: measured with 10,000 lookups that a broker does not answer.
+# Task, timeout and decoded request: measured with 10,000 lookups that a broker does not answer.
 REQUEST_BYTES: Final = 8 * 1024
-# The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB, and
-# 1.6 KB more if there is an event log.
+# The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB, and 1.6 KB
+# more with an event log.
 LARGEST_REQUEST_BYTES: Final = 24 * 1024
-# Measured at 8.8 KB: task and parser of an idle connection.
+# Task and parser of an idle connection: measured at 8.8 KB.
 WEB_CONNECTION_BYTES: Final = 16 * 1024
-# Objects of both connections and of the request, measured at 41 KB.
+# Objects of both connections and of the request: measured at 41 KB.
 WEB_REQUEST_BYTES: Final = 48 * 1024
-# Kernel memory of each connection of the web ports, and to web services, in sizes of `httpOutputBufferSize`.
+# Kernel memory of a connection of the web ports or to a web service, in units of `httpOutputBufferSize`.
 WEB_KERNEL_BUFFERS: Final = 6
-# A block of events in hand, put together and compressed; of pulsar-client also its copy, its batch and what it sends.
+# Copies of a block of events: collected, joined, compressed; a topic's client adds a copy, a batch and a frame.
 SINK_BLOCKS: Final = 3
 TOPIC_SINK_BLOCKS: Final = 6
-# The library itself, with its threads and its connection: measured at 22 MB.
+# The library pulsar-client with its threads and its connection: measured at 22 MB.
 PULSAR_CLIENT_BYTES: Final = 32 * MIB
-# The library that sends metrics to a collector, its thread and an export under way: measured at 10.7 MiB, and 2.5 MiB
-# more for certificates of the system's authorities.
+# The library that sends metrics to a collector, its thread and an export in progress: measured at 10.7 MiB, and 2.5 MiB
+# more for the certificates of the system's authorities.
 OTLP_BYTES: Final = 20 * MIB
-# Names in events that are remembered (events/identities.py): 3 x 4,096 of 1.2 KiB at most, and 4,096 of 0.5 KiB.
+# The cached names in events (telemetry/events/identities.py): 3 x 4,096 of at most 1.2 KiB, and 4,096 of 0.5 KiB.
 EVENT_NAMES_BYTES: Final = 17 * MIB
-# The allocator and free slabs add this to both limits, as docs/memory.md promises.
+# Allocator overhead and free slabs, on top of both limits, as docs/memory.md promises.
 SLACK_PERCENT: Final = 15
-# A share, and its key: a name that came in a frame of 4 KiB at most.
+# The debt of an idle key, with the key: a name from a frame of at most 4 KiB.
 DEBTOR_BYTES: Final = 4352
-# Semaphores in which keys take turns: heap, direct, estimates and questions of the broker.
+# Semaphores that serve keys in turn: heap, direct, and the two queues of the broker.
 SHARED_SEMAPHORES: Final = 4
 
 
@@ -78,13 +78,13 @@ class Derived(Enum):
 
 
 class Given(NamedTuple):
-    """Holds if at least one of the keys has a value."""
+    """A condition that holds if at least one of the keys has a value."""
 
     keys: tuple[Key[Any], ...]
 
 
 class Is(NamedTuple):
-    """Holds if the key has this value, or with `holds` false: if it has another."""
+    """A condition that holds if the key has this value, or, with `holds` false, another value."""
 
     key: Key[Any]
     word: str
@@ -138,7 +138,7 @@ _WEB_PORT: Final = Given((Config.web_service_port, Config.web_service_port_tls))
 _PASSES_ON: Final = (_WEB_PORT, Fact.WEB_TARGETS)
 _FILES: Final = Given((Config.event_log_directory,))
 _TOPIC: Final = Given((Config.event_log_topic,))
-# A connection is a lookup connection or a relay.
+# A connection is either a lookup connection or a relay, so only the larger line counts.
 _LOOKUP_OR_RELAY: Final = "lookup or relay"
 
 _PROCESS_LINES: Final = (
@@ -160,18 +160,18 @@ _CONNECTION_LINES: Final = (
          (Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
           Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
           Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
-    # Linux doubles the buffers that it is asked for.
+    # Linux doubles the buffer size that a program sets.
     Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes)),), Load.STORM, _LOOKUP_OR_RELAY),
     Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes)),), alternative=_LOOKUP_OR_RELAY),
-    # Credentials of clients, and of connections to brokers whose client has left.
+    # Credentials of connected clients, and on broker connections also of clients that have left.
     Line("credentials to forward", Config.forward_authorization_credentials.name,
          (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), _FORWARDS), Part(MAX_FORWARDED_BYTES, (_BROKERS,), _FORWARDS))),
     Line("broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes))), Load.STORM),
-    # Nothing of this exists before a reload turns it on.
+    # Counted only if the log is on: nothing is allocated before.
     Line("relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
           Part(2 * HEAD_BYTES, (_CLIENTS,), (Is(Config.proxy_log_level, "0", holds=False),)))),
@@ -194,7 +194,7 @@ _WEB_LINES: Final = (
           Part(WEB_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), (_WEB_PORT,)))),
     Line("TLS of the web ports", _WEB_CONNECTIONS.name,
          (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (Given((Config.web_service_port_tls,)),)),)),
-    # A window in each direction, and the kernel's buffers.
+    # A window in each direction, and kernel buffers.
     Line("requests passed on", _WEB_REQUESTS.name,
          (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),
           Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
@@ -237,9 +237,9 @@ class BudgetLine(NamedTuple):
 
 
 def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> Iterator[BudgetLine]:
-    """Yield the lines that a load can fill; a limit of 0 (none) counts as nothing, `config_checks` warns about it.
+    """Yield the lines that a load can fill; a limit of 0 (no limit) counts as 0, and `config.checks` warns about it.
 
-    `exports` says that metrics go to an OpenTelemetry collector, which the environment decides.
+    `exports`: metrics go to an OpenTelemetry collector, as environment variables decide.
     """
     facts = {Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any}
     yield from _counted((line for line in LINES if line.load <= load), config, facts)
@@ -254,7 +254,7 @@ def _counted(lines: Iterable[Line], config: Config, facts: Mapping[Fact, bool]) 
     for line in lines:
         counted = [part for part in line.parts if all(_holds(each, config, facts) for each in part.when)]
         limit = sum(_part_bytes(part, config) for part in counted) // line.divided_by
-        # A line without a condition is listed even where its limit is 0.
+        # A line without a condition is listed even if its limit is 0.
         if limit or not all(part.when for part in line.parts):
             yield BudgetLine(line.owner, line.key, limit)
 

@@ -1,4 +1,4 @@
-"""What clients are served with, put together out of the parts of the proxy."""
+"""Build the services that all client connections share."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.app.broker_side import BrokerSide
 from proxy.app.identities import Identities
 from proxy.app.list_memory import ListMemory
+from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
@@ -22,7 +23,6 @@ from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.identities import EventIdentities, key_of
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -31,7 +31,7 @@ from proxy.telemetry.refusals import RefusalLog
 
 @dataclass(frozen=True, slots=True)
 class ClientParts:
-    """The parts of the proxy that clients are served with; `recorder` is None without an event log."""
+    """The parts from which services are built; `recorder` is None without an event log."""
 
     config: Config
     loop: asyncio.AbstractEventLoop
@@ -51,23 +51,23 @@ class ClientParts:
 
 
 def client_services(parts: ClientParts) -> ClientServices:
-    """Put together what all client connections share."""
-    sockets, introductions = parts.sockets, parts.identities.introductions
+    """Return the services that all client connections share."""
+    sockets, connect_frames = parts.sockets, parts.identities.connect_frames
     return ClientServices(
         loop=parts.loop,
         shared=sockets.shared,
         hangup=sockets.hangup,
-        counters=parts.counters,
+        counters=parts.counters.clients,
         limits=ClientLimits.of(parts.config),
         direct=parts.memory.limiter.direct,
         requests=_request_services(parts),
         direct_mode=_direct_mode(parts),
         sessions=parts.sessions,
-        server_version=introductions.versions.server_version,
+        server_version=connect_frames.versions.server_version,
         writes=parts.writes,
         loop_budget=sockets.loop_budget,
         fairness_keys=parts.memory.fairness_keys,
-        send_buffers=SendBuffers(parts.counters),
+        send_buffers=SendBuffers(parts.counters.net),
         authentication=parts.identities.clients,
     )
 
@@ -80,7 +80,7 @@ def make_recorder(
     counters: Counters,
     sink: EventSink | None,
 ) -> Recorder | None:
-    """Make the recorder of topic lists; none without a `sink` for its events."""
+    """Return the recorder of topic lists, or None without a `sink` for its events."""
     if sink is None:
         return None
     return Recorder(
@@ -100,12 +100,12 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
         parts.loop,
         sockets.shared,
         sockets.hangup,
-        parts.counters,
+        parts.counters.relay,
         side.dialer,
         side.validator,
         side.brokers,
         TargetRules.of(config),
-        parts.identities.introductions,
+        parts.identities.connect_frames,
         config.seconds(Config.broker_proxy_read_timeout_ms),
         parts.watch_limits,
         parts.relay_log,
@@ -115,7 +115,7 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
 def _request_services(parts: ClientParts) -> RequestServices:
     return RequestServices(
         loop=parts.loop,
-        counters=parts.counters,
+        counters=parts.counters.requests,
         lookups=_lookups(parts),
         topic_lists=_topic_lists(parts),
         loop_budget=parts.sockets.loop_budget,
@@ -131,7 +131,7 @@ def _lookups(parts: ClientParts) -> LookupService:
         "lookups", config.max_concurrent_lookup_requests, max_queue=1, timeout_seconds=0, clock=parts.loop
     )
     seconds, tls = config.seconds(Config.topic_list_request_timeout_millis), config.tls_enabled_with_broker
-    return LookupService(parts.loop, side.pool, side.brokers, concurrency, parts.counters, seconds, tls=tls)
+    return LookupService(parts.loop, side.pool, side.brokers, concurrency, parts.counters.requests, seconds, tls=tls)
 
 
 def _topic_lists(parts: ClientParts) -> TopicListService:
@@ -147,7 +147,7 @@ def _topic_lists(parts: ClientParts) -> TopicListService:
         sockets.loop_budget,
         memory.sizes,
         memory.fairness_keys,
-        parts.counters,
+        parts.counters.requests,
         parts.refusals,
         parts.usage,
     )
@@ -162,7 +162,7 @@ def _schemas(parts: ClientParts) -> SchemaService:
         side.brokers,
         memory.limiter,
         memory.slabs,
-        parts.counters,
+        parts.counters.requests,
         parts.refusals,
         seconds,
         memory.fairness_keys,

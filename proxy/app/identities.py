@@ -1,12 +1,13 @@
-"""Who is who for one proxy, put together: how clients prove it, who the proxy is to brokers, and how both are shown.
+"""Build the authentication parts of a proxy: of clients, of the proxy to brokers, and the display of principals.
 
-The authenticator is made of the configuration at the start; faults of its files and keys stop the start.
+The authenticator is built from the configuration at the start; a fault in its files or keys stops the start.
 """
 
 import asyncio
 import time
 from dataclasses import dataclass
 
+from proxy.app.metrics.counters import Counters
 from proxy.app.start_checks import missing_secret
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
@@ -20,26 +21,25 @@ from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import NAME
-from proxy.telemetry.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The parts of authentication; `clients` is None where clients need not prove anything."""
+    """The parts of authentication; `clients` is None if clients need not authenticate."""
 
     names: DisplayNames
     own: BrokerCredentials
-    introductions: ConnectFrames
+    connect_frames: ConnectFrames
     clients: ClientAuthentication | None
     authenticator: Authenticator | None
 
     def start(self) -> None:
-        """Begin to watch files of keys and passwords."""
+        """Start watching the files of keys and passwords."""
         if self.authenticator is not None:
             self.authenticator.start()
 
     async def close(self) -> None:
-        """End everything that runs in the background."""
+        """Stop all background tasks."""
         if self.authenticator is not None:
             await self.authenticator.close()
         await self.own.close()
@@ -52,7 +52,7 @@ def make_identities(
     log: Logger,
     role_finder: RoleFinder | None = None,
 ) -> Identities:
-    """Make them all; raises SettingFault. A `role_finder` is asked instead of the configured providers, if given."""
+    """Return the authentication parts; raises SettingFault. A given `role_finder` replaces the configured providers."""
     holders = CredentialHolders()
     own = own_credentials(
         config.broker_client_authentication_plugin,
@@ -70,18 +70,18 @@ def make_identities(
     return Identities(
         names=DisplayNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
         own=own,
-        introductions=ConnectFrames(loop, own, holders, versions, log, authentication=config.authentication_enabled),
+        connect_frames=ConnectFrames(loop, own, holders, versions, log, authentication=config.authentication_enabled),
         clients=clients,
         authenticator=authenticator,
     )
 
 
 def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> Authenticator:
-    around = AuthContext(
+    context = AuthContext(
         clock=loop,
         now=time.time,
         observer=counters.authentication,
         log=log,
         crashed=lambda error: counters.internal_error(error, "authentication"),
     )
-    return build_authenticator(AuthenticationSettings.of(config), around)
+    return build_authenticator(AuthenticationSettings.of(config), context)

@@ -1,9 +1,9 @@
-"""The order in which a proxy leaves: what it does at a signal, for how long, and what cuts that short.
+"""The phases of a shutdown: their order, their duration, and the events that end a phase early.
 
-Rule: no I/O and no clock of its own; it is told signals, the time and how many clients there are, and answers with the
-phase of that moment (`proxy.cli.serve` does what it says). A gateway's readiness fails at once, but it serves and
-accepts for a while, because balancers hear of it late; then it drains. A sidecar shares its pod with the only
-application that uses it, which is leaving too and may still connect: it goes on as before until nobody is left.
+Rule: no I/O and no clock. The caller reports signals, the time and the number of clients, and gets the current phase,
+which `proxy.cli.serve` carries out. A gateway fails its readiness probe at once, but serves and accepts for a while,
+because load balancers notice late; then it drains. A sidecar shares its pod with the only application that uses it.
+The application stops too and may still connect, so a sidecar serves as before until no client is left.
 """
 
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from typing import Final, Self
 
 from proxy.config.config import Config
 
-# A sidecar's application closes one connection and opens the next while it leaves: for so long nobody must be there.
+# Time without clients after which a sidecar's application counts as gone: it may be about to open a new connection.
 QUIET_SECONDS: Final = 1.0
 
 
 class DeploymentRole(StrEnum):
-    """Where the proxy stands (`proxyRole`)."""
+    """The deployment of the proxy (`proxyRole`): before a cluster, or beside an application."""
 
     GATEWAY = "gateway"
     SIDECAR = "sidecar"
 
 
 class StopSignal(Enum):
-    """What the proxy was told: by an orchestrator, or by somebody at a terminal who waits for it."""
+    """A signal to stop: from an orchestrator, or from somebody who waits at a terminal."""
 
     TERMINATE = "terminate"
     INTERRUPT = "interrupt"
 
 
 class Phase(StrEnum):
-    """How far the proxy is; a later phase is never followed by an earlier one."""
+    """A phase of the proxy's life; phases never go back."""
 
     SERVING = "serving"
     LEAVING = "leaving"
@@ -44,7 +44,7 @@ _ORDER: Final = tuple(Phase)
 
 @dataclass(frozen=True, slots=True)
 class ShutdownPlan:
-    """How a proxy leaves, in seconds; `drain_seconds` is a sidecar's whole time."""
+    """The times of a shutdown; `drain_seconds` is the whole time of a sidecar."""
 
     role: DeploymentRole
     pre_drain_seconds: float
@@ -52,7 +52,6 @@ class ShutdownPlan:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Return the plan of a configuration."""
         return cls(
             DeploymentRole(config.proxy_role),
             config.seconds(Config.shutdown_pre_drain_millis),
@@ -61,12 +60,12 @@ class ShutdownPlan:
 
     @property
     def longest_seconds(self) -> float:
-        """Give the time after which everything is closed, whatever the clients do."""
+        """The time after which everything is closed, whatever clients do."""
         return self.drain_seconds + (self.pre_drain_seconds if self.role is DeploymentRole.GATEWAY else 0.0)
 
 
 class Shutdown:
-    """The phases of one proxy's end."""
+    """The shutdown of a proxy."""
 
     def __init__(self) -> None:
         self.phase = Phase.SERVING
@@ -77,9 +76,9 @@ class Shutdown:
 
     @property
     def ready(self) -> bool:
-        """Tell whether readiness probes are to succeed.
+        """Whether readiness probes succeed.
 
-        A sidecar's do until it accepts no more: nothing but its own application is sent to it, and that may ask.
+        A sidecar stays ready as long as it accepts: only its own application connects to it, and may check readiness.
         """
         return self.phase is Phase.SERVING or (
             self.phase is Phase.LEAVING and self._plan.role is DeploymentRole.SIDECAR
@@ -87,17 +86,17 @@ class Shutdown:
 
     @property
     def accepting(self) -> bool:
-        """Tell whether new clients are let in."""
+        """Whether new clients are accepted."""
         return self.phase in (Phase.SERVING, Phase.LEAVING)
 
-    def told(self, what: StopSignal, plan: ShutdownPlan, now: float) -> None:
-        """Take a signal at `now` (seconds): the first begins the end as `plan` says, a second one is the end."""
+    def signalled(self, cause: StopSignal, plan: ShutdownPlan, now: float) -> None:
+        """Called at a signal: the first begins the shutdown as planned, the second closes everything at once."""
         if self.phase is not Phase.SERVING:
             self._advance(Phase.CLOSING)
             return
         self._plan = plan
         self._seen_at = now
-        if what is StopSignal.INTERRUPT:
+        if cause is StopSignal.INTERRUPT:
             self._begin_drain(now)
         elif plan.role is DeploymentRole.SIDECAR:
             self._leave_ends = self._drain_ends = now + plan.drain_seconds
@@ -106,13 +105,13 @@ class Shutdown:
             self._leave_ends = now + plan.pre_drain_seconds
             self._advance(Phase.LEAVING)
 
-    def look(self, clients: int, now: float) -> Phase:
-        """Give the phase at `now` (seconds), with so many clients there."""
+    def update(self, clients: int, now: float) -> Phase:
+        """Advance to the phase at `now`, with this number of clients, and return the phase."""
         if clients:
             self._seen_at = now
         if self.phase is Phase.LEAVING:
             if self._plan.role is DeploymentRole.SIDECAR:
-                self._look_after_application(now)
+                self._close_when_quiet(now)
             elif now >= self._leave_ends:
                 self._begin_drain(self._leave_ends)
         if self.phase is Phase.DRAINING and (not clients or now >= self._drain_ends):
@@ -120,11 +119,11 @@ class Shutdown:
         return self.phase
 
     def seconds_left(self, now: float) -> float:
-        """Give the time until the phase ends by itself, if no client ends it before."""
+        """Return the time until the phase ends, unless clients leave before."""
         ends = self._leave_ends if self.phase is Phase.LEAVING else self._drain_ends
         return max(0.0, ends - now) if self.phase in (Phase.LEAVING, Phase.DRAINING) else 0.0
 
-    def _look_after_application(self, now: float) -> None:
+    def _close_when_quiet(self, now: float) -> None:
         if now >= self._leave_ends or now - self._seen_at >= QUIET_SECONDS:
             self._advance(Phase.CLOSING)
 

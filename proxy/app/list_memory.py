@@ -1,4 +1,4 @@
-"""The memory of topic lists: both limiters, free slabs, what lists cost last time, and who is charged."""
+"""The memory of topic lists: both limiters, free slabs, the sizes of earlier lists, and fairness keys."""
 
 import asyncio
 from typing import Final
@@ -9,13 +9,13 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.config.config import Config
 from proxy.requests.topic_lists.sizes import ListSizes
-from proxy.telemetry.counters import LimiterMetrics
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 
 MOST_SPARE_SLABS: Final = 64
 
 
 class ListMemory:
-    """What all topic lists share, whichever door they come through."""
+    """The memory that all topic lists share, of Pulsar clients and of web clients."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self.heap_waits = LimiterMetrics(loop.time)
@@ -26,11 +26,11 @@ class ListMemory:
         self.fairness_keys = FairnessKeys(config.topic_list_fairness)
 
     def waiters_served(self) -> int:
-        """Count those who waited for memory and got it."""
+        """Return the number of waiters that got memory so far."""
         return self.heap_waits.served_waiters + self.direct_waits.served_waiters
 
     def apply(self, config: Config) -> None:
-        """Change limits, queues and timeouts of both memories; what is held stays held."""
+        """Apply limits, queues and timeouts of both memories; held permits stay held."""
         heap, direct = self.limiter.heap, self.limiter.direct
         heap.max_queue = config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size
         direct.max_queue = config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size

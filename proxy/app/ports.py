@@ -1,9 +1,10 @@
-"""The ports for Pulsar clients: plain, with TLS, and those that stand for one broker each."""
+"""The ports for Pulsar clients: plain, with TLS, and ports that each lead to a fixed broker."""
 
 import asyncio
 from collections.abc import Callable
 
 from protocol.proxy_header import ProxyHeader
+from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
@@ -12,14 +13,13 @@ from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
-from proxy.telemetry.counters import Counters
 
-# Address, header of a load balancer, and the broker that the port stands for ("": none).
+# Arguments: the address, the PROXY header, and the broker to which the port leads ("": none).
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]
 
 
 class ClientPorts:
-    """Accept clients on every port until closed."""
+    """Accepts clients on every port until closed."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ClientPorts:
         self.tls_port = 0
 
     def open(self) -> None:
-        """Listen on the ports of the configuration; raises OSError if one of them cannot be had."""
+        """Listen on the configured ports; raises OSError if a port cannot be bound."""
         config = self._config
         if config.service_port is not None:
             self.port = self._open(config.service_port, tls=False)
@@ -52,16 +52,16 @@ class ClientPorts:
             self.tls_port = self._open(config.service_port_tls, tls=True)
 
     def open_for_broker(self, port: int, broker: BrokerAddress, tls: bool) -> int:
-        """Join who comes to `port` to `broker`; raises OSError if the port cannot be had."""
+        """Listen on `port` and relay its clients to `broker`; return the port. Raises OSError if it cannot be bound."""
         return self._open(port, tls=tls, target=str(broker))
 
     async def close(self) -> None:
-        """Stop accepting; those accepted already stay."""
+        """Stop accepting; accepted clients stay connected."""
         for listener in self._listeners:
             await listener.close()
 
     async def end(self) -> None:
-        """Give up the handshakes that are left, when the drain is over."""
+        """Abort the TLS handshakes that are in progress after the drain."""
         for arrivals in self._arrivals:
             await arrivals.close()
 
@@ -70,7 +70,8 @@ class ClientPorts:
         listener = Listener(
             self._loop,
             self._sessions,
-            self._counters,
+            self._counters.clients,
+            self._counters.net,
             self._log,
             self._sockets.options,
             lambda address, header: self._make_client(address, header, target),
@@ -96,6 +97,6 @@ class ClientPorts:
             self._config.max_concurrent_tls_handshakes,
             self._sessions,
             became_client,
-            self._counters,
+            self._counters.tls,
             self._log,
         )

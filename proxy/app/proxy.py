@@ -1,4 +1,4 @@
-"""Put the proxy together and take it down."""
+"""The proxy: build its parts, start them, run its clock, close the parts in order."""
 
 import asyncio
 import gc
@@ -15,6 +15,7 @@ from proxy.app.client_services import ClientParts, client_services, make_recorde
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
+from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.export import OtlpExport, export_wanted, make_export
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.lag import LoopLag
@@ -39,7 +40,6 @@ from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.log import EventLog
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -58,14 +58,14 @@ from proxy.web.runtime_settings import RuntimeSettings
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
-# A look at everything takes 5 us a connection and 19 us a list that waits: 240 ms in a storm of 10,000.
+# A full garbage collection takes 5 us for a connection and 19 us for a waiting list: 240 ms in a storm of 10,000.
 FEW_LISTS: Final = 100
-# Some 2 KB each: 8 MB.
+# Clients that have left keep about 2 KB each until a collection: 8 MB.
 MANY_LEFT: Final = 4096
 
 
 class Proxy:
-    """One proxy on the running loop: `start`, then `stop`."""
+    """A proxy on the running loop: call `start`, then `stop`."""
 
     def __init__(
         self,
@@ -91,30 +91,30 @@ class Proxy:
         self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
         self.sockets = Sockets(config, loop, counters, log)
-        self.sessions = Sessions(loop, counters, log, SessionLimits.of(config))
-        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.introductions, counters, log)
+        self.sessions = Sessions(loop, counters.clients, log, SessionLimits.of(config))
+        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.connect_frames, counters, log)
         self.event_log = EventLog(
-            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters, log
+            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters.event_log, log
         )
-        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
+        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
         self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None else event_sink
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
         self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
-        # The process that takes signals for this proxy, if it has one of its own.
+        # The process that handles signals for this proxy; None if the proxy is embedded in another program.
         self.process: ProcessControl | None = None
         self.services = client_services(self._client_parts())
         self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
         self.admin_port = 0
-        self.doors = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
+        self.client_ports = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.web: WebPort | None = None
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
-        self.add_up(config)
+        self.compute_budget(config)
         counters.config_applied_at = self._created = time.time()
         self._left_at_collection = 0
         self._started_at = self._collected_at = self._ticked_at = loop.time()
@@ -122,28 +122,28 @@ class Proxy:
 
     @property
     def port(self) -> int:
-        """Give the port for clients; 0 until it is open, or if there is none."""
-        return self.doors.port
+        """The port for clients; 0 until it is open, or if it is not configured."""
+        return self.client_ports.port
 
     @property
     def tls_port(self) -> int:
-        """Give the port for clients with TLS; 0 if there is none."""
-        return self.doors.tls_port
+        """The port for clients with TLS; 0 until it is open, or if it is not configured."""
+        return self.client_ports.tls_port
 
     @property
     def client_port(self) -> int:
-        """Give the port that names this proxy: the plain one, else that with TLS."""
+        """The port that names this proxy: the plain port, or else the port with TLS."""
         return self.port or self.tls_port
 
     @property
     def web_port(self) -> int:
-        """Give the web server's port; 0 until it is started, or if there is none."""
+        """The plain web port; 0 until it is open, or if it is not configured."""
         return 0 if self.web is None else self.web.port or 0
 
     async def start(self) -> None:
-        """Listen on all ports; raises OSError if one of them cannot be had."""
+        """Listen on all ports and start all background tasks; raises OSError if a port cannot be bound."""
         config = self.config
-        self.doors.open()
+        self.client_ports.open()
         self.sockets.tls_files.start()
         self._scope.start(self._tick())
         self._lag.start()
@@ -151,11 +151,11 @@ class Proxy:
         self.event_log.start()
         self.broker_side.brokers.start()
         self.readiness.listening = True
-        self._tell_ports()
+        self._log_ports()
         self._open_admin()
         if config.has_web_port:
             await self._start_web()
-        self.note_budget()
+        self.log_budget()
         if self._exporting is not None:
             self._export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
             self._export.start()
@@ -171,12 +171,12 @@ class Proxy:
             self.admin_port = self.admin.listen(host, port)
             self.log.info("listening for admin", host=host, admin_port=self.admin_port)
 
-    def add_up(self, config: Config) -> None:
-        """Note the worst case of all memory under this configuration."""
+    def compute_budget(self, config: Config) -> None:
+        """Compute the worst case of all memory under a configuration."""
         parts = self.counters.budget_parts = worst_case_parts(config, exports=self._exporting is not None)
         self.counters.budget_bytes = total_bytes(parts)
 
-    def _tell_ports(self) -> None:
+    def _log_ports(self) -> None:
         host = self.config.bind_address
         if self.port:
             self.log.info("listening for clients", host=host, port=self.port, version=VERSION)
@@ -193,24 +193,24 @@ class Proxy:
             self.log.info("listening for https", host=host, web_tls_port=self.web.tls_port)
 
     def enter(self, phase: Phase, *, ready: bool) -> None:
-        """Hear how far the end of the proxy is, and whether readiness probes are still to succeed."""
+        """Called when the shutdown enters a phase; `ready`: readiness probes still succeed."""
         self.phase = phase
         self.readiness.draining = not ready
 
     async def stop(self, drain_seconds: float | None = None) -> None:
-        """Stop accepting, let requests under way end until the drain is over, and close everything.
+        """Stop accepting, wait for open requests for at most `drain_seconds`, and close everything.
 
-        Without `drain_seconds` it takes `shutdownDrainMillis` at most.
+        Without `drain_seconds` the limit is `shutdownDrainMillis`.
         """
         if self.phase is not Phase.CLOSING:
             self.enter(Phase.DRAINING, ready=False)
-        await self.doors.close()
+        await self.client_ports.close()
         seconds = self.config.seconds(Config.shutdown_drain_millis) if drain_seconds is None else drain_seconds
         ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
         await self.services.requests.topic_lists.close()
         if self.web is not None:
-            # Lists over HTTP have events, too, so their port ends before the log of events.
+            # Topic lists over HTTP produce events, so the web port closes before the event log.
             await self.web.close()
         if self.recorder is not None:
             await self.recorder.flush()
@@ -218,13 +218,13 @@ class Proxy:
         await self.broker_side.close()
         await self.identities.close()
         if self._export is not None:
-            # Behind all that is counted.
+            # Export last, so that the final export contains everything counted above.
             await self._export.close()
         self.close_control()
         await self.admin.closed()
         self._lag.stop()
         await self.sockets.tls_files.close()
-        await self.doors.end()
+        await self.client_ports.end()
         self._scope.cancel()
         await self._scope.emptied()
         self.log_level.end()
@@ -232,18 +232,18 @@ class Proxy:
         self.sockets.close()
 
     def close_control(self) -> None:
-        """End the admin API and remove the control socket, also after a start or a drain that was cut short."""
+        """Close the admin API and remove the control socket; also works after a failed start or a cut drain."""
         self.admin.close()
 
     def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
-        """Keep the configuration in force, and the values that wait for a restart, for human eyes (None: the same)."""
+        """Replace the configuration in force, and the shown values that wait for a restart (None: unchanged)."""
         self.config = config
         if pending is not None:
             self.pending = pending
         self.counters.config_applied_at = time.time()
 
     def files_may_have_changed(self) -> None:
-        """Look at the files of certificates soon."""
+        """Check the files of certificates soon."""
         self.sockets.tls_files.look()
 
     # --- clocks -------------------------------------------------------------------------------------
@@ -259,16 +259,17 @@ class Proxy:
             await self.writes.sweep(now)
             self.refusals.flush()
             self.relay_log.tick(now)
-            self._rates.tick(now, self.counters.list_outcomes)
+            self._rates.tick(now, self.counters.requests.list_outcomes)
             self.tenants.turn(now)
             self._ticked_at = now
 
     def _collect_cycles(self, now: float) -> None:
-        """Have the garbage collector look at everything now and then, if it can be when no list is being sent.
+        """Run a full garbage collection now and then, if possible while no list is being sent.
 
-        It is for clients that have left, of which each is a cycle: where many wait and few have left, it can wait.
+        The collection frees clients that have left, each of which is a reference cycle. With many waiting lists and
+        few clients to free, the collection is postponed.
         """
-        left = sum(self.counters.disconnects.values())
+        left = sum(self.counters.shared.disconnects.values())
         waiting = len(self.services.requests.topic_lists.groups.registry)
         worth_it = waiting <= FEW_LISTS or left - self._left_at_collection >= MANY_LEFT
         quiet = self.sockets.quiet and worth_it
@@ -276,11 +277,11 @@ class Proxy:
             self._collected_at, self._left_at_collection = now, left
             gc.collect()
 
-    # --- what it shows ------------------------------------------------------------------------------
+    # --- shown ------------------------------------------------------------------------------
 
     @property
     def metric_sources(self) -> MetricSources:
-        """Give what metrics are read from."""
+        """The parts from which metrics are read."""
         memory = self.memory
         heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
@@ -295,7 +296,7 @@ class Proxy:
         )
 
     def shown(self) -> Mapping[str, object]:
-        """Give what `pulsar-proxy top` shows."""
+        """Return the document that `pulsar-proxy top` shows."""
         return top_document(
             TopSources(
                 config=self.config,
@@ -312,8 +313,8 @@ class Proxy:
             )
         )
 
-    def note_budget(self) -> None:
-        """Log the worst case beside what the container has."""
+    def log_budget(self) -> None:
+        """Log the worst case of all memory and the container's limit."""
         budget, container = self.counters.budget_bytes, container_limit_bytes()
         if container is not None and budget > container:
             self.log.warning(
@@ -339,7 +340,7 @@ class Proxy:
     def _write_watch(self) -> WriteWatch:
         memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
-            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters, write_limits, self.log
+            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters.net, write_limits, self.log
         )
 
     def _client_parts(self) -> ClientParts:
@@ -366,7 +367,7 @@ class Proxy:
         return AdminSources(
             loop=self.loop,
             log=self.log,
-            counters=self.counters,
+            counters=self.counters.web,
             sessions=self.sessions,
             names=self.identities.names,
             memory=memory.limiter,
@@ -399,11 +400,11 @@ class Proxy:
             writes=self.writes,
             validator=self.broker_side.web_validator,
             hangup=self.sockets.hangup,
-            counters=self.counters,
+            counters=self.counters.web,
             log=self.log,
             lookups=BrokerPorts(
                 config.http_lookup_ports,
-                self.doors.open_for_broker,
+                self.client_ports.open_for_broker,
                 self.loop.time,
                 self.log,
                 advertised=config.advertised_address,

@@ -1,8 +1,8 @@
-"""Read the configuration again while the proxy runs, and put in force what may change (SIGHUP).
+"""Read the configuration again while the proxy runs, and apply the keys that may change (SIGHUP).
 
-Rule: all or nothing. A configuration with one fault changes nothing, and every fault is in the log with file, line and
-key. Each dynamic key is in `APPLIED_BY` with the parts that take it; the whole change is one step of the event loop, so
-no request sees half of it. Keys that need a restart keep the value in force until then.
+Rule: all or nothing. A configuration with a fault changes nothing, and every fault is logged with file, line and key.
+`APPLIED_BY` lists each dynamic key with the parts that it changes. The whole change is one step of the event loop, so
+that no request sees half of it. Keys that need a restart keep their value until then.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Part = Callable[[Proxy, Config], None]
 READ_SECONDS: Final = 10.0
 REFUSED: Final = "configuration refused, the old one stays in force"
 _LIMITER: Final[tuple[Part, ...]] = (steps.apply_limiter,)
-# The largest answer follows the smaller limit, half the heap limit may wait on one broker.
+# The largest answer depends on the smaller limit, and a single broker may use half the heap limit.
 _MEMORY: Final[tuple[Part, ...]] = (
     steps.apply_limiter,
     steps.apply_topic_lists,
@@ -37,7 +37,7 @@ _BROKERS: Final[tuple[Part, ...]] = (steps.apply_broker_pool,)
 _TARGETS: Final[tuple[Part, ...]] = (steps.apply_targets,)
 _WEB: Final[tuple[Part, ...]] = (steps.apply_web,)
 
-# Parts are applied in the order of this table, each once: the limiter before those who look at its limits.
+# Parts are applied in the order of this table, each once: the limiter before the parts that read its limits.
 APPLIED_BY: Final[dict[Key[Any], tuple[Part, ...]]] = {
     Config.log_level: (steps.apply_log_level,),
     Config.proxy_log_level: (steps.apply_relay_log, steps.apply_budget),
@@ -98,17 +98,16 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Part, ...]]] = {
     Config.http_requests_limit_enabled: _WEB,
     Config.http_requests_max_per_second: _WEB,
     Config.max_concurrent_http_requests: (*_WEB, steps.apply_budget),
-    # Read when it is needed, from the configuration in force.
+    # The shutdown reads these keys from the configuration in force.
     Config.shutdown_pre_drain_millis: (),
     Config.shutdown_drain_millis: (),
 }
 
 
 def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
-    """Put the dynamic keys of `newer` in force, log every difference, and report them.
+    """Apply the dynamic keys of `newer`, log every difference, and return the report.
 
-    Raises ConfigError and changes nothing then. A part that fails is an internal error; the others are applied all the
-    same.
+    Raises ConfigError, before any change. A part that fails is an internal error; the other parts are applied anyway.
     """
     old = proxy.config
     differing = list(old.differences(newer))
@@ -149,17 +148,17 @@ class ConfigUnreadable(ProxyError):
 
 
 class ReloadListener(Protocol):
-    """Who is told of each reload."""
+    """Called at each reload."""
 
     def reload_began(self) -> None:
-        """Hear that the configuration is being read again."""
+        """Called when a reload begins."""
 
     def reload_ended(self, result: str) -> None:
-        """Hear what became of it: applied, refused or ignored."""
+        """Called when a reload ends; `result` is applied, refused or ignored."""
 
 
 class Reloader:
-    """Reload when asked, one reload at a time; asked during one, read once more behind it."""
+    """Runs one reload at a time; a request during a reload starts another reload after it."""
 
     def __init__(self, proxy: Proxy, load: LoadConfig, log: Logger, listener: ReloadListener | None = None) -> None:
         self._listener = listener
@@ -169,20 +168,20 @@ class Reloader:
         self._scope = TaskScope(lambda error: proxy.counters.internal_error(error, "reload"))
         self._asked = False
         self._running = False
-        # Who wants to know what became of the reload that begins next.
-        self._curious: list[asyncio.Future[ReloadReport]] = []
+        # Callers that wait for the report of the next reload.
+        self._waiters: list[asyncio.Future[ReloadReport]] = []
 
     async def reload(self) -> ReloadReport:
-        """Do as `ask`, and give the report of a reload that began after this call."""
+        """Reload, and return the report of a reload that began after this call."""
         if self._stopping():
             return ReloadReport("ignored", reason="the proxy is stopping")
-        told: asyncio.Future[ReloadReport] = asyncio.get_running_loop().create_future()
-        self._curious.append(told)
+        waiter: asyncio.Future[ReloadReport] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         self.ask()
-        return await told
+        return await waiter
 
     def ask(self) -> None:
-        """Read the configuration again soon; ignored when the proxy is stopping."""
+        """Start a reload soon; do nothing while the proxy is stopping."""
         if self._stopping():
             return
         self._proxy.files_may_have_changed()
@@ -192,7 +191,7 @@ class Reloader:
             self._scope.start(self._work())
 
     async def close(self) -> None:
-        """Give up a reload under way."""
+        """Cancel a reload in progress."""
         self._scope.cancel()
         await self._scope.emptied()
 
@@ -200,26 +199,26 @@ class Reloader:
         try:
             while self._asked:
                 self._asked = False
-                curious, self._curious = self._curious, []
+                waiters, self._waiters = self._waiters, []
                 try:
-                    await self._reload_and_tell(curious)
+                    await self._reload_and_report(waiters)
                 finally:
-                    # Also of one that was given up: nobody waits without end.
-                    for told in curious:
-                        told.cancel()
+                    # The waiters of a cancelled reload must not wait forever.
+                    for waiter in waiters:
+                        waiter.cancel()
         finally:
-            # In the step that saw nothing more to do: whoever asks after it starts anew.
+            # Cleared in the same step as the check above, so that a later `ask` starts a new task.
             self._running = False
 
-    async def _reload_and_tell(self, curious: list[asyncio.Future[ReloadReport]]) -> None:
+    async def _reload_and_report(self, waiters: list[asyncio.Future[ReloadReport]]) -> None:
         if self._listener is not None:
             self._listener.reload_began()
         report = await self._reload()
         if self._listener is not None:
             self._listener.reload_ended(report.result)
-        for told in curious:
-            if not told.done():
-                told.set_result(report)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(report)
 
     async def _reload(self) -> ReloadReport:
         reloads = self._proxy.counters.config_reloads
@@ -272,7 +271,7 @@ class Reloader:
         return True
 
     async def _read(self) -> Config:
-        """Read the sources off the loop, and not for ever: a file may be on a disk that hangs."""
+        """Read the sources in a thread with a timeout, as a file may be on a disk that hangs."""
         try:
             return await in_thread(self._load, "reload", READ_SECONDS)
         except TimeoutError:

@@ -1,8 +1,9 @@
-"""What all connections of an event loop share: read buffers, hang-ups, turns, and TLS."""
+"""The parts that all connections of an event loop share: read buffers, hang-up detection, loop budget, TLS."""
 
 import asyncio
 from time import perf_counter
 
+from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -12,11 +13,10 @@ from proxy.net.pump import Pump
 from proxy.net.tls.files import TlsFiles
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SharedReadBuffer
-from proxy.telemetry.counters import Counters
 
 
 class Sockets:
-    """One set for each proxy; `options` are those of every socket."""
+    """The shared parts of a proxy's connections; `options` apply to every socket."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> None:
         self.options = SocketOptions.of(config)
@@ -24,16 +24,16 @@ class Sockets:
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)
         self.loop_budget = LoopBudget(loop, perf_counter)
-        self.tls_files = TlsFiles(config, counters, log)
-        # Handshakes have turns of their own: they are longer than anybody else's.
+        self.tls_files = TlsFiles(config, counters.tls, log)
+        # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
         self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes)
 
     @property
     def quiet(self) -> bool:
-        """Tell whether no list is being sent."""
+        """Whether no list is being sent and no work is deferred."""
         return not len(self.pump) and not len(self.loop_budget)
 
     def close(self) -> None:
-        """Give up what the loop was asked to watch."""
+        """Remove all file descriptors that the loop watches."""
         self.hangup.close()
         self.pump.close()

@@ -1,7 +1,7 @@
-"""What `serve` would end with that the configuration alone does not show: keys, passwords and tokens in files.
+"""Checks for `check-config` beyond the configuration itself: files of keys, passwords and tokens.
 
-Rule: the parts that `serve` uses are made here as well, so that both say the same; nothing is started, no issuer and no
-broker is asked. Used by `check-config`; certificates are `proxy.net.tls.files.check`.
+Rule: the checks build the same parts as `serve`, so that both report the same faults. Nothing is started, and no issuer
+or broker is contacted. `proxy.net.tls.files.check` checks certificates.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from proxy.auth.counters import AuthenticationCounters
 from proxy.auth.failures import SettingFault
 from proxy.auth.own.plugins import find_secrets
 from proxy.auth.providers.registry import AuthContext, build_authenticator
@@ -18,14 +19,13 @@ from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
-from proxy.telemetry.counters import AuthenticationCounters
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.web.admin.access import read_token
 
 
 @dataclass(frozen=True, slots=True)
 class StartFault:
-    """One fault: the place of a key, the key, and what is wrong with it, without a part of any secret."""
+    """A fault: the place of a key, the key, and the problem, without any part of a secret."""
 
     place: str
     key: str
@@ -36,7 +36,7 @@ class StartFault:
 
 
 def start_faults(config: Config) -> list[StartFault]:
-    """Find all of them; reads files."""
+    """Return all faults with which `serve` would not start, or not work; reads files."""
     found = dict.fromkeys((fault.key, fault.problem) for fault in _faults(config))
     places = {key.name: config.place(key) for key in config.keys()}  # noqa: SIM118
     return [StartFault(places[key], key, problem) for key, problem in found]
@@ -56,7 +56,7 @@ def _faults(config: Config) -> Iterator[SettingFault]:
 
 
 def _of_events(config: Config) -> Iterator[SettingFault]:
-    """Say what the event log cannot work with; `serve` starts with a directory that cannot be written, and tries on."""
+    """Yield faults of the event log; `serve` starts with an unwritable directory, and keeps trying."""
     if config.event_log_topic and client_missing():
         yield SettingFault(Config.event_log_topic.name, MISSING_CLIENT)
     directory = config.event_log_directory
@@ -69,9 +69,9 @@ def _of_events(config: Config) -> Iterator[SettingFault]:
 
 
 def missing_secret(config: Config) -> SettingFault | None:
-    """Say that the proxy's own credentials for brokers cannot be read now.
+    """Return the fault that the proxy's own credentials for brokers cannot be read, or None.
 
-    `serve` starts all the same, with a warning, since they may be written later, and are read for each connection.
+    `serve` starts anyway, with a warning: credentials are read for each connection, and may be written later.
     """
     key = Config.broker_client_authentication_parameters.name
     try:
@@ -82,14 +82,14 @@ def missing_secret(config: Config) -> SettingFault | None:
 
 
 def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:
-    """Try each provider alone: together only the first fault would be told."""
+    """Yield the faults of each provider, built alone: building all would report only the first fault."""
     loop = asyncio.new_event_loop()
-    around = AuthContext(loop, time.time, AuthenticationCounters(), open_log("error", "json"), lambda error: None)
+    context = AuthContext(loop, time.time, AuthenticationCounters(), open_log("error", "json"), lambda error: None)
     alone: list[tuple[str, ...]] = [(name,) for name in settings.providers] or [()]
     try:
         for providers in alone:
             try:
-                build_authenticator(replace(settings, providers=providers), around)
+                build_authenticator(replace(settings, providers=providers), context)
             except SettingFault as fault:
                 yield fault
     finally:

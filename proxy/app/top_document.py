@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from limiter.statistics import LimiterStatistics
+from protocol.command_type import CommandType
 from protocol.host_port import host_port
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
@@ -18,8 +19,8 @@ from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
-from proxy.telemetry.counters import LimiterMetrics
 from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.admin.rates import Rates
 
@@ -59,13 +60,13 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
         },
         "clients": _clients(sources),
         "brokers": list(sources.brokers[:TOP_BROKERS]),
-        "broker_connections": dict(metrics.counters.broker_connection_states()),
+        "broker_connections": dict(metrics.counters.brokers.broker_connection_states()),
         "lists": {
-            "asked": metrics.counters.get_topics_of_namespace_requests,
-            "outcomes": dict(metrics.counters.list_outcomes),
+            "asked": metrics.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE],
+            "outcomes": dict(metrics.counters.requests.list_outcomes),
             "per_second": sources.rates.per_second(),
         },
-        "slow_readers_closed": {name: metrics.counters.disconnects.get(name, 0) for name in SLOW_READERS},
+        "slow_readers_closed": {name: metrics.counters.shared.disconnects.get(name, 0) for name in SLOW_READERS},
         "watches": _watches(metrics),
         "usage": _usage(sources.usage),
         "refusals": [asdict(refusal) for refusal in reversed(sources.refusals.recent)],
@@ -121,8 +122,8 @@ def _clients(sources: TopSources) -> Mapping[str, object]:
     return {
         "lookup_mode": len(sources.sessions) - relays,
         "relayed": relays,
-        "accepted": counters.new_connections,
-        "rejected": counters.rejected_connections,
+        "accepted": counters.clients.new_connections,
+        "rejected": counters.clients.rejected_connections,
     }
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
+from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
 from proxy.brokers.resolver import CachingResolver
@@ -20,7 +21,6 @@ from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.telemetry.counters import Counters
 
 # The time limit of a probe, and the longest wait of a request for probes.
 PROBE_SECONDS: Final = 1.0
@@ -74,7 +74,7 @@ class Brokers:
         settings: BrokerSettings,
         names: CachingResolver,
         dialer: Dialer,
-        counters: Counters,
+        counters: BrokerCounters,
         log: Logger,
     ) -> None:
         self._loop = loop
@@ -195,10 +195,6 @@ class Brokers:
         for member in self._members.all():
             found[member.state] += 1
         return found
-
-    def name_outcomes(self) -> Mapping[str, int]:
-        """Return the number of name resolutions by outcome."""
-        return self._names.outcomes
 
     def shown(self) -> list[Mapping[str, object]]:
         """Return a row for each broker: address, state, and if it is not up, for how long (seconds) and why."""

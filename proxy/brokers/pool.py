@@ -18,6 +18,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
@@ -37,7 +38,6 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.telemetry.counters import Counters
 
 
 class Purpose(StrEnum):
@@ -89,7 +89,7 @@ class BrokerReports(Protocol):
         """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
 
 
-CachingResolver = Callable[[BrokerAddress], Awaitable[list[str]]]
+Resolve = Callable[[BrokerAddress], Awaitable[list[str]]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
     BrokerUnreachable: "unreachable",
@@ -110,18 +110,18 @@ class BrokerPool:
         self,
         loop: asyncio.AbstractEventLoop,
         dialer: Dialer,
-        resolve: CachingResolver,
+        resolve: Resolve,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
-        counters: Counters,
+        counters: BrokerCounters,
         log: Logger,
         limits: PoolLimits,
-        introductions: ConnectFrames,
+        connect_frames: ConnectFrames,
         reports: BrokerReports,
     ) -> None:
         self._loop = loop
-        self._introductions = introductions
+        self._connect_frames = connect_frames
         self._dialer = dialer
         self._resolve = resolve
         self._shared = shared
@@ -318,7 +318,7 @@ class BrokerPool:
 
     async def _dial(self, key: PoolKey) -> None:
         addresses = await self._resolve(key.broker)
-        connect_frame = await self._introductions.for_requests(key.principal)
+        connect_frame = await self._connect_frames.for_requests(key.principal)
         connection = await self._dialer.connect(key.broker, addresses, partial(self._new_connection, connect_frame))
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
@@ -343,7 +343,7 @@ class BrokerPool:
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
         if isinstance(error, RequestFailed):
-            self._introductions.refused(key.broker, error)
+            self._connect_frames.refused(key.broker, error)
         # A broker has no part in credentials that it refuses or that the proxy lacks, nor in a lack of sockets.
         faultless = RequestFailed | CredentialsUnavailable | NoSocket
         if not isinstance(error, faultless) and not self._has_open(key.broker):
@@ -366,9 +366,9 @@ class BrokerPool:
                 # A broker that has not read the last answer gets no other answer.
                 await connection.drained()
                 if key is None:
-                    connection.respond(await self._introductions.answer())
+                    connection.respond(await self._connect_frames.answer())
                     return
-                frame, principal = await self._introductions.renewed(challenge, key.principal)
+                frame, principal = await self._connect_frames.renewed(challenge, key.principal)
         except ConnectionClosed:
             return
         except (AuthenticationFailed, TimeoutError) as error:

@@ -116,11 +116,11 @@ class _Ending:
         """Called when a signal arrives, or when the admin API drains: enter the next phase."""
         first = self._shutdown.phase is Phase.SERVING
         plan = ShutdownPlan.of(self._proxy.config)
-        self._shutdown.told(cause, plan, self._loop.time())
-        self._look()
+        self._shutdown.signalled(cause, plan, self._loop.time())
+        self._update_phase()
         self._signal.set()
         if first:
-            reason = f"{plan.role} told to {cause.value}"
+            reason = f"{plan.role} asked to {cause.value}"
             self._log.info("stopping", connections=len(self._proxy.sessions), reason=reason)
             self._manager.stopping("stopping", plan.longest_seconds + SECONDS_TO_CLOSE)
 
@@ -137,7 +137,7 @@ class _Ending:
     async def run(self) -> None:
         """Wait for a signal, then return when everything is closed, or at a second signal."""
         await self._signal.wait()
-        while (phase := self._look()) is Phase.LEAVING:
+        while (phase := self._update_phase()) is Phase.LEAVING:
             self._signal.clear()
             await self._wait_a_while()
         self._signal.clear()
@@ -149,9 +149,9 @@ class _Ending:
             stop.cancel()
             again.cancel()
 
-    def _look(self) -> Phase:
+    def _update_phase(self) -> Phase:
         before = self._proxy.phase
-        phase = self._shutdown.look(len(self._proxy.sessions), self._loop.time())
+        phase = self._shutdown.update(len(self._proxy.sessions), self._loop.time())
         if phase is not before:
             self._proxy.enter(phase, ready=self._shutdown.ready)
             seconds = self._shutdown.seconds_left(self._loop.time())

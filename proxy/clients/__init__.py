@@ -1,4 +1,7 @@
 """Client connections: listening, handshake, requests, renewal of credentials, and the list of all sessions.
 
-May import: `core` to `brokers`, `requests`, `relay`. Start with `connection.py`; `sessions.py` knows every connection.
+May import: `core` to `brokers`, `requests`, `relay`. Start with `connection.py`. `listener.py` accepts and refuses
+clients, `handshake.py` answers CONNECT, `requests.py` bounds and starts requests, `large_frames.py` takes permits for
+large frames, `credential_refresh.py` renews credentials. `sessions.py` knows every connection, and has what happens to
+connections by the clock: handshake time-outs (TLS included), PINGs, ages, and the drain of a shutdown.
 """

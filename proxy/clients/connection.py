@@ -19,13 +19,14 @@ from protocol.proxy_header import HostPort, ProxyHeader
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.clients.handshake import ClientHandshake
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
-from proxy.clients.requests import REQUESTS, ClientRequests
+from proxy.clients.requests import ClientRequests
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.core.errors import DisconnectCause, protocol_cause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
 from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES, Endpoint, peer_name
+from proxy.requests.counters import REQUESTS
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
@@ -365,7 +366,7 @@ class ClientConnection(Endpoint):
 
     def refuse(self, kind: int, request_id: int) -> None:
         """Answer a command that is not served here."""
-        self._services.counters.request_refused("not_served")
+        self._services.requests.counters.request_refused("not_served")
         name = CommandType(kind).name if kind in CommandType._value2member_map_ else f"number {kind}"
         message = f"command {name} is not served on a proxy's lookup connection"
         self.output.send(commands.error(request_id, ServerError.NotAllowedError, message))

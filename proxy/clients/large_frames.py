@@ -122,7 +122,7 @@ class LargeFrames:
 
     def _refuse_size(self, kind: int, head: FrameHead) -> None:
         """Refuse a request that would hold direct memory while it waits for the memory of its own answer."""
-        self._services.counters.request_refused("too_large")
+        self._services.requests.counters.request_refused("too_large")
         self._decoder.skip()
         name = CommandType(kind).name
         message = f"command {name} has {head.frame_bytes} bytes, at most {UNBOOKED_FRAME_BYTES} are served"

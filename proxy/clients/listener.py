@@ -10,14 +10,15 @@ from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
 from proxy.brokers.dialer import SocketOptions
 from proxy.clients.connection import ClientConnection
+from proxy.clients.counters import ClientCounters
 from proxy.clients.sessions import Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
+from proxy.net.counters import NetCounters
 from proxy.net.proxy_headers import AwaitedHeaders
 from proxy.net.tls.arrivals import Arrivals
-from proxy.telemetry.counters import Counters
 
 # Connections accepted per iteration of the event loop: a reconnect storm must not delay connected clients.
 ACCEPTS_A_TURN: Final = 64
@@ -55,7 +56,8 @@ class Listener:
         self,
         loop: asyncio.AbstractEventLoop,
         sessions: Sessions,
-        counters: Counters,
+        counters: ClientCounters,
+        net_counters: NetCounters,
         log: Logger,
         options: SocketOptions,
         make_client: Callable[[str, ProxyHeader | None], ClientConnection],
@@ -66,12 +68,13 @@ class Listener:
         self._loop = loop
         self._sessions = sessions
         self._counters = counters
+        self._net_counters = net_counters
         self._log = log
         self._options = options
         self._make_client = make_client
         self._tls = tls
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
-        self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, counters, log)
+        self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, net_counters, log)
         self._proxy_headers = proxy_headers
         self._lingering: set[_Refused] = set()
         self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)
@@ -95,7 +98,7 @@ class Listener:
         if not self._proxy_headers:
             self._admit(accepted, address, None, self._loop.time())
             return
-        reason = self._sessions.refusal(None, self._counters.awaited_headers)
+        reason = self._sessions.refusal(None, self._net_counters.awaited_headers)
         if reason is None:
             self._awaited.begin(accepted, address)
         else:
@@ -156,5 +159,5 @@ class Listener:
             self._lingering.discard(refused)
 
     def _note_pause(self, error: OSError) -> None:
-        self._counters.accept_pauses += 1
+        self._counters.shared.accept_pauses += 1
         self._log.warning("accepting paused", reason=error.strerror, seconds=ACCEPT_PAUSE_SECONDS)

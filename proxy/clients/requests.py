@@ -20,11 +20,11 @@ from proxy.core.errors import RequestFailed
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.requests.client import ClientView
+from proxy.requests.counters import RequestCounters
 from proxy.requests.lookups import LookupService, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ListRequest, TopicListService
 from proxy.requests.validation import check_properties
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder
 from proxy.telemetry.refusals import RefusalLog
 
@@ -38,7 +38,7 @@ class RequestServices:
     """The services that answer the requests of all clients."""
 
     loop: asyncio.AbstractEventLoop
-    counters: Counters
+    counters: RequestCounters
     lookups: LookupService
     topic_lists: TopicListService
     loop_budget: LoopBudget
@@ -90,9 +90,8 @@ class ClientRequests:
 
         Topic lists beyond LISTS_AT_ONCE wait for their turn.
         """
-        asked, rejected = _COUNTED[command.type]
         counters = self._services.counters
-        _count(counters, asked)
+        counters.asked[command.type] += 1
         is_list = command.type == CommandType.GET_TOPICS_OF_NAMESPACE
         record, recorder = NO_RECORD, self._services.recorder
         if is_list and recorder is not None:
@@ -109,7 +108,7 @@ class ClientRequests:
             return False
         slot = self._services.lookups.try_begin()
         if slot is None:
-            _count(counters, rejected)
+            counters.rejected[command.type] += 1
             self._reject(command)
             record.rejected()
             return False
@@ -185,29 +184,9 @@ class ClientRequests:
         self._on_fewer()
 
 
-# The counters of each request: received, and rejected because too many are under way (upstream has no more).
-_COUNTED: Final[dict[int, tuple[str | None, str | None]]] = {
-    CommandType.LOOKUP: ("lookup_requests", "rejected_lookup_requests"),
-    CommandType.PARTITIONED_METADATA: ("partitions_metadata_requests", "rejected_partitions_metadata_requests"),
-    CommandType.GET_TOPICS_OF_NAMESPACE: (
-        "get_topics_of_namespace_requests",
-        "rejected_get_topics_of_namespace_requests",
-    ),
-    CommandType.GET_SCHEMA: ("get_schema_requests", None),
-    CommandType.GET_OR_CREATE_SCHEMA: (None, None),
-}
-
-REQUESTS: Final = frozenset(_COUNTED)
-
-
 def _record_waited(record: NoRecord, raw: bytes) -> None:
     record.asks(commands.decode_command(raw).getTopicsOfNamespace)
     record.cancelled()
-
-
-def _count(counters: Counters, name: str | None) -> None:
-    if name is not None:
-        setattr(counters, name, getattr(counters, name) + 1)
 
 
 def _subject(command: pb.BaseCommand) -> str:

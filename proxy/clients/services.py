@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.fairness_key import FairnessKeys
+from proxy.clients.counters import ClientCounters
 from proxy.clients.requests import RequestServices
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
@@ -22,7 +23,6 @@ from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode
 from proxy.relay.relay import Relay
-from proxy.telemetry.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ClientServices:
     loop: asyncio.AbstractEventLoop
     shared: SharedReadBuffer
     hangup: HangupWatcher
-    counters: Counters
+    counters: ClientCounters
     limits: ClientLimits
     direct: AsyncSemaphore
     requests: RequestServices

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
+from proxy.clients.counters import ClientCounters
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
@@ -19,7 +20,6 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.registry import Registry
 from proxy.net.tls.arrivals import Arrival
 from proxy.relay.relay import Relay
-from proxy.telemetry.counters import Counters
 
 Session = ClientSession | Relay | Arrival
 # Random variation of the maximum age, so that clients that came together do not come back together.
@@ -117,7 +117,9 @@ def _periods(limits: SessionLimits) -> tuple[int, int]:
 class Sessions:
     """All client connections, from accept to end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger, limits: SessionLimits) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, counters: ClientCounters, log: Logger, limits: SessionLimits
+    ) -> None:
         self._loop = loop
         self._counters = counters
         self._log = log

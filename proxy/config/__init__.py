@@ -1,6 +1,6 @@
 """Keys in, an immutable `Config` out: declarations, sources, checks across keys, and documents of the values.
 
 Each key has a single declaration, in `keys/`. Generators write proxy.conf, the reference and the Helm schema from the
-declarations.
+declarations. The effect of a live key on a running proxy is in `proxy.app.reload`.
 May import: `core`. Start with `config.py`, then `keys_table.py` and the file of one theme in `keys/`.
 """

@@ -17,7 +17,7 @@ from protocol.proxy_header import HeaderReader, ProxyHeader
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.telemetry.counters import Counters
+from proxy.net.counters import NetCounters
 
 PEEK_BYTES: Final = 512
 
@@ -62,7 +62,7 @@ class AwaitedHeaders:
         loop: asyncio.AbstractEventLoop,
         seconds: Callable[[], float],
         admit: Admit,
-        counters: Counters,
+        counters: NetCounters,
         log: Logger,
     ) -> None:
         self._loop = loop

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Final, Protocol
 
-from proxy.telemetry.counters import Counters
+from proxy.net.counters import NetCounters
 
 TCP_WMEM: Final = Path("/proc/sys/net/ipv4/tcp_wmem")
 
@@ -26,7 +26,7 @@ class SocketOptionsOf(Protocol):
 class SendBuffers:
     """Count the send buffers of all lookup-mode connections in `counters.client_send_buffer_bytes`."""
 
-    def __init__(self, counters: Counters, tcp_wmem: Path = TCP_WMEM) -> None:
+    def __init__(self, counters: NetCounters, tcp_wmem: Path = TCP_WMEM) -> None:
         self._counters = counters
         self._tcp_wmem = tcp_wmem
         # Connections with buffers of the same size share one int object: each of them keeps its size.

@@ -22,7 +22,7 @@ from typing import Final, Protocol, Self
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
-from proxy.telemetry.counters import Counters
+from proxy.net.counters import NetCounters
 
 RATE_WINDOW_SECONDS: Final = 10.0
 # A client that reads fast enough now is not closed for an earlier silence: its list will soon be over.
@@ -189,7 +189,7 @@ class WriteWatch:
         direct: Memory,
         heap: Memory,
         served: Callable[[], int],
-        counters: Counters,
+        counters: NetCounters,
         limits: WriteLimits,
         log: Logger,
     ) -> None:

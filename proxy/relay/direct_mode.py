@@ -32,12 +32,12 @@ from proxy.core.errors import (
 )
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
+from proxy.relay.counters import RelayCounters
 from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
 from proxy.relay.relay import Relay
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -90,7 +90,7 @@ class DirectMode:
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        counters: Counters,
+        counters: RelayCounters,
         dialer: Dialer,
         validator: TargetValidator,
         brokers: Brokers,

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer, peer_name
+from proxy.relay.counters import RelayCounters
 from proxy.relay.relay import Relay, RelayEndpoint
 from proxy.relay.relay_log import RelayLog, RelayTap
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
-from proxy.telemetry.counters import Counters
 
 TapFunction = Callable[[memoryview | bytes, int], None]
 
@@ -22,7 +22,7 @@ class _TapMixin(RelayEndpoint):
     """An endpoint that shows its bytes to a tap before it relays them."""
 
     tap: TapFunction | None = None
-    counters: Counters
+    counters: RelayCounters
 
     def buffer_updated(self, nbytes: int) -> None:
         """Show the bytes of a read to the tap, then relay them."""

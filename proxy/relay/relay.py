@@ -13,7 +13,7 @@ from typing import NamedTuple
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, peer_name
-from proxy.telemetry.counters import Counters
+from proxy.relay.counters import RelayCounters
 
 
 class RelayEndpoint(Endpoint):
@@ -164,7 +164,7 @@ class Relay:
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        counters: Counters,
+        counters: RelayCounters,
         read_timeout_seconds: float,
         on_end: Callable[["Relay", DisconnectCause], None],
     ) -> None:

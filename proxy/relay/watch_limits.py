@@ -10,7 +10,7 @@ from typing import Self
 from limiter.semaphore import AsyncSemaphore
 from protocol.scanner import FrameMatch
 from proxy.config.config import Config
-from proxy.telemetry.counters import Counters, WatchOvershoot
+from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.telemetry.events.recorder import Recorder
 
 
@@ -33,7 +33,7 @@ class WatchLimits:
     def __init__(
         self,
         direct: AsyncSemaphore,
-        counters: Counters,
+        counters: RelayCounters,
         *,
         window_bytes: int,
         enabled: bool,
@@ -49,7 +49,7 @@ class WatchLimits:
         self.recorder: Recorder | None = None
 
     @classmethod
-    def of(cls, config: Config, direct: AsyncSemaphore, counters: Counters) -> Self:
+    def of(cls, config: Config, direct: AsyncSemaphore, counters: RelayCounters) -> Self:
         """Return the limits of a configuration."""
         made = cls(
             direct,

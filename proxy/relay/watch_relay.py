@@ -15,9 +15,9 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
+from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.relay.relay import Relay, RelayEndpoint
 from proxy.relay.watch_limits import WatchLimits
-from proxy.telemetry.counters import Counters, WatchOvershoot
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.recorder import RequestOrigin
 
@@ -342,7 +342,7 @@ class WatchedRelay(Relay):
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        counters: Counters,
+        counters: RelayCounters,
         read_timeout_seconds: float,
         on_end: Callable[[Relay, DisconnectCause], None],
         *,

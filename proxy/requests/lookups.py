@@ -21,8 +21,8 @@ from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.requests.client import ClientView
+from proxy.requests.counters import RequestCounters
 from proxy.requests.validation import check_get_or_create_schema
-from proxy.telemetry.counters import Counters
 
 MAX_REDIRECTS = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
@@ -64,7 +64,7 @@ class LookupService:
         pool: BrokerPool,
         brokers: BrokerChoice,
         concurrency: AsyncSemaphore,
-        counters: Counters,
+        counters: RequestCounters,
         timeout_seconds: float,
         *,
         tls: bool = False,

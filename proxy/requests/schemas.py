@@ -15,9 +15,9 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.requests.client import ClientView
+from proxy.requests.counters import RequestCounters
 from proxy.requests.lookups import Slot
 from proxy.requests.validation import check_get_schema
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.refusals import RefusalLog, Stage
 
 
@@ -31,7 +31,7 @@ class SchemaService:
         brokers: BrokerChoice,
         limiter: AsyncDualMemoryLimiter,
         slabs: SlabPool,
-        counters: Counters,
+        counters: RequestCounters,
         refusals: RefusalLog,
         timeout_seconds: float,
         fairness_keys: FairnessKeys,

@@ -1,5 +1,5 @@
-"""Observability: counters, durations, heavy hitters, refusals.
+"""Observability: durations, quantiles, heavy hitters, tenants, refusals; `events/` writes the event log.
 
-`events/` writes the event log; the metrics are made from counters in `proxy.app.metrics`.
-May import: `core`, `config`, `auth`. Start with `counters.py`.
+Each room counts in a module `counters` of its own; the table of metrics is in `proxy.app.metrics`.
+May import: `core`, `config`, `auth`. Start with `refusals.py`.
 """

@@ -17,8 +17,8 @@ from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import AcceptLoop
 from proxy.net.proxy_headers import read_proxy_header
 from proxy.net.tls.streams import TlsStreams
-from proxy.telemetry.counters import Counters
 from proxy.web.forward.settings import WebLimits
+from proxy.web.http.counters import WebCounters
 
 if TYPE_CHECKING:
     from proxy.web.server import _Server
@@ -37,7 +37,7 @@ class HttpListener:
     def __init__(
         self,
         server: "_Server",
-        counters: Counters,
+        counters: WebCounters,
         limits: WebLimits,
         *,
         tls: TlsStreams | None = None,
@@ -119,4 +119,4 @@ class HttpListener:
         return connection
 
     def _count_pause(self, _: OSError) -> None:
-        self._counters.accept_pauses += 1
+        self._counters.shared.accept_pauses += 1

@@ -21,7 +21,6 @@ from proxy.core.log import Logger
 from proxy.net.hangup import HangupWatcher
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteWatch
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -33,6 +32,7 @@ from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.forward.uploads import Uploads
 from proxy.web.http.clients import Guard
+from proxy.web.http.counters import WebCounters
 from proxy.web.http.gate import Gate
 from proxy.web.pages import PageTable
 
@@ -65,7 +65,7 @@ class WebParts:
     writes: WriteWatch
     validator: TargetValidator
     hangup: HangupWatcher
-    counters: Counters
+    counters: WebCounters
     log: Logger
     lookups: BrokerPorts
     guard: Guard | None = None
@@ -146,7 +146,7 @@ class WebPort:
         uploads = Uploads(lambda: parts.writes.limits)
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
         list_permits = TopicListPermits(
-            parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters.web, self._loop,
+            parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters, self._loop,
             parts.recorder,
         )  # fmt: skip
         self._services = ProxyServices(

@@ -31,7 +31,7 @@ class ConfigHolder(Protocol):
     def take_config(self, config: Config) -> None:
         """Replace the configuration in force."""
 
-    def add_up(self, config: Config) -> None:
+    def compute_budget(self, config: Config) -> None:
         """Recompute the memory budget for this configuration."""
 
 
@@ -68,7 +68,7 @@ class RuntimeSettings:
         if config.proxy_log_level != old.proxy_log_level:
             self._relay_log.set_level(int(config.proxy_log_level))
             # The statistics of relays are a line of the memory budget.
-            self._proxy.add_up(config)
+            self._proxy.compute_budget(config)
         for key in old.differences(config):
             was, now = old.value(key), config.value(key)
             self._log.warning("configuration changed", key=key.name, old=was, new=now)

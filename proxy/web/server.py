@@ -26,9 +26,9 @@ from proxy.web.http.gate import Gate
 from proxy.web.pages import Access, Page, PageRequest, PageTable
 
 if TYPE_CHECKING:
-    from proxy.telemetry.counters import Counters
     from proxy.web.forward.reverse_proxy import ReverseProxy
     from proxy.web.forward.websockets import WebSocketTunnels
+    from proxy.web.http.counters import WebCounters
 
 IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
 MOST_HEADERS: Final = 100
@@ -129,7 +129,7 @@ class Site:
         pages: PageTable,
         routes: RouteTable,
         gate: Gate,
-        counters: "Counters",
+        counters: "WebCounters",
         access: AccessLog,
         hangup: HangupWatcher,
         *,
@@ -289,16 +289,16 @@ class Site:
                 await self._authenticate(request, entry)
                 # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
                 with await self._gate.enter():
-                    self._counters.web.in_work = self._gate.in_work
+                    self._counters.in_work = self._gate.in_work
                     if self._tunnels is not None and self._tunnels.asked_for(request):
                         return await self._tunnels.serve(request, entry.client, destination)
                     return await reverse_proxy.serve(request, entry.client, destination)
         finally:
-            self._counters.web.in_work = self._gate.in_work
+            self._counters.in_work = self._gate.in_work
 
     def _refusal(self, request: web.BaseRequest, entry: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
-        self._counters.web.request_refused(refused.kind)
-        self._counters.web.answered(refused.status)
+        self._counters.request_refused(refused.kind)
+        self._counters.answered(refused.status)
         entry.reason = refused.reason
         response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
         for name, value in refused.headers:

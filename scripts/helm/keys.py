@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _WHOLE: Final = re.compile(r"a whole number from (-?\d+) to (\d+)(, or nothing)?")
 _DECIMAL: Final = re.compile(r"a number from (\S+) to (\S+)")
 _CHOICE: Final = re.compile(r"one of (.+)")
-# What a file of Latin-1 and one of UTF-8 have in common, without line breaks.
+# The printable characters that Latin-1 and UTF-8 encode alike.
 _LINE: Final = r"^[ -~]*$"
 _VARIABLE: Final = r"\$\{[A-Za-z0-9_]+\}"
 _HOST_AND_PORT: Final = r"(localhost|[0-9.]+|\[[0-9A-Fa-f.:]+\]):[0-9]{1,5}"
@@ -41,7 +41,7 @@ _PORT_LISTS: Final = (
     "ports from 1 to 65535 separated by commas, or *",
     "ports from 1 to 65535, or ranges such as 6700-6709, separated by commas",
 )
-# Variables that Pulsar's image has for its JVM: no harm, no use.
+# Variables of Pulsar's image for its JVM, which the proxy accepts and ignores.
 _OF_THE_JVM: Final = (
     "PULSAR_MEM", "PULSAR_GC", "PULSAR_EXTRA_OPTS", "PULSAR_EXTRA_CLASSPATH", "PULSAR_LOG_LEVEL",
     "PULSAR_LOG_ROOT_LEVEL", "PULSAR_LOG_CONF", "PULSAR_LOG_DIR", "PULSAR_GC_LOG", "PULSAR_STOP_TIMEOUT",
@@ -54,7 +54,7 @@ def table() -> str:
     """Return the keys and the lines of the memory budget as JSON."""
     keys = {key.name: _about(key) for key in Config.keys()}  # noqa: SIM118
     lines = ",\n".join(f"  {json.dumps(_line(line))}" for line in LINES)
-    # A line of the budget on a line of its own: a change of the budget is seen as what it is.
+    # Each line of the budget is a line of the file, so that a diff shows a change of the budget clearly.
     return "\n".join((json_records({"keys": keys})[:-2] + ",", ' "budget": [', lines, " ]", "}"))
 
 
@@ -88,7 +88,7 @@ def _about(key: Key[Any]) -> Json:
 
 
 def schema() -> tuple[Json, Json]:
-    """Give the schema of `configData`, and the definitions that it refers to: one for each kind of value."""
+    """Return the schema of `configData`, and the definition of each kind of value."""
     definitions: Json = {}
     names: dict[str, str] = {}
     properties: Json = {}
@@ -133,7 +133,7 @@ def _about_key(key: Key[Any]) -> str:
 
 
 def _of_kind(expected: str) -> Json:
-    """Give the schema of one kind. Limits hold for numbers, patterns for texts: JSON schemas keep them apart."""
+    """Return the schema of a kind. Limits hold for numbers, patterns for texts: JSON schemas keep them apart."""
     if found := _WHOLE.fullmatch(expected):
         return {"type": ["integer", "string"], "minimum": int(found[1]), "maximum": int(found[2]),
                 "pattern": "^ *(-?[0-9]{1,15})? *$"}  # fmt: skip
@@ -154,7 +154,7 @@ def _of_kind(expected: str) -> Json:
 
 
 def _of_words(words: list[str]) -> Json:
-    """Give the words as they may be written: the proxy takes any case, Pulsar's own files have capitals."""
+    """Return the schema of a choice of words; the proxy accepts any case, and Pulsar's own files have capitals."""
     spelt = list(dict.fromkeys(f(word) for f in (str, str.upper, str.capitalize) for word in words))
     numbers = [int(word) for word in words if word.isdecimal()]
     if not numbers:

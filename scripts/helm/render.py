@@ -11,7 +11,8 @@ from typing import Any, Final
 import yaml
 from helm_python import Chart
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from scripts.generated import ROOT
+
 GATEWAY: Final = ROOT / "helm/pulsar-proxy-sidecar"
 LIBRARY: Final = ROOT / "helm/pulsar-proxy-sidecar-lib"
 EXAMPLE: Final = ROOT / "helm/examples/orders"

@@ -20,7 +20,7 @@ _NODE_PORT: Final[Json] = {"type": ["integer", "string"], "pattern": "^[0-9]*$"}
 _DURATION: Final[Json] = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))*$"}
 _CPU: Final[Json] = {"type": ["string", "number"]}
 
-# By the path of a value: what its default does not say.
+# The schema of values whose default does not show their type, by path.
 _KNOWN: Final[dict[str, Json]] = {
     "affinity": {
         "type": "object",
@@ -66,7 +66,7 @@ _BY_PATH: Final[tuple[tuple[re.Pattern[str], Json], ...]] = (
     (re.compile(r"ports\.(containerPorts\.)?(http|https|pulsar|pulsarssl)|port|webPort"), _PORT),
     (re.compile(r"\w+Monitor\.(interval|scrapeTimeout)|certificate\.(duration|renewBefore)"), _DURATION),
 )
-# Of Kubernetes' own form: passed on as they are.
+# Values in the form of Kubernetes' own API, which the chart passes on unchanged.
 _PASSED_ON: Final = frozenset({
     "autoscaling.behavior", "dashboards.labels", "pipeline.ingest.resources", "pipeline.report.resources",
     "pipeline.sparkOperator.sparkConf", "podSecurityContext", "resources", "securityContext",
@@ -74,7 +74,7 @@ _PASSED_ON: Final = frozenset({
 
 
 def values_schema(title: str, defaults: Mapping[str, Any], dependencies: Iterable[str]) -> str:
-    """Give the schema of a chart with such default values, beside those of its dependencies."""
+    """Return the schema of a chart with these default values, including the values of its dependencies."""
     of_keys, definitions = keys.schema()
     properties = {name: of_keys if name == "configData" else _of(name, value) for name, value in defaults.items()}
     document = {

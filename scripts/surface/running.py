@@ -1,4 +1,4 @@
-"""Two running proxies before the broker of `demo`, one with defaults and one with everything on, and what they show.
+"""Observe two running proxies before the broker of `demo`, one with defaults and one with every feature enabled.
 
 Both serve the same clients: one asks for lists, one is relayed and watches topics, one is refused.
 """
@@ -147,7 +147,7 @@ class ControlSocket(http.client.HTTPConnection):
 
 
 class Seen:
-    """One proxy, the clients before it, and every theme as it shows."""
+    """A proxy with clients, and the themes observed on it."""
 
     def __init__(self, home: Path, broker: str, settings: str, token: str) -> None:
         self.home, self.token, self.themes = home, token, dict[str, Any]()

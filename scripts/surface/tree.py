@@ -1,4 +1,4 @@
-"""What files of the checkout say: log events, generated tables, event schema, charts, monitoring, transcripts.
+"""Read files of the checkout: log events, generated tables, event schema, charts, monitoring, transcripts.
 
 Pages of docs/ are found by name, since folders of docs/ may change.
 """

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.build_image import ROOT, Images, Tools, arguments, context, digest
+from scripts.build_image import Images, Tools, arguments, context, digest
+from scripts.generated import ROOT
 from tests.deploy.test_dockerfiles import copied
 
 MADE = {"BASE": "base", "VERSION": "1"}

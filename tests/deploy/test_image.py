@@ -21,7 +21,8 @@ import pytest
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.version import VERSION
-from scripts.build_image import ROOT, Images, Tools
+from scripts.build_image import Images, Tools
+from scripts.generated import ROOT
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import patient
 from tests.support.tools import tools, unusable

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from helm_python import HelmError
 
-from scripts.helm.render import GATEWAY, ROOT, read_values
+from scripts.generated import ROOT
+from scripts.helm.render import GATEWAY, read_values
 from tests.helm.charts import chart, config_of, gateway
 
 GUIDE = (ROOT / "docs/helm.md").read_text()

@@ -15,7 +15,8 @@ import yaml
 
 from proxy.cli.main import whole_parser
 from proxy.config.config import Config
-from scripts.helm.render import GATEWAY, LIBRARY, ROOT, Render, read_values
+from scripts.generated import ROOT
+from scripts.helm.render import GATEWAY, LIBRARY, Render, read_values
 from tests.helm.charts import chart, example, gateway, proxy_container
 from tests.support.patience import patient
 from tests.support.tools import tool

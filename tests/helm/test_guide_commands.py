@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scripts.helm.render import ROOT, read_values
+from scripts.generated import ROOT
+from scripts.helm.render import read_values
 from tests.helm.charts import BROKERS, chart, config_of, proxy_container
 from tests.support.walkthrough import not_run
 

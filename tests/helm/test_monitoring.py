@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from scripts.alert_table import ALERTS
-from scripts.helm.render import ROOT, Document, Render
+from scripts.generated import ROOT
+from scripts.helm.render import Document, Render
 from tests.helm.charts import gateway
 from tests.support.tools import tool
 

@@ -290,7 +290,7 @@ async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
         assert answer == b"" or answer.split(b" ", 2)[1].startswith(b"4")
         await api.nobody_asks()
         assert (await api.get("/v1/top"))["proxy"]["state"] == "serving"
-        assert not api.stage.proxy.counters.internal_errors
+        assert not api.stage.proxy.counters.shared.internal_errors
 
 
 async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
@@ -355,7 +355,7 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
     async with asked(tmp_path, monkeypatch) as api:
         await api.get("/v1")
         gate, waiting = asyncio.Event(), []
-        changes = api.stage.proxy.admin._server._changes  # type: ignore[union-attr]
+        changes = api.stage.proxy.admin._server._actions  # type: ignore[union-attr]
 
         async def held(*_: object) -> Any:
             waiting.append(1)
@@ -444,7 +444,7 @@ async def test_a_token_that_is_no_text_is_not_the_token(tmp_path: Path, monkeypa
     async with asked(tmp_path, monkeypatch, adminApiAddress="127.0.0.1:0", adminApiTokenFilePath=token) as api:
         request = b"GET /v1/top HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\xfe\r\n\r\n"
         assert (await raw(api.stage.proxy.admin_port, request)).startswith(b"HTTP/1.1 401 ")
-        assert not api.stage.proxy.counters.internal_errors
+        assert not api.stage.proxy.counters.shared.internal_errors
 
 
 async def test_a_new_token_needs_no_restart_and_a_lost_one_lets_nobody_in(

@@ -50,7 +50,7 @@ async def test_all_questions_on_a_broken_connection_are_asked_again() -> None:
         gate.set()
         for client in clients:
             assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        assert stage.proxy.counters.lists_asked_again == 4
+        assert stage.proxy.counters.requests.lists_asked_again == 4
 
 
 async def test_a_redirect_is_followed_with_its_authority() -> None:
@@ -249,4 +249,4 @@ async def test_a_connection_lost_behind_a_refused_answer_fails_its_other_questio
             assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == len(topics)
         cut.set()
         assert len((await behind.answer()).getTopicsOfNamespaceResponse.topics) == len(topics)
-        assert stage.proxy.counters.lists_asked_again == 1
+        assert stage.proxy.counters.requests.lists_asked_again == 1

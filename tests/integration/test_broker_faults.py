@@ -110,7 +110,7 @@ async def test_a_list_cut_in_mid_frame_is_asked_once_more_and_then_an_error(cut_
         error = await client.refused_topics(namespace(0))
         assert error.error == ServerError.ServiceNotReady
         assert stage.broker.record.topic_questions == 2
-        assert stage.proxy.counters.lists_asked_again == 1
+        assert stage.proxy.counters.requests.lists_asked_again == 1
         await client.ping()
 
 
@@ -132,7 +132,7 @@ async def test_a_list_cut_once_is_answered_by_the_second_question() -> None:
     async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
         client = await stage.connected()
         assert len((await client.topics(namespace(0))).topics) == 5
-        assert (stage.proxy.counters.lists_asked_again, stage.outcome("answered")) == (1, 1)
+        assert (stage.proxy.counters.requests.lists_asked_again, stage.outcome("answered")) == (1, 1)
 
 
 async def test_a_lookup_cut_once_is_answered_by_the_second_question() -> None:
@@ -173,10 +173,10 @@ async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(ki
         await client.send(frames[kind])
         answer = await client.answer()
         assert request_id_of(answer) == 1
-        assert stage.proxy.counters.unknown_broker_answers == 1
+        assert stage.proxy.counters.brokers.unknown_broker_answers == 1
         stage.broker.script.unknown_request_id.clear()
         stage.change(topicListRequestTimeoutMillis=28_000)
-        assert not any(stage.proxy.counters.disconnects.values())
+        assert not any(stage.proxy.counters.shared.disconnects.values())
         await client.send(frames[kind])
         assert request_id_of(await client.answer()) == 1
 

@@ -119,7 +119,7 @@ async def test_nothing_is_served_before_the_verdict() -> None:
         client = await held.stage.client()
         await client.send(presenting("alice") + PING + topics_frame(7, namespace(0)))
         await held.stage.until(lambda: held.judge.running == 1, "a check")
-        assert held.stage.proxy.counters.get_topics_of_namespace_requests == 0
+        assert held.stage.proxy.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] == 0
         held.judge.gate.set()
         kinds = [(await client.command()).type for _ in range(3)]
         assert kinds[:2] == [pb.BaseCommand.CONNECTED, pb.BaseCommand.PONG]
@@ -295,7 +295,7 @@ async def test_equal_requests_of_one_principal_share_an_answer() -> None:
         await held.stage.broker.record.seen(LISTS, 1)
         for client in clients[1:]:
             await client.ask_topics(namespace(0))
-        await held.stage.until(lambda: held.stage.proxy.counters.lists_joined == 1, "a shared question")
+        await held.stage.until(lambda: held.stage.proxy.counters.requests.lists_joined == 1, "a shared question")
         gate.set()
         for client in clients:
             await client.answer()

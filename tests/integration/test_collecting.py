@@ -30,7 +30,7 @@ async def test_the_look_at_everything_waits_while_lists_do_and_few_have_left(mon
         after(1)
         assert looks == [0, FEW_LISTS + 1]
         for _ in range(MANY_LEFT):
-            proxy.counters.disconnected(DisconnectCause.CLIENT_CLOSED)
+            proxy.counters.shared.disconnected(DisconnectCause.CLIENT_CLOSED)
         after(COLLECT_SECONDS)
         assert looks == [0, FEW_LISTS + 1, FEW_LISTS + 1]
         after(COLLECT_SECONDS)

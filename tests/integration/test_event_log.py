@@ -112,7 +112,7 @@ async def test_a_storm_is_an_event_for_each_member_and_a_cost_for_each_group() -
         costs = [event for event in events if event["carries_cost"]]
         assert {event["group_id"] for event in costs} == groups
         assert sorted(event["group_size"] for event in costs) == [1, members]
-        assert sum(event["name_bytes"] for event in costs) == stage.proxy.counters.list_name_bytes
+        assert sum(event["name_bytes"] for event in costs) == stage.proxy.counters.requests.list_name_bytes
         assert all(event["group_wait_us"] > 0 for event in events if event["group_size"] > 1)
 
 
@@ -150,7 +150,7 @@ async def test_requests_over_the_number_of_lookups_are_events_too() -> None:
         assert (await second.refused_topics(namespace(1))).error == ServerError.TooManyRequests
         (event,) = await told(stage, 1)
         assert (event["outcome"], event["outcome_stage"], event["namespace"]) == ("queue_full", "client", namespace(1))
-        assert stage.proxy.counters.rejected_get_topics_of_namespace_requests == 1
+        assert stage.proxy.counters.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
         let_go(stage)
         await has_list(first)
 
@@ -177,7 +177,7 @@ async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_ev
         assert not await other.rest()
         await client.topics(namespace(0))
         assert [event["outcome"] for event in await told(stage, 1)] == ["ok"]
-        assert stage.proxy.counters.get_topics_of_namespace_requests == 1
+        assert stage.proxy.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
 
 
 async def test_what_the_broker_refuses_is_an_error_of_the_broker() -> None:

@@ -27,7 +27,7 @@ import asyncio, sys
 from pathlib import Path
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
-from proxy.telemetry.counters import Counters
+from proxy.app.metrics.counters import Counters
 from proxy.telemetry.events.log import THREAD_NAME, EventLog
 from proxy.core.log import open_log
 from proxy.core.threads import leave

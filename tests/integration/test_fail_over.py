@@ -95,8 +95,8 @@ async def test_no_request_fails_while_one_broker_is_left() -> None:
                 # No such schema: the broker's own answer, not a word of the proxy about brokers.
                 assert "broker" not in (await client.answer()).getSchemaResponse.error_message
         assert ways.state("down") == 2
-        assert ways.stage.proxy.counters.broker_fail_overs >= 2
-        assert not ways.stage.proxy.counters.failed_requests
+        assert ways.stage.proxy.counters.brokers.broker_fail_overs >= 2
+        assert not ways.stage.proxy.counters.requests.failed_requests
 
 
 @pytest.mark.parametrize("fault", [FaultProxy.cut, FaultProxy.refuse])
@@ -111,7 +111,7 @@ async def test_a_list_under_way_is_asked_for_again_of_another_broker(fault: Any)
         await ways.stage.until(lambda: ways.stage.broker.record.topic_questions == 2, "a second question")
         gate.set()
         assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
-        assert ways.stage.proxy.counters.lists_asked_again == 1
+        assert ways.stage.proxy.counters.requests.lists_asked_again == 1
         assert [way.accepted for way in ways.ways] == [1, 1]
 
 
@@ -135,8 +135,8 @@ async def test_a_broker_that_accepts_and_stays_silent_is_passed_over() -> None:
         client = await ways.stage.connected()
         for _ in range(4):
             await found(client)
-        assert not ways.stage.proxy.counters.failed_requests
-        assert ways.stage.proxy.counters.broker_open_failures["unreachable"] >= 1
+        assert not ways.stage.proxy.counters.requests.failed_requests
+        assert ways.stage.proxy.counters.brokers.broker_open_failures["unreachable"] >= 1
         ways.ways[0].flows.set()
 
 
@@ -179,10 +179,10 @@ async def test_a_broker_that_is_down_is_looked_at_and_not_asked() -> None:
         clients = [await ways.stage.connected() for _ in range(20)]
         for _ in range(20):
             await asyncio.gather(*(found(client) for client in clients))
-        looks = sum(ways.stage.proxy.counters.broker_probes.values())
+        looks = sum(ways.stage.proxy.counters.brokers.broker_probes.values())
         # The first attempts, and for each look the look itself and one request on trial, with two connections at most.
         assert bad.accepted <= 2 + 3 * (looks + 1)
-        assert not ways.stage.proxy.counters.failed_requests
+        assert not ways.stage.proxy.counters.requests.failed_requests
 
 
 async def test_with_no_broker_left_a_request_is_told_which_and_why() -> None:

@@ -29,7 +29,7 @@ async def test_a_request_whose_decoded_form_is_many_times_its_bytes_is_refused()
         await client.send(topics_with(2, properties=MAX_PROPERTIES + 1))
         assert (await client.error(2)).error == ServerError.NotAllowedError
         assert stage.broker.record.topic_questions == 1
-        assert stage.proxy.counters.refused_requests == {"properties": 1}
+        assert stage.proxy.counters.requests.refused_requests == {"properties": 1}
         await client.ping()
 
 

@@ -65,7 +65,7 @@ async def test_one_client_too_many_is_told_why_and_its_place_is_free_when_anothe
         assert error.error == ServerError.NotAllowedError
         assert key in error.message
         assert "(2, " in error.message
-        assert stage.caused("connection_limit") == stage.proxy.counters.rejected_connections == 1
+        assert stage.caused("connection_limit") == stage.proxy.counters.clients.rejected_connections == 1
         first.close()
         await stage.until(lambda: len(stage.proxy.sessions) == 1, "a free place")
         await (await stage.connected()).ping()
@@ -102,8 +102,8 @@ async def test_a_storm_of_connections_is_served_and_holds_nobody_up() -> None:
         await early.ping()
         assert len(await handshakes) == STORM
         assert len(stage.proxy.sessions) == STORM + 1
-        assert stage.proxy.counters.new_connections == STORM + 1
-        assert stage.proxy.counters.rejected_connections == stage.proxy.counters.accept_pauses == 0
+        assert stage.proxy.counters.clients.new_connections == STORM + 1
+        assert stage.proxy.counters.clients.rejected_connections == stage.proxy.counters.shared.accept_pauses == 0
 
 
 # --- how long -------------------------------------------------------------------------------------

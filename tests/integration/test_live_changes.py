@@ -180,7 +180,7 @@ async def test_a_changed_key_takes_effect(name: str) -> None:
         assert effect.seen(stage) != effect.expected
         stage.change(**{name: effect.text})
         assert effect.seen(stage) == effect.expected
-        assert stage.proxy.counters.internal_errors == {}
+        assert stage.proxy.counters.shared.internal_errors == {}
 
 
 @pytest.mark.parametrize(

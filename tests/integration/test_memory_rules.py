@@ -52,7 +52,7 @@ async def test_a_growing_answer_pauses_its_own_broker_connection_only() -> None:
     async with staged(**TIGHT) as stage:
         jam = await jammed(stage)
         assert stage.proxy.broker_side.pool.states()["paused"] == 1
-        assert stage.proxy.counters.broker_connection_pauses == 1
+        assert stage.proxy.counters.brokers.broker_connection_pauses == 1
         other = await stage.connected()
         await other.ping()
         assert (await other.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
@@ -204,8 +204,8 @@ async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> No
         assert (answer.error, answer.message) == (ServerError.TooManyRequests, text)
         await client.send(new_schema_frame(9, TOPIC, 10))
         refused(await client.error(9), text)
-        assert stage.proxy.counters.rejected_get_topics_of_namespace_requests == 1
-        assert stage.proxy.counters.rejected_lookup_requests == 1
+        assert stage.proxy.counters.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
+        assert stage.proxy.counters.requests.rejected[CommandType.LOOKUP] == 1
         known = stage.proxy.refusals.recent
         assert [refusal.subject for refusal in known] == [namespace(2), TOPIC, TOPIC]
         assert {(refusal.change, refusal.asked, refusal.limit) for refusal in known} == {

@@ -79,7 +79,7 @@ async def test_a_header_that_breaks_the_rules_ends_its_connection(garbage: bytes
         client = await through_a_balancer(stage, garbage)
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("malformed_proxy_header") == 1, "an end for a malformed header")
-        assert stage.proxy.counters.new_connections == 0
+        assert stage.proxy.counters.clients.new_connections == 0
 
 
 @pytest.mark.parametrize("begun", [b"", b"PROXY TCP4", encode(HEADER, 2)[:20]])
@@ -94,17 +94,17 @@ async def test_a_header_that_does_not_end_is_given_up_with_the_handshake(begun: 
 async def test_a_client_that_leaves_before_its_first_byte_leaves_nothing() -> None:
     async with staged(**ON) as stage:
         client = await stage.client()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
         client.close()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 0, "no arrival")
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 0, "no arrival")
         assert stage.caused("client_closed") == 1
 
 
 async def test_arrivals_end_with_the_listener() -> None:
     async with staged(handshakeTimeoutMillis=60_000, **ON) as stage:
         client = await stage.client()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
-        await stage.proxy.doors._listeners[0].close()
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
+        await stage.proxy.client_ports._listeners[0].close()
         assert await client.rest() == b""
 
 
@@ -117,14 +117,14 @@ async def test_the_limit_of_one_address_counts_clients_and_not_the_balancer() ->
         error = (await late.last_command()).error
         assert error.error == ServerError.NotAllowedError
         assert "maxConcurrentInboundConnectionsPerIp" in error.message
-        assert stage.proxy.counters.rejected_connections == 1
+        assert stage.proxy.counters.clients.rejected_connections == 1
 
 
 async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
     async with staged(maxConcurrentInboundConnections=2, **ON) as stage:
         await connected(await through_a_balancer(stage, encode(HEADER, 1)))
         await stage.client()
-        await stage.until(lambda: len(stage.proxy.doors._listeners[0]._awaited) == 1, "an arrival")
+        await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
         late = await stage.client()
         assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
 
@@ -133,7 +133,7 @@ async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles
     async with staged(maxConcurrentInboundConnections=2, **files.server_keys, **ON) as stage:
         await stage.client()
         await stage.client(port=stage.proxy.tls_port)
-        await stage.until(lambda: stage.proxy.counters.awaited_headers == 2, "two arrivals")
+        await stage.until(lambda: stage.proxy.counters.net.awaited_headers == 2, "two arrivals")
         late = await stage.client()
         assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
 

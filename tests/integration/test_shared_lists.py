@@ -58,7 +58,7 @@ async def test_a_storm_of_equal_requests_costs_the_broker_two_questions_and_the_
         let_go(stage)
         await all_have_lists([first, *members], topics)
         assert stage.broker.record.topic_questions == 2
-        assert stage.proxy.counters.lists_joined == len(members) - 1
+        assert stage.proxy.counters.requests.lists_joined == len(members) - 1
         assert stage.outcome("answered") == len(members) + 1
         # One group may be read while the other is written, and a limit smaller than both is passed by neither.
         # Two groups may meet: the first question's and that of all who came while it was on the wire.
@@ -122,7 +122,7 @@ async def test_without_coalescing_every_request_is_a_question() -> None:
         await stage.until(lambda: stage.broker.record.topic_questions == 10, "ten questions")
         let_go(stage)
         await all_have_lists([first, *members])
-        assert stage.proxy.counters.lists_joined == 0
+        assert stage.proxy.counters.requests.lists_joined == 0
 
 
 async def test_answers_are_shared_among_equal_hashes_only() -> None:
@@ -146,7 +146,7 @@ async def test_answers_are_shared_among_equal_hashes_only() -> None:
         clients = [await stage.connected() for _ in range(6)]
         for number, each in enumerate(clients):
             await asked(each, number)
-        await stage.until(lambda: stage.proxy.counters.lists_joined == 4, "two groups of three")
+        await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 4, "two groups of three")
         let_go(stage)
         for number, each in enumerate(clients):
             answer = (await each.answer()).getTopicsOfNamespaceResponse
@@ -182,7 +182,7 @@ async def test_a_question_lost_once_is_asked_once_more_for_all() -> None:
         for session in list(stage.broker.connections):
             session.abort()
         await all_have_lists(members)
-        assert stage.proxy.counters.lists_asked_again == 1
+        assert stage.proxy.counters.requests.lists_asked_again == 1
         assert stage.broker.record.topic_questions == 3
 
 
@@ -305,7 +305,7 @@ async def test_a_shutdown_in_the_middle_of_a_fan_out_ends_and_leaves_nothing() -
         await stopped_in_a_fan_out(staged(), seen)
     (stage,) = seen
     assert stage.settled()
-    assert (stage.outcome("cancelled"), stage.proxy.counters.internal_errors, lost) == (3, {}, [])
+    assert (stage.outcome("cancelled"), stage.proxy.counters.shared.internal_errors, lost) == (3, {}, [])
 
 
 async def test_a_drain_lets_a_fan_out_end_that_is_being_read() -> None:

@@ -125,11 +125,11 @@ class TestStalledReaders:
             await seconds.stand_still()
             await seconds.pass_by(20)
             assert stage.caused(STALLED) == 0
-            assert stage.proxy.counters.stalled_readers == 1
+            assert stage.proxy.counters.net.stalled_readers == 1
             await seconds.pass_by(1)
             assert stage.caused(STALLED) == 1
             await stage.until(lambda: not stage.direct.held, "its memory free")
-            assert stage.proxy.counters.evicted_bytes > 0
+            assert stage.proxy.counters.net.evicted_bytes > 0
             assert await was_reset(client)
             await neighbour.ping()
 
@@ -250,13 +250,13 @@ class TestSendBuffers:
             clients = [await stage.connected() for _ in range(3)]
             await stage.relayed()
             counters = stage.proxy.counters
-            assert counters.client_send_buffer_bytes == 3 * 100_000
+            assert counters.net.client_send_buffer_bytes == 3 * 100_000
             clients[0].close()
-            await stage.until(lambda: counters.client_send_buffer_bytes == 2 * 100_000, "one less")
+            await stage.until(lambda: counters.net.client_send_buffer_bytes == 2 * 100_000, "one less")
             await stage.settle()
-            assert counters.client_send_buffer_bytes == 0
+            assert counters.net.client_send_buffer_bytes == 0
 
     async def test_0_leaves_the_buffer_to_the_kernel_and_counts_what_it_may_grow_to(self) -> None:
         async with staged(clientSocketSendBufferBytes=0) as stage:
             await stage.connected()
-            assert stage.proxy.counters.client_send_buffer_bytes >= int(TCP_WMEM.read_text().split()[2])
+            assert stage.proxy.counters.net.client_send_buffer_bytes >= int(TCP_WMEM.read_text().split()[2])

@@ -129,7 +129,7 @@ async def test_bytes_pass_unchanged_both_ways_at_once(files: PemFiles, client_tl
         assert await broker.rest() == b""
         broker.close()
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        assert (counters.relay_bytes_to_broker, counters.relay_bytes_to_client) == (len(up), len(down))
+        assert (counters.relay.relay_bytes_to_broker, counters.relay.relay_bytes_to_client) == (len(up), len(down))
 
 
 @sides

@@ -18,9 +18,9 @@ from proxy.cli.demo.session import message_frame
 from proxy.cli.demo.topics import ListedTopics
 from proxy.core.errors import DisconnectCause
 from proxy.core.process_memory import resident_bytes
+from proxy.relay.counters import WatchCounters, WatchOvershoot
 from proxy.relay.relay import Relay
 from proxy.relay.watch_relay import WatchedRelay
-from proxy.telemetry.counters import WatchCounters, WatchOvershoot
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import PING, AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged
@@ -46,7 +46,7 @@ class Pair:
 
     async def over(self, cause: str) -> None:
         await self.stage.until(lambda: not len(self.stage.proxy.sessions), "no session")
-        assert self.stage.caused(cause) == 1, self.stage.proxy.counters.disconnects
+        assert self.stage.caused(cause) == 1, self.stage.proxy.counters.shared.disconnects
 
     async def paused(self) -> None:
         await self.stage.until(lambda: self.relay.broker.waits_for_memory, "a watch frame that waits")
@@ -88,7 +88,7 @@ def exhaust(stage: Stage) -> Permit:
 
 
 def seen(stage: Stage) -> WatchCounters:
-    return stage.proxy.counters.watch
+    return stage.proxy.counters.relay.watch
 
 
 def overshoots(stage: Stage) -> dict[str, int]:

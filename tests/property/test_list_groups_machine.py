@@ -162,7 +162,7 @@ class ListGroupsMachine(RuleBasedStateMachine):
             if not asked.abandoned
         )
         # One whose connection was lost is asked once more, while its successor asks too.
-        assert max(on_the_wire.values(), default=0) <= 1 + self.stage.counters.lists_asked_again
+        assert max(on_the_wire.values(), default=0) <= 1 + self.stage.counters.requests.lists_asked_again
 
     @invariant()
     def permits_are_those_of_live_groups_each_counted_once(self) -> None:

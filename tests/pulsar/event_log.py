@@ -11,11 +11,12 @@ from typing import Any
 
 import pulsar
 
+from proxy.app.metrics.counters import Counters
 from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.net.tls.files import TlsFiles
-from proxy.telemetry.counters import Counters, SinkNumbers
+from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.events.log import EventLog
 from tests.support.clients.async_client import eventually
 from tests.support.patience import patient, patient_millis
@@ -65,12 +66,12 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     own = own_credentials(
         config.broker_client_authentication_plugin, config.broker_client_authentication_parameters, lambda error: None
     )
-    tls = TlsFiles(config, counters, lines)
+    tls = TlsFiles(config, counters.tls, lines)
 
     def broker_tls() -> ssl.SSLContext:
         return tls.broker_client()
 
-    log = EventLog(config, loop, own, broker_tls, counters, lines)
+    log = EventLog(config, loop, own, broker_tls, counters.event_log, lines)
     running = RunningLog(log, counters, file)
     log.start()
     try:
@@ -78,7 +79,7 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     finally:
         await log.close(patient(60))
         await own.close()
-    assert counters.internal_errors == {}
+    assert counters.shared.internal_errors == {}
     assert running.numbers.written + running.numbers.dropped == running.put
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
 from limiter.statistics import LimiterStatistics
+from proxy.app.metrics.counters import Counters
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
-from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.durations import Durations
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.tenants import TenantTracker
 
 __all__ = ["QUANTILES", "Distribution", "Instrument", "LimiterSource", "MetricSources", "Reading", "Readings", "take"]

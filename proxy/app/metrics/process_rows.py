@@ -19,7 +19,7 @@ def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     return {
         ("decoded topic lists",): sources.heap.statistics().held,
         ("encoded topic lists",): sources.direct.statistics().held,
-        ("kernel send buffers",): sources.counters.writers_kernel_bytes,
+        ("kernel send buffers",): sources.counters.net.writers_kernel_bytes,
         **{(f"event log, {sink}",): numbers.buffer_bytes for sink, numbers in sinks.items()},
     }
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from limiter.statistics import LimiterStatistics
+from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import Instrument, Kind, MetricSources, Unit
-from proxy.telemetry.counters import Counters, SinkNumbers
+from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.tenants import TenantNumbers
 
 

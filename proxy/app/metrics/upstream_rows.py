@@ -6,8 +6,10 @@ Rule: names, labels and kinds are exactly upstream's, because existing dashboard
 from collections.abc import Callable
 from typing import Final
 
+from protocol.command_type import CommandType
+from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import TOPIC_LIST, Instrument, Kind, MetricSources
-from proxy.telemetry.counters import LimiterMetrics
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 
 __all__ = ["UPSTREAM_ROWS"]
 
@@ -33,9 +35,11 @@ def _wait_time(name: str, text: str, waits: Callable[[MetricSources], LimiterMet
     )  # fmt: skip
 
 
-def _classic(name: str, text: str, kind: Kind = "counter", better: str = "") -> Instrument:
+def _classic(
+    name: str, text: str, read: Callable[[Counters], int], kind: Kind = "counter", better: str = ""
+) -> Instrument:
     return Instrument(
-        f"pulsar_proxy_{name}", kind, text, lambda s: {(): getattr(s.counters, name)},
+        f"pulsar_proxy_{name}", kind, text, lambda s: {(): read(s.counters)},
         unit="bytes" if name.endswith("_bytes") else "", created=kind == "counter", better=better, origin="pulsar",
     )  # fmt: skip
 
@@ -66,23 +70,33 @@ UPSTREAM_ROWS: Final[tuple[Instrument, ...]] = (
     _pip_442("direct_timeout", "counter", "Requests whose wait for direct memory timed out.",
              lambda s: s.direct.statistics().timed_out),
 
-    _classic("active_connections", "Client connections open now.", "gauge"),
-    _classic("new_connections", "Client connections accepted."),
-    _classic("rejected_connections", "Client connections refused by a limit on their number."),
-    _classic("binary_ops", "Commands of lookup-mode clients."),
+    _classic("active_connections", "Client connections open now.",
+             lambda c: c.clients.active_connections, "gauge"),
+    _classic("new_connections", "Client connections accepted.",
+             lambda c: c.clients.new_connections),
+    _classic("rejected_connections", "Client connections refused by a limit on their number.",
+             lambda c: c.clients.rejected_connections),
+    _classic("binary_ops", "Commands of lookup-mode clients.",
+             lambda c: c.clients.binary_ops),
     _classic("binary_bytes", "Bytes read from clients, and from brokers for relayed clients.",
+             lambda c: c.clients.binary_bytes + c.relay.binary_bytes,
              better="always current; upstream's counter moves in steps of a GiB while it splices"),
-    _classic("lookup_requests", "Topic lookups requested."),
-    _classic("partitions_metadata_requests", "Partition metadata requested."),
-    _classic("get_topics_of_namespace_requests", "Topic lists requested."),
-    _classic("get_schema_requests", "Schemas requested."),
+    _classic("lookup_requests", "Topic lookups requested.", lambda c: c.requests.asked[CommandType.LOOKUP]),
+    _classic("partitions_metadata_requests", "Partition metadata requested.",
+             lambda c: c.requests.asked[CommandType.PARTITIONED_METADATA]),
+    _classic("get_topics_of_namespace_requests", "Topic lists requested.",
+             lambda c: c.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE]),
+    _classic("get_schema_requests", "Schemas requested.", lambda c: c.requests.asked[CommandType.GET_SCHEMA]),
     _classic("rejected_lookup_requests", "Topic lookups refused by the limit on requests in work.",
+             lambda c: c.requests.rejected[CommandType.LOOKUP],
              better="the limit counts requests until their answers"),
     _classic("rejected_partitions_metadata_requests",
              "Partition metadata requests refused by the limit on requests in work.",
+             lambda c: c.requests.rejected[CommandType.PARTITIONED_METADATA],
              better="the limit counts requests until their answers"),
     _classic("rejected_get_topics_of_namespace_requests",
              "Topic list requests refused by the limit on requests in work.",
+             lambda c: c.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE],
              better="the limit counts requests until their answers"),
 
     Instrument("pulsar_authentication_success", "counter", "Clients that proved a role.",

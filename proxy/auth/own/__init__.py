@@ -1,1 +1,1 @@
-"""The proxy's own credentials for brokers and web services; only `plugins.py` knows all plugins."""
+"""The proxy's own credentials for brokers and web services. Start with `plugins.py`, which knows all plugins."""

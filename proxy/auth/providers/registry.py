@@ -33,7 +33,7 @@ _NAMES: Final = {
 
 
 class AuthenticationObserver(Protocol):
-    """Counts the results of checks (implemented by `proxy.telemetry.counters.AuthenticationCounters`)."""
+    """Counts the results of checks (implemented by `proxy.auth.counters.AuthenticationCounters`)."""
 
     def succeeded(self, provider: str, method: str) -> None:
         """Called when a role was proven."""

@@ -39,7 +39,7 @@ Draw = Callable[[Callable[[int, int], Sequence[str]]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class View:
     """A page: the path of its document, and the columns and rows of its table; the overview has no table."""
 
     name: str
@@ -49,10 +49,10 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _ViewAnswer:
     """The document of a page, or the reason why there is none."""
 
-    page: Page
+    page: View
     document: Row | None
     problem: str = ""
 
@@ -62,11 +62,11 @@ def _limiters(document: Row) -> Sequence[Row]:
 
 
 PAGES: Final = (
-    Page("overview", "/v1/top"),
-    Page("connections", f"/v1/connections?limit={MOST_ROWS}", CONNECTIONS, lambda found: found["connections"]),
-    Page("queue", f"/v1/queue?limit={MOST_ROWS}", QUEUE, lambda found: found["waiters"]),
-    Page("groups", f"/v1/groups?limit={MOST_ROWS}", GROUPS, lambda found: found["groups"]),
-    Page("limiters", "/v1/limiters", LIMITERS, _limiters),
+    View("overview", "/v1/top"),
+    View("connections", f"/v1/connections?limit={MOST_ROWS}", CONNECTIONS, lambda found: found["connections"]),
+    View("queue", f"/v1/queue?limit={MOST_ROWS}", QUEUE, lambda found: found["waiters"]),
+    View("groups", f"/v1/groups?limit={MOST_ROWS}", GROUPS, lambda found: found["groups"]),
+    View("limiters", "/v1/limiters", LIMITERS, _limiters),
 )
 
 
@@ -76,8 +76,8 @@ class LiveView:
     def __init__(self, client: AdminClient, interval_seconds: float) -> None:
         self._client = client
         self._interval_seconds = interval_seconds
-        self._events: SimpleQueue[str | _Answer] = SimpleQueue()
-        self._documents: dict[Page, Row] = {}
+        self._events: SimpleQueue[str | _ViewAnswer] = SimpleQueue()
+        self._documents: dict[View, Row] = {}
         self._page = PAGES[0]
         self._row = self._column = 0
         self._asking = self._paused = False
@@ -97,7 +97,7 @@ class LiveView:
                 continue
             if event == QUIT:
                 return
-            if isinstance(event, _Answer):
+            if isinstance(event, _ViewAnswer):
                 self._take(event)
             else:
                 self._pressed(event)
@@ -146,13 +146,13 @@ class LiveView:
             self._asking = True
             threading.Thread(target=self._ask, args=(self._page,), daemon=True).start()
 
-    def _ask(self, page: Page) -> None:
+    def _ask(self, page: View) -> None:
         try:
-            self._events.put(_Answer(page, self._client.ask("GET", page.path)))
+            self._events.put(_ViewAnswer(page, self._client.ask("GET", page.path)))
         except (NoAnswer, Refused) as error:
-            self._events.put(_Answer(page, None, plain(str(error))))
+            self._events.put(_ViewAnswer(page, None, plain(str(error))))
 
-    def _take(self, answer: _Answer) -> None:
+    def _take(self, answer: _ViewAnswer) -> None:
         self._asking = False
         self._problem = answer.problem
         # Without an answer the last document stays on the screen: it may show the operator the cause.

@@ -1,1 +1,5 @@
-"""TLS towards clients and brokers. Start with `transport.py`; contexts are made in `contexts.py`."""
+"""TLS towards clients and brokers.
+
+Start with `transport.py`. `arrivals.py` gives clients their turns for a handshake, `handshake.py` runs its steps; the
+time-out of a handshake is in `proxy.clients.sessions`. `contexts.py` makes contexts, `files.py` reloads certificates.
+"""

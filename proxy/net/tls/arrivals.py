@@ -17,10 +17,10 @@ from protocol.proxy_header import ProxyHeader
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
+from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
-from proxy.telemetry.counters import Counters
 
 # Longer than a handshake over a slow line.
 PLACE_SECONDS: Final = 1.0
@@ -94,7 +94,7 @@ class Arrivals:
         places: int,
         sessions: ArrivalRegistry,
         make_protocol: Callable[[Arrival], asyncio.BufferedProtocol],
-        counters: Counters,
+        counters: TlsCounters,
         log: Logger,
     ) -> None:
         self._loop = loop
@@ -132,7 +132,7 @@ class Arrivals:
             return
         timed_out = cause is DisconnectCause.HANDSHAKE_TIMEOUT
         if timed_out or cause is DisconnectCause.CONNECTION_RESET:
-            self._counters.tls.handshake("client", "timeout" if timed_out else "gone")
+            self._counters.handshake("client", "timeout" if timed_out else "gone")
         transport = arrival.transport
         self._leave(arrival)
         if transport is not None:
@@ -179,8 +179,8 @@ class Arrivals:
             self._fill_places()
 
     def _count(self) -> None:
-        self._counters.tls.handshakes_in_flight = self._taken
-        self._counters.tls.handshakes_waiting = len(self._begun)
+        self._counters.handshakes_in_flight = self._taken
+        self._counters.handshakes_waiting = len(self._begun)
 
     def _unwatch(self, arrival: Arrival) -> None:
         if arrival.sock is not None and self._silent.pop(arrival.sock.fileno(), None) is not None:
@@ -216,7 +216,7 @@ class Arrivals:
             self.end(arrival, DisconnectCause.CONNECTION_RESET)
 
     def _done(self, arrival: Arrival) -> asyncio.BufferedProtocol:
-        self._counters.tls.handshake("client", "done")
+        self._counters.handshake("client", "done")
         protocol = self._make_protocol(arrival)
         self._leave(arrival)
         return protocol
@@ -225,7 +225,7 @@ class Arrivals:
         if arrival.transport is None:
             # `end` closed this connection, and has counted it.
             return
-        self._counters.tls.handshake("client", failure.reason)
+        self._counters.handshake("client", failure.reason)
         if failure.__cause__ is not None:
             self._counters.internal_error(failure.__cause__, "tls")
         if self._pace.due(self._loop.time(), failure.reason):

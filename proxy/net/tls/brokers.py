@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.core.errors import DisconnectCause
+from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
-from proxy.telemetry.counters import Counters
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
@@ -23,7 +23,7 @@ class BrokerTls:
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
         current: Callable[[], ssl.SSLContext],
-        counters: Counters,
+        counters: TlsCounters,
     ) -> None:
         self._loop = loop
         self._shared = shared
@@ -45,7 +45,7 @@ class BrokerTls:
             return protocol
 
         def fail(failure: TlsFailed) -> None:
-            self._counters.tls.handshake("broker", failure.reason)
+            self._counters.handshake("broker", failure.reason)
             if not made.done():
                 made.set_exception(failure)
 
@@ -61,5 +61,5 @@ class BrokerTls:
         except BaseException:
             transport.abort()
             raise
-        self._counters.tls.handshake("broker", "done")
+        self._counters.handshake("broker", "done")
         return protocol

@@ -19,8 +19,8 @@ from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.tls.contexts import LoadedContext, Name, PemFile, context_settings, load
+from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.suites import BadTlsSetting
-from proxy.telemetry.counters import Counters
 
 # Files that do not fit together are probably being written: read them again after this time.
 RETRY_SECONDS: Final = 2.0
@@ -65,7 +65,7 @@ class TlsFiles:
     def __init__(
         self,
         config: Config,
-        counters: Counters,
+        counters: TlsCounters,
         log: Logger,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -79,8 +79,7 @@ class TlsFiles:
         self._last_refusal = ""
         self._asked = asyncio.Event()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls files"))
-        self._web: ssl.SSLContext | None = None
-        counters.tls.expiries = self.expiries
+        counters.expiries = self.expiries
         self._warn_of_expired()
 
     # --- contexts in force --------------------------------------------------------------------------
@@ -96,16 +95,6 @@ class TlsFiles:
     def web(self) -> ssl.SSLContext:
         """Return the context for the next connection to the web port."""
         return self._contexts["web"].context
-
-    def web_listener(self) -> ssl.SSLContext:
-        """Return one context for the life of a listener; each of its handshakes switches to the context in force."""
-        if self._web is None:
-            self._web = self.web()
-            self._web.sni_callback = self._use_current_web
-        return self._web
-
-    def _use_current_web(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        connection.context = self.web()
 
     def expiries(self) -> dict[str, float]:
         """Return the seconds until each certificate expires, negative if it has expired."""
@@ -154,7 +143,7 @@ class TlsFiles:
         self._seen, self._last_refusal = seen, ""
         if contexts is not None:
             self._contexts = contexts
-            self._counters.tls.reloads["applied"] += 1
+            self._counters.reloads["applied"] += 1
             self._log.info("new certificates are in force", names=sorted(contexts))
             self._warn_of_expired()
         return True
@@ -167,7 +156,7 @@ class TlsFiles:
     def _refused(self, text: str) -> None:
         if text != self._last_refusal:
             self._last_refusal = text
-            self._counters.tls.reloads["refused"] += 1
+            self._counters.reloads["refused"] += 1
             self._log.warning("certificates refused, the old ones stay in force", detail=text)
 
     def _warn_of_expired(self) -> None:

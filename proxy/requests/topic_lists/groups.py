@@ -24,7 +24,7 @@ from proxy.core.registry import Registry
 from proxy.net.pump import Body
 from proxy.requests.client import ClientView
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
-from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, Part
+from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, TimelineStage
 from proxy.telemetry.refusals import Stage
 
 
@@ -229,10 +229,10 @@ class ListGroup:
         """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
         self._cancel_work = None
 
-    def stands_at(self, stage: Stage, part: int) -> None:
-        """Record which wait the group has reached, for refusals (`stage`) and for the timeline (`part`)."""
+    def stands_at(self, stage: Stage, timeline_stage: int) -> None:
+        """Record which wait the group has reached, for refusals (`stage`) and for the timeline (`timeline_stage`)."""
         self.stage = stage
-        self.timeline.enter(part)
+        self.timeline.enter(timeline_stage)
 
     def stopped_at(self) -> Stage:
         """Return which wait the group is in: an answer that waits to be read waits for heap memory."""
@@ -241,7 +241,7 @@ class ListGroup:
 
     def question_asked(self, broker: BrokerAddress, pending: PendingAnswer) -> None:
         """Record that the question is at `broker`, whose answer is `pending`."""
-        self.stands_at(Stage.BROKER, Part.UPSTREAM)
+        self.stands_at(Stage.BROKER, TimelineStage.UPSTREAM)
         self.timeline.asked(broker)
         self._pending = pending
 
@@ -253,7 +253,7 @@ class ListGroup:
     def question_answered(self) -> None:
         """Forget the question; its list waits for a client that reads."""
         self._pending = None
-        self.stands_at(Stage.CLIENT_BUSY, Part.READER)
+        self.stands_at(Stage.CLIENT_BUSY, TimelineStage.READER)
 
     def direct_granted(self, now: float, size: int, permit: Permit) -> None:
         """Record that direct memory for a list of `size` bytes is held: the list waits for nothing but its clients."""

@@ -34,6 +34,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.pump import Pump
 from proxy.requests.client import ClientView
+from proxy.requests.counters import RequestCounters
 from proxy.requests.topic_lists.bodies import encode
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
@@ -47,9 +48,8 @@ from proxy.requests.topic_lists.groups import (
 )
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.validation import check_get_topics
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
-from proxy.telemetry.events.timeline import Part
+from proxy.telemetry.events.timeline import TimelineStage
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 
@@ -87,7 +87,7 @@ class TopicListService:
         loop_budget: LoopBudget,
         sizes: ListSizes,
         fairness_keys: FairnessKeys,
-        counters: Counters,
+        counters: RequestCounters,
         refusals: RefusalLog,
         usage: UsageTracker,
     ) -> None:
@@ -237,7 +237,7 @@ class TopicListService:
             await self._loop_budget.deferred_done()
         estimate = self._sizes.estimate(group.request)
         reservations, heap_memory = self._queues.queue(group.broker).reservations, self._limiter.heap
-        group.stands_at(Stage.HEAP, Part.HEAP)
+        group.stands_at(Stage.HEAP, TimelineStage.HEAP)
         group.timeline.estimated(estimate)
         # Step 3: reserve the estimate on the broker. Step 4: take heap memory for it.
         with (
@@ -258,12 +258,12 @@ class TopicListService:
         Raises RequestFailed, ConnectionClosed, BrokerUnavailable, TargetRefused or PermitAcquireError.
         """
         key = group.request.namespace
-        group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
+        group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
         broker = await self._brokers.usable(group.broker, key)
         try:
             return await self._ask_once(broker, group, reservation, heap)
         except FAIL_OVER:
-            group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
+            group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
             broker = await self._brokers.pick(key, avoid=broker)
             self._counters.lists_asked_again += 1
             heap.try_update(self._sizes.initial_bytes)
@@ -274,7 +274,7 @@ class TopicListService:
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
     ) -> TopicListAnswer:
         # Step 5: take one of the broker's slots. Slot and reservation end when the answer begins, or never will.
-        group.stands_at(Stage.BROKER_BUSY, Part.BROKER)
+        group.stands_at(Stage.BROKER_BUSY, TimelineStage.BROKER)
         in_flight = self._queues.queue(broker).in_flight
         slot = await in_flight.acquire(1, charge=group.charge(in_flight, 1))
         answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
@@ -283,7 +283,7 @@ class TopicListService:
         pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline)
         try:
             # Step 6: ask over a connection that has the client's principal.
-            group.stands_at(Stage.BROKER_CONNECTION, Part.BROKER)
+            group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()
             self._groups.asked(group)
@@ -305,16 +305,19 @@ class TopicListService:
     async def _share(self, group: ListGroup, answer: TopicListAnswer, heap: Permit) -> None:
         """Encode the list under direct memory, and settle the members with it."""
         self._learn(group, answer)
-        frame_bytes = answer.encoded_size(group.charged_member.request_id)
-        recipients = self._recipients(group, answer, frame_bytes)
+        request_id = group.charged_member.request_id
+        size = answer.encoded_size(request_id)
+        recipients = self._recipients(group, answer, size)
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
         await await_a_reader(recipients)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
-        request_id, memory = group.charged_member.request_id, self._limiter.direct
-        size = answer.encoded_size(request_id)
-        group.stands_at(Stage.DIRECT, Part.DIRECT)
+        memory = self._limiter.direct
+        if request_id != group.charged_member.request_id:
+            request_id = group.charged_member.request_id
+            size = answer.encoded_size(request_id)
+        group.stands_at(Stage.DIRECT, TimelineStage.DIRECT)
         group.timeline.asks_direct(size, request_id)
         direct = await memory.acquire(size, charge=group.charge(memory, size))
         group.direct_granted(self._loop.time(), size, direct)

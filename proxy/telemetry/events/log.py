@@ -28,7 +28,7 @@ from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.telemetry.counters import Counters, SinkNumbers
+from proxy.telemetry.events.counters import EventLogCounters, SinkNumbers
 
 if TYPE_CHECKING:
     from proxy.telemetry.events.topic import TopicParts
@@ -68,7 +68,7 @@ class EventLog:
         loop: asyncio.AbstractEventLoop,
         own: BrokerCredentials,
         broker_tls: Callable[[], ssl.SSLContext],
-        counters: Counters,
+        counters: EventLogCounters,
         log: Logger,
     ) -> None:
         """Create the sinks of the configuration; raises SettingFault if a needed package is not installed."""
@@ -91,7 +91,7 @@ class EventLog:
         if config.event_log_topic:
             self._add("topic", self._topic())
         self.sink: EventSink | None = self._tee() if self._sinks else None
-        counters.event_log.sinks = self._numbers
+        counters.sinks = self._numbers
 
     def start(self) -> None:
         """Start the threads that write."""
@@ -149,7 +149,7 @@ class EventLog:
             max_total_bytes=config.event_log_files_max_total_mb * MIB,
         )
         store = FileStore(settings, partial(self._from_thread, self._noted), gzip_member)
-        self._counters.event_log.files = lambda: asdict(store.counts)
+        self._counters.files = lambda: asdict(store.counts)
         return store
 
     def _topic(self) -> Store:
@@ -158,7 +158,7 @@ class EventLog:
 
         crashed = partial(self._counters.internal_error, where=THREAD_NAME)
         parts = self._parts = TopicParts(self._config, self._loop, self._own, self._broker_tls, crashed)
-        self._watch = parts.watch(self._counters.event_log, self._log)
+        self._watch = parts.watch(self._counters, self._log)
         return parts.store()
 
     # --- calls from threads -------------------------------------------------------------------------

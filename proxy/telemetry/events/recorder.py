@@ -6,7 +6,7 @@ waits are still known. An error in here is reported and costs an event, never an
 no recorder, and requests carry `NO_RECORD`, which does nothing.
 
 Every request of the binary port that is decoded has one event: requests that are refused at once end at the stage
-`client`, with no time in any part. Frames larger than 4 KiB, and frames that are no request (as text that is not
+`client`, with no time in any stage. Frames larger than 4 KiB, and frames that are no request (as text that is not
 UTF-8), are refused before that, without an event and without being counted as requests. Requests over HTTP, whose
 `question_hash` is null, and frames for watchers belong to no group, and each carries its own cost.
 """
@@ -29,11 +29,11 @@ from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.timeline import (
     NO_TIMELINE,
-    PARTS,
+    STAGE_FIELDS,
     NoTimeline,
-    Part,
     RequestTimeline,
-    parts_between,
+    TimelineStage,
+    stages_between,
 )
 
 __all__ = ["NO_RECORD", "Moment", "NoRecord", "Recorder", "RequestOrigin", "RequestRecord"]
@@ -397,11 +397,11 @@ class RequestRecord(NoRecord):
             self._add_question(event, request)
         if timeline is None:
             event["client_wait_us"] = total
-            part = Part.CLIENT
+            last = TimelineStage.CLIENT
         else:
-            part = self._add_group(event, timeline, until_ns)
+            last = self._add_group(event, timeline, until_ns)
         if outcome != "ok":
-            event["outcome_stage"] = STAGES[part] if stage is None else stage
+            event["outcome_stage"] = STAGES[last] if stage is None else stage
         if outcome == "cancelled":
             event["cancelled_after_us"] = total
             event["close_cause"] = close_cause_of(client.cause)
@@ -431,7 +431,7 @@ class RequestRecord(NoRecord):
         event["direct_bytes"] = timeline.direct_bytes
         event["filtered"] = timeline.filtered
         event["hash_unchanged"] = timeline.unchanged
-        took, last = parts_between(timeline, self._joined_ns, until_ns)
-        took[Part.CLIENT] = self._joined_ns // 1000 - self._moment[0] // 1000
-        event.update(zip(PARTS, took, strict=True))
+        took, last = stages_between(timeline, self._joined_ns, until_ns)
+        took[TimelineStage.CLIENT] = self._joined_ns // 1000 - self._moment[0] // 1000
+        event.update(zip(STAGE_FIELDS, took, strict=True))
         return last

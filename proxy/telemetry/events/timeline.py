@@ -1,6 +1,6 @@
 """The timeline of a topic list: where a group of requests stands since when, and what memory the group holds.
 
-Rule: each part begins where the part before ended, so that the parts of any member add up to the member's life. Each
+Rule: each stage begins where the stage before ended, so that the stages of any member add up to the member's life. Each
 group of requests has one timeline; a member adds when its request came, when the member joined and when it left.
 Numbers only: no clock of its own, no I/O, and nothing that could keep a list in memory. Without an event log every
 group has `NO_TIMELINE`, which does nothing.
@@ -11,18 +11,18 @@ from typing import Final, Protocol
 
 __all__ = [
     "NO_TIMELINE",
-    "PARTS",
+    "STAGE_FIELDS",
     "DepartedMember",
     "Meter",
     "NoTimeline",
-    "Part",
     "RequestTimeline",
-    "parts_between",
+    "TimelineStage",
+    "stages_between",
 ]
 
 
-class Part:
-    """The part of its path that a request has reached; the numbers count through `PARTS`."""
+class TimelineStage:
+    """The stage of its path that a request has reached; the numbers count through `STAGE_FIELDS`."""
 
     CLIENT: Final = 0
     GROUP: Final = 1
@@ -36,8 +36,8 @@ class Part:
     WRITE: Final = 9
 
 
-# The field of an event with the time that each part took; STAGES of eventlog.schema are in the same order.
-PARTS: Final = (
+# The field of an event with the time that each stage took; STAGES of eventlog.schema are in the same order.
+STAGE_FIELDS: Final = (
     "client_wait_us",
     "group_wait_us",
     "heap_wait_us",
@@ -49,9 +49,13 @@ PARTS: Final = (
     "direct_wait_us",
     "write_us",
 )
-# These parts are null if never reached; the other parts are 0 then.
-_MAY_BE_NULL: Final = frozenset({Part.BROKER, Part.UPSTREAM, Part.READ, Part.READER, Part.WRITE})
-_NEVER: Final[tuple[int | None, ...]] = tuple(None if part in _MAY_BE_NULL else 0 for part in range(len(PARTS)))
+# These stages are null if never reached; the other stages are 0 then.
+_MAY_BE_NULL: Final = frozenset(
+    {TimelineStage.BROKER, TimelineStage.UPSTREAM, TimelineStage.READ, TimelineStage.READER, TimelineStage.WRITE}
+)
+_NEVER: Final[tuple[int | None, ...]] = tuple(
+    None if stage in _MAY_BE_NULL else 0 for stage in range(len(STAGE_FIELDS))
+)
 
 
 class Meter:
@@ -106,8 +110,8 @@ class NoTimeline:
 
     __slots__ = ()
 
-    def enter(self, part: int) -> None:
-        """Record that the group has reached another part."""
+    def enter(self, stage: int) -> None:
+        """Record that the group has reached another stage."""
 
     def estimated(self, heap_bytes: int) -> None:
         """Record for how much heap memory the group asks at first."""
@@ -177,10 +181,10 @@ class RequestTimeline(NoTimeline):
         "name_bytes",
         "number",
         "open",
-        "parts",
         "question",
         "question_hash",
         "size",
+        "stages",
         "topic_count",
         "unchanged",
     )
@@ -200,7 +204,7 @@ class RequestTimeline(NoTimeline):
         self.question = question
         self.question_hash = ""
         self.size = self.open = 0
-        self.parts = [Part.GROUP]
+        self.stages = [TimelineStage.GROUP]
         self.entered_ns = [now()]
         self.heap, self.direct = Meter(), Meter()
         self.heap_estimate_bytes: int | None = None
@@ -211,22 +215,22 @@ class RequestTimeline(NoTimeline):
         self.name_bytes: int | None = None
         self.filtered = self.unchanged = False
 
-    # --- the parts of the path -------------------------------------------------------------------
+    # --- the stages of the path -------------------------------------------------------------------
 
     @property
-    def part(self) -> int:
-        """Return the part that the group has reached."""
-        return self.parts[-1]
+    def stage(self) -> int:
+        """Return the stage that the group has reached."""
+        return self.stages[-1]
 
-    def enter(self, part: int) -> None:
-        """Record that the group has reached another part."""
-        if part != self.parts[-1]:
-            self.parts.append(part)
+    def enter(self, stage: int) -> None:
+        """Record that the group has reached another stage."""
+        if stage != self.stages[-1]:
+            self.stages.append(stage)
             self.entered_ns.append(self._now())
 
-    def _enter(self, part: int, now_ns: int) -> None:
-        if part != self.parts[-1]:
-            self.parts.append(part)
+    def _enter(self, stage: int, now_ns: int) -> None:
+        if stage != self.stages[-1]:
+            self.stages.append(stage)
             self.entered_ns.append(now_ns)
 
     def asked(self, broker: object) -> None:
@@ -243,13 +247,13 @@ class RequestTimeline(NoTimeline):
         self.heap_actual_bytes = needed_bytes
         if admitted:
             self.heap.resized(now_ns, held_bytes)
-        self._enter(Part.READ if admitted else Part.HEAP_UPDATE, now_ns)
+        self._enter(TimelineStage.READ if admitted else TimelineStage.HEAP_UPDATE, now_ns)
 
     def admitted(self, held_bytes: int) -> None:
         """Record that the answer's memory was granted."""
         now_ns = self._now()
         self.heap.resized(now_ns, held_bytes)
-        self._enter(Part.READ, now_ns)
+        self._enter(TimelineStage.READ, now_ns)
 
     def decoded(self, topic_count: int, name_bytes: int, *, filtered: bool, changed: bool) -> None:
         """Record what the whole answer was."""
@@ -291,7 +295,7 @@ class RequestTimeline(NoTimeline):
         """Record that direct memory is held, for the writing."""
         now_ns = self._now()
         self.direct.begin(now_ns, held_bytes)
-        self._enter(Part.WRITE, now_ns)
+        self._enter(TimelineStage.WRITE, now_ns)
 
     def direct_resized(self, held_bytes: int) -> None:
         """Record another size of the direct memory."""
@@ -343,12 +347,12 @@ class RequestTimeline(NoTimeline):
         event["direct_byte_us"] = direct.byte_us
 
 
-def parts_between(timeline: RequestTimeline, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
-    """Return the microseconds in each part of a member that joined and left then, and the last of these parts."""
+def stages_between(timeline: RequestTimeline, joined_ns: int, until_ns: int) -> tuple[list[int | None], int]:
+    """Return the microseconds in each stage of a member that joined and left then, and the last of these stages."""
     found = list(_NEVER)
-    parts, entered_ns = timeline.parts, timeline.entered_ns
-    last, since = parts[0], joined_ns // 1000
-    for part, at_ns in zip(parts, entered_ns, strict=True):
+    stages, entered_ns = timeline.stages, timeline.entered_ns
+    last, since = stages[0], joined_ns // 1000
+    for stage, at_ns in zip(stages, entered_ns, strict=True):
         if at_ns > until_ns:
             break
         at = at_ns // 1000
@@ -358,6 +362,6 @@ def parts_between(timeline: RequestTimeline, joined_ns: int, until_ns: int) -> t
         elif found[last] is None:
             # The group passed through in less than a microsecond.
             found[last] = 0
-        last = part
+        last = stage
     found[last] = (found[last] or 0) + until_ns // 1000 - since
     return found, last

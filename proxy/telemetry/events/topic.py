@@ -17,7 +17,7 @@ from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.config.keys.key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
 from proxy.core.log import Logger
-from proxy.telemetry.counters import EventLogCounters
+from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
 from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings

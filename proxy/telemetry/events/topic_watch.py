@@ -12,7 +12,7 @@ from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, TopicName
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
 from proxy.core.threads import in_thread
-from proxy.telemetry.counters import EventLogCounters
+from proxy.telemetry.events.counters import EventLogCounters
 
 __all__ = ["TopicWatch"]
 

@@ -4,29 +4,25 @@ Rule: every action is logged at warning level before it happens, with the client
 limit: only the configuration's sources do.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from proxy.clients.connection import ClientConnection
 from proxy.core.errors import DisconnectCause
 from proxy.web.admin.connections import connection_row
 from proxy.web.admin.paging import AdminDocument, Answer
+from proxy.web.admin.routes import Parameters
 from proxy.web.admin.sources import AdminSources, ProcessControl
-from proxy.web.admin.views import number_of
+from proxy.web.admin.views import id_of
 from proxy.web.http.errors import HttpRefused
 
-Asked = Mapping[str, Any]
 
-
-class Changes:
+class Actions:
     """Answers the routes that change something; each method has the name of its route."""
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
 
-    async def kill(self, asked: Asked, who: str) -> Answer:
+    async def kill(self, parameters: Parameters, who: str) -> Answer:
         """Close a connection at once and return its last row; raises HttpRefused."""
-        number, sources = number_of(asked), self._sources
+        number, sources = id_of(parameters), self._sources
         entry = sources.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
@@ -34,34 +30,34 @@ class Changes:
         if isinstance(session, ClientConnection) and session.transport is None:
             raise HttpRefused(409, f"connection {number} is just being accepted: try again", "busy")
         row = connection_row(entry, sources.loop.time(), sources.names)
-        self._note("kill", who, client=row["client"], principal=row["principal"], cause=str(DisconnectCause.ADMIN))
+        self._log("kill", who, client=row["client"], principal=row["principal"], cause=str(DisconnectCause.ADMIN))
         session.abort(DisconnectCause.ADMIN)
         return AdminDocument(row)
 
-    async def set_log_level(self, asked: Asked, who: str) -> Answer:
+    async def set_log_level(self, parameters: Parameters, who: str) -> Answer:
         """Change the log level until the next reload, or for some seconds; raises HttpRefused."""
-        if "level" not in asked:
+        if "level" not in parameters:
             raise HttpRefused(400, 'level: got nothing, expected {"level": ...}', "bad_request")
-        settings, seconds = self._sources.settings, asked.get("seconds")
-        self._note("log-level", who, old=settings.log_level()["level"], new=asked["level"], seconds=seconds)
+        settings, seconds = self._sources.settings, parameters.get("seconds")
+        self._log("log-level", who, old=settings.log_level()["level"], new=parameters["level"], seconds=seconds)
         try:
-            settings.change_log_level(str(asked["level"]), None if seconds is None else float(seconds))
+            settings.change_log_level(str(parameters["level"]), None if seconds is None else float(seconds))
         except ValueError as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         return AdminDocument(settings.log_level())
 
-    async def reload(self, _: Asked, who: str) -> Answer:
+    async def reload(self, _: Parameters, who: str) -> Answer:
         """Reload the configuration; the status is 422 if it has faults, 409 if the proxy is stopping."""
         process = self._process()
-        self._note("reload", who)
+        self._log("reload", who)
         report = await process.reload()
         return AdminDocument(report.document(), {"applied": 200, "refused": 422}.get(report.result, 409))
 
-    async def drain(self, asked: Asked, who: str) -> Answer:
+    async def drain(self, parameters: Parameters, who: str) -> Answer:
         """Begin to stop, as on SIGTERM, or on SIGINT with `at_once`; raises HttpRefused."""
         process = self._process()
-        self._note("drain", who, reason="at once" if asked.get("at_once") else "")
-        begun = process.drain(at_once=bool(asked.get("at_once")))
+        self._log("drain", who, reason="at once" if parameters.get("at_once") else "")
+        begun = process.drain(at_once=bool(parameters.get("at_once")))
         if begun is None:
             raise HttpRefused(409, f"the proxy is stopping already: {self._sources.phase()}", "leaving")
         return AdminDocument(begun)
@@ -72,6 +68,6 @@ class Changes:
             raise HttpRefused(503, "this proxy is not run by `serve`, which reloads and drains", "no_operator")
         return process
 
-    def _note(self, action: str, who: str, **fields: object) -> None:
+    def _log(self, action: str, who: str, **fields: object) -> None:
         known = {name: value for name, value in fields.items() if value not in (None, "")}
         self._sources.log.warning("admin change", action=action, who=who, **known)

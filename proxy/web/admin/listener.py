@@ -164,7 +164,7 @@ class AdminListener:
             slot.disconnected()
 
     def _paused(self, _: OSError) -> None:
-        self._sources.counters.accept_pauses += 1
+        self._sources.counters.shared.accept_pauses += 1
 
     def _report(self, error: BaseException) -> None:
         self._sources.counters.internal_error(error, "admin")

@@ -3,12 +3,15 @@
 Rule: routes are added, never changed; fields of their documents are added, never renamed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from proxy.web.http.paths import values_in
 
 Kind = Literal["number", "whole", "text", "flag"]
+# The values in the path, query and body of a request, by name.
+Parameters = Mapping[str, Any]
 
 LARGEST_PAGE: Final = 10_000
 _LONGEST_NUMBER: Final = 15
@@ -68,7 +71,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route; the method `name` of `Views` or, with `changes`, of `Changes` answers it, with `fields`."""
+    """A route; the method `name` of `Views` or, with `changes`, of `Actions` answers it, with `fields`."""
 
     method: str
     path: str

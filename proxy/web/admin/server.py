@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 
 from proxy.web.admin import routes
 from proxy.web.admin.access import AdminAccess
-from proxy.web.admin.actions import Changes
+from proxy.web.admin.actions import Actions
 from proxy.web.admin.listener import AdminSlot
 from proxy.web.admin.paging import Answer, Row, Rows
 from proxy.web.admin.routes import BadParameter, Parameter, Route
@@ -63,7 +63,7 @@ class AdminServer(web.Server):
         self._counters = sources.counters
         self._access = access
         self._views = Views(sources)
-        self._changes = Changes(sources)
+        self._actions = Actions(sources)
 
     def connection(self, slot: AdminSlot) -> AdminConnection:
         """Return a new connection, for the admin client in this slot."""
@@ -97,15 +97,15 @@ class AdminServer(web.Server):
         if request.version < HttpVersion10:
             raise HttpRefused(400, "expected a request of http/1.1", "bad_request")
         await self._access.check(peer, request.headers)
-        route, asked = _route_of(request)
+        route, values = _route_of(request)
         body = await _body_of(request)
         slot.request_received()
-        asked |= _fields(route, body)
+        values |= _fields(route, body)
         if not route.changes:
-            shown: Answer = getattr(self._views, route.name)(asked)
+            shown: Answer = getattr(self._views, route.name)(values)
             return shown
         who = peer.name if peer.local else f"token, from {peer.name}"
-        changed: Answer = await getattr(self._changes, route.name)(asked, who)
+        changed: Answer = await getattr(self._actions, route.name)(values, who)
         return changed
 
     async def _stream(self, request: web.BaseRequest, answer: Rows) -> web.StreamResponse:
@@ -180,15 +180,15 @@ def _route_of(request: web.BaseRequest) -> tuple[Route, dict[str, Any]]:
 
 
 def _query(route: Route, query: str) -> dict[str, Any]:
-    known, asked = {parameter.name: parameter for parameter in route.query}, {}
+    known, values = {parameter.name: parameter for parameter in route.query}, {}
     for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in known or name in asked:
+        if name not in known or name in values:
             raise _unexpected(name, known, "parameter")
         try:
-            asked[name] = known[name].of_text(text)
+            values[name] = known[name].of_text(text)
         except BadParameter as error:
             raise HttpRefused(400, str(error), "bad_request") from error
-    return asked
+    return values
 
 
 async def _body_of(request: web.BaseRequest) -> bytes:

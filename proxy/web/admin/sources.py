@@ -11,8 +11,9 @@ from proxy.clients.sessions import Sessions
 from proxy.core.log import Logger
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.groups import ListGroups
-from proxy.telemetry.counters import Counters, LimiterMetrics
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.web.admin.reload_report import ReloadReport
+from proxy.web.http.counters import WebCounters
 from proxy.web.runtime_settings import RuntimeSettings
 
 
@@ -35,7 +36,7 @@ class AdminSources:
 
     loop: asyncio.AbstractEventLoop
     log: Logger
-    counters: Counters
+    counters: WebCounters
     sessions: Sessions
     names: Callable[[object], str]
     memory: AsyncDualMemoryLimiter

@@ -3,7 +3,7 @@
 Rule: a view changes nothing, and holds the event loop for a few milliseconds at a time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final
@@ -14,11 +14,9 @@ from proxy.core.registry import Entry
 from proxy.requests.topic_lists.groups import ListGroup
 from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, connection_row
 from proxy.web.admin.paging import SLICE_ROWS, AdminDocument, Answer, Row, Rows, steps
-from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES
+from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES, Parameters
 from proxy.web.admin.sources import AdminSources
 from proxy.web.http.errors import HttpRefused
-
-Asked = Mapping[str, Any]
 
 TOP_HOLDERS: Final = 10
 # The statistics of a limiter take about 50 us, and 0.2 us more for each key that holds or waits.
@@ -38,44 +36,44 @@ class Views:
         self._sources = sources
         self._names = sources.names
 
-    def index(self, _: Asked) -> Answer:
+    def index(self, _: Parameters) -> Answer:
         routes = [{name: getattr(route, name) for name in ("method", "path", "doc", "changes")} for route in ROUTES]
         return AdminDocument({"routes": routes})
 
-    def top(self, _: Asked) -> Answer:
+    def top(self, _: Parameters) -> Answer:
         return AdminDocument(self._sources.top())
 
-    def connections(self, asked: Asked) -> Answer:
+    def connections(self, parameters: Parameters) -> Answer:
         registry = self._sources.sessions.registry
-        limit = int(asked.get("limit", DEFAULT_PAGE))
-        page = ConnectionsPage(registry, self._sources.loop.time, self._names, asked, limit)
-        return Rows({"total": len(registry)}, "connections", page.steps(int(asked.get("after", 0))), page.tail)
+        limit = int(parameters.get("limit", DEFAULT_PAGE))
+        page = ConnectionsPage(registry, self._sources.loop.time, self._names, parameters, limit)
+        return Rows({"total": len(registry)}, "connections", page.steps(int(parameters.get("after", 0))), page.tail)
 
-    def connection(self, asked: Asked) -> Answer:
-        number = number_of(asked)
+    def connection(self, parameters: Parameters) -> Answer:
+        number = id_of(parameters)
         entry = self._sources.sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
         return AdminDocument(connection_row(entry, self._sources.loop.time(), self._names))
 
-    def limiters(self, _: Asked) -> Answer:
+    def limiters(self, _: Parameters) -> Answer:
         return Rows({}, "limiters", self._limiters(list(self._semaphores())), named=True)
 
-    def queue(self, asked: Asked) -> Answer:
-        limit, semaphores = int(asked.get("limit", DEFAULT_PAGE)), list(self._semaphores())
+    def queue(self, parameters: Parameters) -> Answer:
+        limit, semaphores = int(parameters.get("limit", DEFAULT_PAGE)), list(self._semaphores())
         lines = {each.name: each.queue_size + each.growers_waiting for _, each in semaphores}
         waiting = {name: count for name, count in lines.items() if count}
         return Rows({"lines": waiting}, "waiters", self._waiters(semaphores, limit))
 
-    def groups(self, asked: Asked) -> Answer:
+    def groups(self, parameters: Parameters) -> Answer:
         registry = self._sources.groups.registry
-        ids = registry.ids(most=int(asked.get("limit", DEFAULT_PAGE)))
+        ids = registry.ids(most=int(parameters.get("limit", DEFAULT_PAGE)))
         return Rows({"total": len(registry)}, "groups", steps(registry, ids, self._group))
 
-    def config(self, _: Asked) -> Answer:
+    def config(self, _: Parameters) -> Answer:
         return AdminDocument(self._sources.settings.config())
 
-    def log_level(self, _: Asked) -> Answer:
+    def log_level(self, _: Parameters) -> Answer:
         return AdminDocument(self._sources.settings.log_level())
 
     # --- rows ---------------------------------------------------------------------------------------
@@ -152,9 +150,9 @@ class Views:
         return None if key is None else self._names(key)[:LONGEST_NAME]
 
 
-def number_of(asked: Asked) -> int:
+def id_of(parameters: Parameters) -> int:
     """Return the id in a path; raises HttpRefused with status 400."""
-    text = str(asked["id"])
+    text = str(parameters["id"])
     if not text.isascii() or not text.isdigit() or len(text) > _LONGEST_ID:
         raise HttpRefused(400, f"id: got {text[:80]!r}, expected the number of a connection", "bad_request")
     return int(text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.write_watch import WriteProgress, WriteWatch
-from proxy.telemetry.counters import Counters
+from proxy.web.http.counters import WebCounters
 from proxy.web.http.endings import reset
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class AnswerWriter:
     """
 
     def __init__(
-        self, request: "BaseRequest", client: str, counters: Counters, watch: WriteWatch, *, holds_memory: bool
+        self, request: "BaseRequest", client: str, counters: WebCounters, watch: WriteWatch, *, holds_memory: bool
     ) -> None:
         self.progress: WriteProgress | None = None
         self._request = request
@@ -56,7 +56,7 @@ class AnswerWriter:
                 await response.write(piece)
                 await self._request.writer.drain()
                 sent += len(piece)
-                self._counters.web.bytes_to_clients += len(piece)
+                self._counters.bytes_to_clients += len(piece)
         finally:
             self._ended = True
             self._watch.discard(self)
@@ -64,7 +64,7 @@ class AnswerWriter:
 
     def cut(self) -> None:
         """Reset the client's connection before its answer is complete."""
-        self._counters.web.cut_answers += 1
+        self._counters.cut_answers += 1
         self._reset()
 
     # --- for the watch over slow readers (write_watch.Writer) -------------------------------------

@@ -15,8 +15,8 @@ from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import ProxyError
-from proxy.telemetry.counters import WebCounters
 from proxy.web.forward.uploads import Server, Upload, Uploads
+from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:

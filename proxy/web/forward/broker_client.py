@@ -174,12 +174,6 @@ def open_client(
     )
 
 
-async def close_client(client: aiohttp.ClientSession) -> None:
-    """Close all connections, and yield once so that the loop closes their sockets."""
-    await client.close()
-    await asyncio.sleep(0)
-
-
 def hosts_of(urls: Sequence[str]) -> frozenset[str]:
     """Return the host names of URLs in lower case."""
     from yarl import URL

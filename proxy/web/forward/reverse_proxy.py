@@ -25,7 +25,6 @@ from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.net.write_watch import WriteWatch
-from proxy.telemetry.counters import Counters
 from proxy.web.forward.answer_writer import AnswerWriter
 from proxy.web.forward.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
 from proxy.web.forward.broker_client import NoConnectionFree
@@ -39,6 +38,7 @@ from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Uploads
 from proxy.web.forward.upstreams import Upstreams
 from proxy.web.http.clients import WebClient
+from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused, retry_after
 
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -61,7 +61,7 @@ class ProxyServices:
     limits: WebLimits
     direct: AsyncSemaphore
     fairness_keys: FairnessKeys
-    counters: Counters
+    counters: WebCounters
     writes: WriteWatch
     list_permits: TopicListPermits
     lookups: LookupAnswers
@@ -142,7 +142,7 @@ class ReverseProxy:
 
     def _body(self, request: web.BaseRequest, copy: ReplayCopy) -> RequestBody:
         services = self._services
-        return RequestBody(request, copy, services.counters.web, services.uploads, services.limits.buffer_bytes)
+        return RequestBody(request, copy, services.counters, services.uploads, services.limits.buffer_bytes)
 
     async def _request_headers(
         self, request: web.BaseRequest, client: WebClient, destination: Destination
@@ -188,7 +188,7 @@ class ReverseProxy:
                 if not follows(answer.status, exchange.method) or (body is not None and not body.replayable):
                     return await self._pass_back(exchange, answer)
                 url = await self._rules.target(answer.url, answer.headers.get("Location"))
-                self._services.counters.web.redirects += 1
+                self._services.counters.redirects += 1
                 if body is not None:
                     # Stop the first upload: two tasks would each get a part of the client's body.
                     await body.stop()
@@ -251,7 +251,7 @@ class ReverseProxy:
             raise HttpRefused(502, "the connection to the broker broke before it answered", "broken") from error
 
     def _note_failure(self, server: str, error: BaseException) -> None:
-        self._services.counters.web.server_failures += 1
+        self._services.counters.server_failures += 1
         if self._pace.due(self._services.clock.time()):
             detail = str(getattr(error, "os_error", None) or type(error).__name__)
             self._services.log.warning("web server failed", address=server, detail=detail.lower())
@@ -273,7 +273,7 @@ class ReverseProxy:
             response.content_length = answer.content_length
         elif exchange.request.version >= aiohttp.HttpVersion11 and not bodiless:
             response.enable_chunked_encoding()
-        self._services.counters.web.answered(answer.status)
+        self._services.counters.answered(answer.status)
         if not bodiless:
             await self._stream(exchange, response, answer)
         return response
@@ -322,7 +322,7 @@ class ReverseProxy:
         written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
         response = web.Response(status=answer.status, body=written, headers=CIMultiDict(headers))
         self.finish_headers(response)
-        self._services.counters.web.answered(answer.status)
+        self._services.counters.answered(answer.status)
         return response
 
     def finish_headers(self, response: web.StreamResponse) -> None:

@@ -16,12 +16,12 @@ from limiter.errors import PermitAcquireError
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
-from proxy.telemetry.counters import WebCounters
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 from proxy.web.http.clients import WebClient
+from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused, retry_after
 
 RETRY_SECONDS: Final = 1.0

@@ -90,7 +90,7 @@ class WebSocketTunnels:
                     reader, writer = await self._open(target, tls=url.scheme == "https")
             except (OSError, TargetRefused, BrokerUnavailable, TimeoutError):
                 servers.failed(server)
-                self._services.counters.web.server_failures += 1
+                self._services.counters.server_failures += 1
                 continue
             servers.worked(server)
             return reader, writer, url.raw_authority
@@ -153,16 +153,16 @@ class WebSocketTunnels:
         from_client.set_transport(transport)
         transport.write(head)
         connection.set_parser(cast("WebSocketReader", _FromClient(from_client)))
-        web_counters = self._services.counters.web
-        web_counters.answered(101)
-        web_counters.tunnels += 1
+        counters = self._services.counters
+        counters.answered(101)
+        counters.tunnels += 1
         tunnel = _Tunnel(self._services.limits.exchange_seconds, self._services.limits.buffer_bytes)
         try:
             await tunnel.run(from_client, writer, reader, request)
         finally:
-            web_counters.tunnels -= 1
-            web_counters.bytes_to_brokers += tunnel.to_broker
-            web_counters.bytes_to_clients += tunnel.to_client
+            counters.tunnels -= 1
+            counters.bytes_to_brokers += tunnel.to_broker
+            counters.bytes_to_clients += tunnel.to_client
             end(transport)
         return _Done(tunnel.to_client)
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from limiter.clock import Clock
+from proxy.auth.counters import AuthenticationCounters
 from proxy.auth.failures import CredentialsRefused
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
 from proxy.core.log import open_log
-from proxy.telemetry.counters import AuthenticationCounters
 from tests.support.auth.tokens import NOW
 from tests.support.loops.clock import ManualClock
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from eventlog.schema import FIELDS, Field
 from eventlog.sink import STAMPED
-from proxy.telemetry.counters import Counters
-from proxy.telemetry.events.timeline import PARTS
+from protocol.command_type import CommandType
+from proxy.app.metrics.counters import Counters
+from proxy.telemetry.events.timeline import STAGE_FIELDS
 
 EXPECTED: Final = {field.name: field for field in FIELDS if field.name not in STAMPED}
 COSTS: Final = ("heap_held_us", "direct_held_us", "heap_byte_us", "direct_byte_us")
@@ -57,10 +58,10 @@ class CheckedSink:
     def unlike(self, counters: Counters) -> list[str]:
         """Say where the events differ from what the proxy counted."""
         pairs = {
-            "requests": (self.requests, counters.get_topics_of_namespace_requests),
-            "rejected": (self.rejected, counters.rejected_get_topics_of_namespace_requests),
-            "joined": (self.joined, counters.lists_joined),
-            "outcomes": (dict(self.outcomes), {name: n for name, n in counters.list_outcomes.items() if n}),
+            "requests": (self.requests, counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE]),
+            "rejected": (self.rejected, counters.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE]),
+            "joined": (self.joined, counters.requests.lists_joined),
+            "outcomes": (dict(self.outcomes), {name: n for name, n in counters.requests.list_outcomes.items() if n}),
             "groups without exactly one cost": ([n for n, (_, costs) in self.groups.items() if costs != 1], []),
             "faults": (self.faults[:5], []),
         }
@@ -84,8 +85,8 @@ def faults_of(event: Event) -> list[str]:
     if list(event) != list(EXPECTED):
         return [f"fields: {set(event) ^ set(EXPECTED)} missing, too much or not in their order"]
     found = [f"{name}: {event[name]!r}" for name, field in EXPECTED.items() if not _fits(event[name], field)]
-    if sum(event[part] or 0 for part in PARTS) != event["total_us"]:
-        found.append(f"parts do not add up to {event['total_us']}: {[event[part] for part in PARTS]}")
+    if sum(event[field] or 0 for field in STAGE_FIELDS) != event["total_us"]:
+        found.append(f"stages do not add up to {event['total_us']}: {[event[field] for field in STAGE_FIELDS]}")
     rules = {
         "a stage if it did not end well": (event["outcome_stage"] is None) == (event["outcome"] == "ok"),
         "a time of leaving if it left": (event["cancelled_after_us"] is None) == (event["outcome"] != "cancelled"),

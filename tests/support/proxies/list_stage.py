@@ -13,8 +13,10 @@ from typing import Any
 
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol import commands
+from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
+from proxy.app.metrics.counters import Counters
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import Plain
@@ -32,10 +34,10 @@ from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimi
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
 from proxy.requests.topic_lists.service import OUTCOMES, ListRequest, TopicListService
 from proxy.requests.topic_lists.sizes import ListSizes
-from proxy.telemetry.counters import Counters, LimiterMetrics
 from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.brokers.raw_broker import CONNECTED
@@ -242,7 +244,7 @@ class ListStage:
         self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
-        introductions = ConnectFrames(
+        connect_frames = ConnectFrames(
             loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
         )
         self.pool = BrokerPool(
@@ -252,10 +254,10 @@ class ListStage:
             SharedReadBuffer(),
             self.hangup,
             self.loop_budget,
-            self.counters,
+            self.counters.brokers,
             log,
             pool_limits,
-            introductions,
+            connect_frames,
             OneBroker(BROKER),
         )
         self.queues = BrokerQueues(loop, self.limiter, LimiterMetrics(loop.time), sizes.limits)
@@ -270,7 +272,7 @@ class ListStage:
             self.loop_budget,
             ListSizes(KIB),
             FairnessKeys("connection"),
-            self.counters,
+            self.counters.requests,
             self.refusals,
             self.usage,
         )
@@ -302,7 +304,7 @@ class ListStage:
         """Let a request arrive and give its id."""
         request = pb.CommandGetTopicsOfNamespace(request_id=next(self.numbers), namespace=namespace)
 
-        self.counters.get_topics_of_namespace_requests += 1
+        self.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] += 1
         record = self.recorder.request(client)
         record.asks(request)
 
@@ -311,7 +313,7 @@ class ListStage:
 
         def ended() -> None:
             if not record.is_over:
-                self.counters.list_ended("cancelled")
+                self.counters.requests.list_ended("cancelled")
                 record.cancelled()
 
         self.run(start())

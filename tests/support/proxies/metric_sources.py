@@ -4,10 +4,12 @@ import itertools
 from pathlib import Path
 
 from limiter.statistics import LimiterStatistics
+from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
-from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
 from proxy.telemetry.durations import Durations
+from proxy.telemetry.events.counters import SinkNumbers
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.tenants import TenantTracker
 
 CREATED = 1_700_000_000.25
@@ -25,20 +27,28 @@ class FullBooks:
 
 def full_counters(numbers: "itertools.count[int]") -> Counters:
     counters = Counters(causes=["shutdown", "idle"], outcomes=["answered"])
-    for book in (counters, counters.watch, counters.web, counters.tls, counters.authentication):
+    rooms = (counters.net, counters.tls, counters.brokers, counters.requests, counters.relay, counters.clients)
+    for book in (
+        *rooms, counters, counters.shared, counters.relay.watch, counters.web, counters.authentication,
+    ):  # fmt: skip
         for name in book.__slots__:
             if type(value := getattr(book, name, None)) in (int, float):
                 setattr(book, name, next(numbers))
             elif isinstance(value, dict):
                 value.update({key: next(numbers) for key in value})
-    for labels in (counters.internal_errors, counters.refused_requests, counters.failed_requests):
+    for labels in (
+        counters.shared.internal_errors,
+        counters.requests.refused_requests,
+        counters.requests.failed_requests,
+    ):
         labels["cause"] = next(numbers)
-    counters.broker_open_failures["refused"] = next(numbers)
+    counters.brokers.broker_open_failures["refused"] = next(numbers)
     counters.web.refused["too_many"] = next(numbers)
     counters.authentication.successes["Basic", "basic"] = next(numbers)
     counters.authentication.failures["Basic", "basic", "WRONG"] = next(numbers)
     fixed = {name: next(numbers) for name in ("up", "down")}
-    counters.broker_connection_states = counters.broker_member_states = counters.broker_names = lambda: fixed
+    brokers = counters.brokers
+    brokers.broker_connection_states = brokers.broker_member_states = brokers.broker_names = lambda: fixed
     counters.tls.expiries = lambda: {"server": 86_400.5}
     counters.controllers["clock"] = lambda: 0.25
     counters.budget_parts = {"decoded topic lists": 100, "a part": 7}

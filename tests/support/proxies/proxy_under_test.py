@@ -123,11 +123,11 @@ class Stage:
 
     def caused(self, cause: str) -> int:
         """Count the connections that ended for `cause`."""
-        return self.proxy.counters.disconnects[cause]
+        return self.proxy.counters.shared.disconnects[cause]
 
     def outcome(self, outcome: str) -> int:
         """Count the topic-list requests that ended so."""
-        return self.proxy.counters.list_outcomes[outcome]
+        return self.proxy.counters.requests.list_outcomes[outcome]
 
     def session_of(self, client: AsyncClient) -> ClientConnection:
         """Find the proxy's side of a client in lookup mode."""
@@ -178,7 +178,7 @@ class Stage:
         await self.until(self.settled, "nothing left of any client")
         if self.proxy.event_log.sink is None:
             await self._events_are_all_there()
-        assert self.proxy.counters.internal_errors == self.expected_internal_errors
+        assert self.proxy.counters.shared.internal_errors == self.expected_internal_errors
 
     async def _events_are_all_there(self) -> None:
         counters = self.proxy.counters

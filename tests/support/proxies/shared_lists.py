@@ -92,7 +92,7 @@ async def waiting_to_grow(stage: Stage) -> list[AsyncClient]:
     await stage.until(lambda: stage.direct.queue_size == 2, "an answer that overshoots")
     members_gate.set()
     await stage.until(lambda: stage.heap.growers_waiting == 1, "an answer that waits to be read")
-    assert stage.proxy.counters.lists_joined == 2
+    assert stage.proxy.counters.requests.lists_joined == 2
     return members
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
-from proxy.telemetry.counters import Counters
 from tests.support.loops.loops import run_virtual
 from tests.support.sockets.endpoints import hangup_watcher
 from tests.support.sockets.frames import send, watch_success, watch_update
@@ -73,7 +73,7 @@ async def walked(
     direct = AsyncSemaphore("direct", LIMIT, max_queue=max_queue, timeout_seconds=60, clock=loop)
     limits = WatchLimits(
         direct,
-        Counters(DisconnectCause),
+        Counters(DisconnectCause).relay,
         **{
             "window_bytes": WINDOW,
             "enabled": True,
@@ -105,7 +105,7 @@ async def walked(
         if taken is not None:
             taken.release()
         assert (direct.held, direct.queue_size, len(watcher)) == (0, 0, 0)
-        assert not limits.counters.internal_errors
+        assert not limits.counters.shared.internal_errors
 
 
 Play = Callable[[Setting], Any]

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.app.metrics.counters import Counters
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
@@ -13,7 +14,6 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
 from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.forward.broker_ports import BrokerPorts
@@ -67,10 +67,10 @@ def web_parts(
         fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
-        writes=WriteWatch(direct, direct, lambda: 0, counters, WriteLimits.of(settings), log),
+        writes=WriteWatch(direct, direct, lambda: 0, counters.net, WriteLimits.of(settings), log),
         validator=TargetValidator(("*",), ("*",), ("8080",)),
         hangup=hangup,
-        counters=counters,
+        counters=counters.web,
         log=log,
         lookups=BrokerPorts(
             (), lambda port, broker, tls: 0, loop.time, log,

@@ -12,7 +12,7 @@ import pytest
 from eventlog import files
 from eventlog.file_names import new_name, open_name
 from eventlog.files import FileStore
-from eventlog.members import CHUNK_BYTES, GZIP, VAIN_BYTES, Stretch, stretches
+from eventlog.members import CHUNK_BYTES, GZIP, VAIN_BYTES, GzipSpan, gzip_spans
 from eventlog.recovery import Recovered, lock, recover
 from tests.unit.eventlog.parts import BOOT, HEADER, file_line, file_settings, finished, hidden, seqs
 
@@ -175,7 +175,7 @@ def test_search_for_members_has_an_end(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(members, "_member", counted)
     monkeypatch.setattr(members, "VAIN_BYTES", 100 * members.ATTEMPT_BYTES)
     with path.open("rb") as file:
-        assert stretches(file) == [Stretch("damaged", 0, path.stat().st_size)]
+        assert gzip_spans(file) == [GzipSpan("damaged", 0, path.stat().st_size)]
     assert len(tried) == 100
     assert VAIN_BYTES // members.ATTEMPT_BYTES == 4096
 
@@ -184,7 +184,7 @@ def test_note_says_what_was_cut(tmp_path: Path) -> None:
     leave(tmp_path, member(1, 2) + b"\0" * 77)
     _, (note,) = recovered(tmp_path)
     assert note.startswith(f"{new_name('other', OTHER_BOOT, 1)}: finished in the place of its writer, 2 events, ")
-    assert note.endswith(", 77 bytes behind the last flush cut off")
+    assert note.endswith(", 77 bytes after the last flush cut off")
 
 
 def test_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_search_for_members_does_not_unpack_a_bomb_at_once(tmp_path: Path) -> No
     tracemalloc.start()
     try:
         with path.open("rb") as file:
-            assert stretches(file) == [Stretch("sound", 0, len(bomb))]
+            assert gzip_spans(file) == [GzipSpan("sound", 0, len(bomb))]
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()

@@ -91,7 +91,7 @@ def test_the_books_are_read_by_the_thread_that_owns_them() -> None:
             readers.add(threading.get_ident())
             return {}
 
-        stage.sources.counters.broker_names = names
+        stage.sources.counters.brokers.broker_names = names
         stage.export.start()
         await eventually(lambda: stage.results["sent"] >= 2)
         await stage.export.close()
@@ -105,7 +105,7 @@ def test_the_end_sends_what_nobody_has_seen_yet() -> None:
         stage = Stage(NEVER, FakeSender())
         stage.export.start()
         await asyncio.sleep(0)
-        stage.sources.counters.new_connections = 4711
+        stage.sources.counters.clients.new_connections = 4711
         await stage.export.close()
         assert [connections(sent) for sent in stage.sender.sent] == [4711]
 
@@ -118,7 +118,7 @@ def test_what_happens_during_an_export_is_in_one_more_at_the_end() -> None:
         stage.sender.goes_on.clear()
         stage.export.start()
         await eventually(lambda: stage.sender.sent)
-        stage.sources.counters.new_connections = 4711
+        stage.sources.counters.clients.new_connections = 4711
         closing = asyncio.get_running_loop().create_task(stage.export.close(20.0))
         await asyncio.sleep(0)
         stage.sender.goes_on.set()
@@ -185,7 +185,7 @@ def test_a_sender_that_cannot_be_made_is_a_failed_export() -> None:
         await eventually(lambda: stage.results["failed"] >= 2)
         await stage.export.close()
         assert "no such library" in stage.lines()[0]["detail"]
-        assert stage.sources.counters.internal_errors.get("otlp") is None
+        assert stage.sources.counters.shared.internal_errors.get("otlp") is None
 
     asyncio.run(main())
 
@@ -213,7 +213,7 @@ def test_a_thread_that_cannot_begin_or_a_book_that_cannot_be_read_is_one_failed_
         await stage.export.close()
         assert (stage.results["failed"], stage.results["skipped"]) == (2, 0)
         assert "can't start new thread" in stage.lines()[0]["detail"]
-        assert stage.sources.counters.internal_errors.get("otlp") is None
+        assert stage.sources.counters.shared.internal_errors.get("otlp") is None
 
     asyncio.run(main())
 

@@ -11,85 +11,85 @@ SIDECAR = ShutdownPlan(DeploymentRole.SIDECAR, pre_drain_seconds=5.0, drain_seco
 
 def told(plan: ShutdownPlan, what: StopSignal = StopSignal.TERMINATE) -> Shutdown:
     shutdown = Shutdown()
-    assert shutdown.look(7, NOW) is Phase.SERVING
-    shutdown.told(what, plan, NOW)
+    assert shutdown.update(7, NOW) is Phase.SERVING
+    shutdown.signalled(what, plan, NOW)
     return shutdown
 
 
 def test_a_proxy_that_was_told_nothing_serves_for_ever() -> None:
     shutdown = Shutdown()
-    assert shutdown.look(0, NOW + 1e9) is Phase.SERVING
+    assert shutdown.update(0, NOW + 1e9) is Phase.SERVING
     assert shutdown.ready
     assert shutdown.accepting
 
 
 def test_a_gateway_is_not_ready_at_once_but_accepts_until_balancers_know() -> None:
     shutdown = told(GATEWAY)
-    assert shutdown.look(7, NOW) is Phase.LEAVING
+    assert shutdown.update(7, NOW) is Phase.LEAVING
     assert (shutdown.ready, shutdown.accepting) == (False, True)
-    assert shutdown.look(0, NOW + 4.999) is Phase.LEAVING
+    assert shutdown.update(0, NOW + 4.999) is Phase.LEAVING
     assert shutdown.seconds_left(NOW + 4) == 1.0
-    assert shutdown.look(7, NOW + 5) is Phase.DRAINING
+    assert shutdown.update(7, NOW + 5) is Phase.DRAINING
     assert not shutdown.accepting
 
 
 def test_a_gateways_drain_ends_with_the_last_client_or_with_its_time() -> None:
     shutdown = told(GATEWAY)
-    shutdown.look(2, NOW + 5)
-    assert shutdown.look(1, NOW + 19.999) is Phase.DRAINING
-    assert shutdown.look(1, NOW + 20) is Phase.CLOSING
+    shutdown.update(2, NOW + 5)
+    assert shutdown.update(1, NOW + 19.999) is Phase.DRAINING
+    assert shutdown.update(1, NOW + 20) is Phase.CLOSING
     shutdown = told(GATEWAY)
-    shutdown.look(2, NOW + 5)
-    assert shutdown.look(0, NOW + 6) is Phase.CLOSING
+    shutdown.update(2, NOW + 5)
+    assert shutdown.update(0, NOW + 6) is Phase.CLOSING
     assert shutdown.seconds_left(NOW + 6) == 0.0
 
 
 def test_a_look_that_comes_late_does_not_lengthen_the_drain() -> None:
     shutdown = told(GATEWAY)
-    assert shutdown.look(2, NOW + 12) is Phase.DRAINING
+    assert shutdown.update(2, NOW + 12) is Phase.DRAINING
     assert shutdown.seconds_left(NOW + 12) == 8.0
     shutdown = told(GATEWAY)
-    assert shutdown.look(2, NOW + 30) is Phase.CLOSING
+    assert shutdown.update(2, NOW + 30) is Phase.CLOSING
 
 
 def test_without_a_delay_the_drain_begins_at_once() -> None:
     shutdown = told(ShutdownPlan(DeploymentRole.GATEWAY, 0.0, 15.0))
-    assert shutdown.look(1, NOW) is Phase.DRAINING
+    assert shutdown.update(1, NOW) is Phase.DRAINING
 
 
 def test_somebody_at_a_terminal_does_not_wait_for_balancers() -> None:
-    assert told(GATEWAY, StopSignal.INTERRUPT).look(1, NOW) is Phase.DRAINING
-    assert told(SIDECAR, StopSignal.INTERRUPT).look(1, NOW) is Phase.DRAINING
+    assert told(GATEWAY, StopSignal.INTERRUPT).update(1, NOW) is Phase.DRAINING
+    assert told(SIDECAR, StopSignal.INTERRUPT).update(1, NOW) is Phase.DRAINING
 
 
 def test_a_sidecar_goes_on_as_before_while_its_application_is_there() -> None:
     shutdown = told(SIDECAR)
-    assert shutdown.look(1, NOW + 14.9) is Phase.LEAVING
+    assert shutdown.update(1, NOW + 14.9) is Phase.LEAVING
     assert (shutdown.ready, shutdown.accepting) == (True, True)
 
 
 def test_a_sidecar_closes_when_nobody_was_there_for_a_moment() -> None:
     shutdown = told(SIDECAR)
-    assert shutdown.look(1, NOW + 3) is Phase.LEAVING
-    assert shutdown.look(0, NOW + 3 + QUIET_SECONDS - 0.01) is Phase.LEAVING
-    assert shutdown.look(0, NOW + 3 + QUIET_SECONDS) is Phase.CLOSING
+    assert shutdown.update(1, NOW + 3) is Phase.LEAVING
+    assert shutdown.update(0, NOW + 3 + QUIET_SECONDS - 0.01) is Phase.LEAVING
+    assert shutdown.update(0, NOW + 3 + QUIET_SECONDS) is Phase.CLOSING
     assert not shutdown.ready
 
 
 def test_an_application_that_connects_anew_keeps_its_sidecar() -> None:
     shutdown = told(SIDECAR)
     for tenths in range(100):
-        assert shutdown.look(tenths % 9 == 0, NOW + tenths / 10) is Phase.LEAVING
+        assert shutdown.update(tenths % 9 == 0, NOW + tenths / 10) is Phase.LEAVING
 
 
 def test_a_sidecar_without_clients_waits_for_a_moment_only() -> None:
     shutdown = told(SIDECAR)
-    assert shutdown.look(0, NOW) is Phase.LEAVING
-    assert shutdown.look(0, NOW + QUIET_SECONDS) is Phase.CLOSING
+    assert shutdown.update(0, NOW) is Phase.LEAVING
+    assert shutdown.update(0, NOW + QUIET_SECONDS) is Phase.CLOSING
 
 
 def test_a_sidecar_does_not_wait_beyond_its_time() -> None:
-    assert told(SIDECAR).look(5, NOW + 15) is Phase.CLOSING
+    assert told(SIDECAR).update(5, NOW + 15) is Phase.CLOSING
 
 
 @pytest.mark.parametrize("plan", [GATEWAY, SIDECAR])
@@ -97,10 +97,10 @@ def test_a_sidecar_does_not_wait_beyond_its_time() -> None:
 @pytest.mark.parametrize("second", list(StopSignal))
 def test_a_second_signal_is_the_end(plan: ShutdownPlan, seconds: float, second: StopSignal) -> None:
     shutdown = told(plan)
-    shutdown.look(1, NOW + seconds)
-    shutdown.told(second, plan, NOW + seconds)
-    assert shutdown.look(1, NOW + seconds) is Phase.CLOSING
-    shutdown.told(second, plan, NOW + seconds)
+    shutdown.update(1, NOW + seconds)
+    shutdown.signalled(second, plan, NOW + seconds)
+    assert shutdown.update(1, NOW + seconds) is Phase.CLOSING
+    shutdown.signalled(second, plan, NOW + seconds)
     assert shutdown.phase is Phase.CLOSING
 
 

@@ -10,14 +10,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.observer import LimiterObserver
 from limiter.statistics import LimiterStatistics
+from protocol.command_type import CommandType
 from proxy.app.budget import worst_case_parts
+from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.core.process_memory import MemoryPaths
 from proxy.core.version import VERSION
-from proxy.telemetry.counters import Counters, LimiterMetrics, SinkNumbers
+from proxy.telemetry.events.counters import SinkNumbers
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.proxies.metric_sources import known_process
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -159,6 +162,14 @@ def test_what_only_statistics_count_leaves_no_sample_behind() -> None:
     assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms_count") == 0
 
 
+COMMANDS = {
+    "lookup_requests": CommandType.LOOKUP,
+    "partitions_metadata_requests": CommandType.PARTITIONED_METADATA,
+    "get_topics_of_namespace_requests": CommandType.GET_TOPICS_OF_NAMESPACE,
+    "get_schema_requests": CommandType.GET_SCHEMA,
+}
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -177,14 +188,20 @@ def test_what_only_statistics_count_leaves_no_sample_behind() -> None:
 )
 def test_a_classic_counter_is_exposed_as_the_java_proxy_does(name: str) -> None:
     setting = Setting()
-    setattr(setting.counters, name, 7)
+    command = COMMANDS.get(name.removeprefix("rejected_"))
+    if command is None:
+        setattr(setting.counters.clients, name, 7)
+    elif name.startswith("rejected_"):
+        setting.counters.requests.rejected[command] = 7
+    else:
+        setting.counters.requests.asked[command] = 7
     assert setting.value(f"pulsar_proxy_{name}_total") == 7
 
 
 def test_open_connections_go_up_and_down() -> None:
     setting = Setting()
-    setting.counters.active_connections += 2
-    setting.counters.active_connections -= 1
+    setting.counters.clients.active_connections += 2
+    setting.counters.clients.active_connections -= 1
     assert setting.value("pulsar_proxy_active_connections") == 1
 
 
@@ -192,11 +209,11 @@ def test_labelled_counts_start_at_zero_and_count_by_label() -> None:
     setting = Setting()
     assert setting.value("pulsar_proxy_disconnects_total", cause="shutdown") == 0
     assert setting.value("pulsar_proxy_lists_answers_total", outcome="answered") == 0
-    setting.counters.disconnected("shutdown")
-    setting.counters.disconnected("new_cause")
-    setting.counters.list_ended("answered")
-    setting.counters.relay_bytes_to_broker += 5
-    setting.counters.broker_connection_states = lambda: {"idle": 3}
+    setting.counters.shared.disconnected("shutdown")
+    setting.counters.shared.disconnected("new_cause")
+    setting.counters.requests.list_ended("answered")
+    setting.counters.relay.relay_bytes_to_broker += 5
+    setting.counters.brokers.broker_connection_states = lambda: {"idle": 3}
     assert setting.value("pulsar_proxy_disconnects_total", cause="shutdown") == 1
     assert setting.value("pulsar_proxy_disconnects_total", cause="new_cause") == 1
     assert setting.value("pulsar_proxy_lists_answers_total", outcome="answered") == 1
@@ -209,19 +226,24 @@ def test_an_internal_error_is_counted_and_reported() -> None:
     reported: list[tuple[str, str]] = []
     counters = Counters(report=lambda error, where: reported.append((repr(error), where)))
     counters.internal_error(KeyError("x"), "relay")
-    assert counters.internal_errors == {"relay": 1}
+    assert counters.shared.internal_errors == {"relay": 1}
     assert reported == [("KeyError('x')", "relay")]
 
 
 def test_every_counter_reaches_a_metric() -> None:
     setting = Setting()
     zero = setting.samples()
-    for name in Counters.__slots__:
-        if isinstance(getattr(setting.counters, name), int):
-            setattr(setting.counters, name, 12_345)
-            changed = setting.samples()
-            assert [key for key in zero if changed[key] == 12_345], name
-            setattr(setting.counters, name, 0)
+    counters = setting.counters
+    rooms = [getattr(counters, name) for name in Counters.__slots__]
+    books = [counters, counters.relay.watch, *(room for room in rooms if hasattr(room, "__slots__"))]
+    assert len(books) == 12
+    for book in books:
+        for name in type(book).__slots__:
+            if isinstance(getattr(book, name), int):
+                setattr(book, name, 12_345)
+                changed = setting.samples()
+                assert [key for key in zero if changed[key] == 12_345], name
+                setattr(book, name, 0)
 
 
 def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
@@ -285,7 +307,7 @@ def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -
 def test_members_of_a_group_are_counted_on_average() -> None:
     setting = Setting()
     assert setting.value("pulsar_proxy_lists_coalescing_ratio") == 1
-    setting.counters.list_groups, setting.counters.lists_joined = 4, 12
+    setting.counters.requests.list_groups, setting.counters.requests.lists_joined = 4, 12
     assert setting.value("pulsar_proxy_lists_coalescing_ratio") == 4
 
 

@@ -18,8 +18,8 @@ from proxy.app.metrics.otel_settings import Temporality
 from proxy.app.metrics.otlp import OtlpSender
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.table import INSTRUMENTS
-from proxy.telemetry.counters import LimiterMetrics
 from proxy.telemetry.durations import BOUNDS_SECONDS
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.proxies.metric_sources import CREATED, full_sources, known_process
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -160,8 +160,8 @@ def test_a_wait_is_in_the_bucket_whose_bound_it_does_not_pass() -> None:
 
 
 def moved(sources: MetricSources) -> None:
-    sources.counters.new_connections += 5
-    sources.counters.active_connections += 5
+    sources.counters.clients.new_connections += 5
+    sources.counters.clients.active_connections += 5
     sources.counters.authentication.successes["Basic", "basic"] += 3
     sources.counters.authentication.failures["Token", "token", "NEW"] = 2
     sources.heap_waits.granted(0.2)
@@ -189,7 +189,7 @@ def test_counts_are_those_since_the_last_export_only_if_asked_for(
     last = export(MetricExportResult.SUCCESS)
     connections, waits = last["pulsar.proxy.new_connections"].sum, last["topic.list.heap.wait.time"].histogram
     assert (connections.aggregation_temporality, waits.aggregation_temporality) == (of_counters, of_histograms)
-    whole = sources.counters.new_connections
+    whole = sources.counters.clients.new_connections
     assert connections.data_points[0].as_int == (5 if of_counters == DELTA else whole)
     assert waits.data_points[0].count == sum(waits.data_points[0].bucket_counts) == (1 if of_histograms == DELTA else 9)
     assert waits.data_points[0].sum == pytest.approx(0.2 if of_histograms == DELTA else 122.6044)

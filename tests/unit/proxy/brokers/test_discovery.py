@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from proxy.app.metrics.counters import Counters
 from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
 from proxy.core.log import open_log
-from proxy.telemetry.counters import Counters
 from tests.support.loops.loops import run_virtual
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
@@ -31,7 +31,7 @@ class Street:
         self.resolved: dict[str, list[str]] = {}
         names = CachingResolver(self.loop, 30.0, 1, self._crashed, self._ask)
         settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, LONGEST)
-        self.brokers = Brokers(self.loop, settings, names, cast(Any, self), self.counters, open_log("error"))
+        self.brokers = Brokers(self.loop, settings, names, cast(Any, self), self.counters.brokers, open_log("error"))
 
     async def open(self, broker: BrokerAddress, addresses: Sequence[str], seconds: float) -> socket.socket:
         """Stand in for the dialer."""
@@ -68,7 +68,7 @@ def on_a_street(*hosts: str) -> Callable[[Callable[[Street], Awaitable[None]]], 
             street.brokers.start()
             await body(street)
             await street.brokers.close()
-            assert not street.counters.internal_errors
+            assert not street.counters.shared.internal_errors
 
         run_virtual(main())
 
@@ -179,11 +179,11 @@ def test_another_broker_than_the_one_to_avoid_is_a_fail_over() -> None:
     @on_a_street(A.host, B.host)
     async def _(street: Street) -> None:
         assert {await street.brokers.pick(avoid=A) for _ in range(3)} == {B}
-        assert street.counters.broker_fail_overs == 3
+        assert street.counters.brokers.broker_fail_overs == 3
         street.fails(B)
         # With no other left the same may be tried again: it may only have lost a connection.
         assert await street.brokers.pick(avoid=A) == A
-        assert street.counters.broker_fail_overs == 3
+        assert street.counters.brokers.broker_fail_overs == 3
 
 
 def test_a_key_has_its_home_also_when_all_are_down() -> None:

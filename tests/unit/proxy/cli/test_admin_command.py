@@ -223,12 +223,12 @@ def test_durations_have_two_units(value: float | None, text: str) -> None:
 
 
 def test_each_route_has_a_path_of_its_own_and_somebody_who_answers_it() -> None:
-    from proxy.web.admin.actions import Changes
+    from proxy.web.admin.actions import Actions
     from proxy.web.admin.views import Views
 
     assert len({(route.method, route.path) for route in routes.ROUTES}) == len(routes.ROUTES)
     for route in routes.ROUTES:
-        assert callable(getattr(Changes if route.changes else Views, route.name))
+        assert callable(getattr(Actions if route.changes else Views, route.name))
         assert route.changes == (route.method != "GET")
         assert route.doc.endswith(".")
 

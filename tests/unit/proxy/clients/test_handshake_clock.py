@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
+from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import SocketOptions
 from proxy.clients.connection import ClientConnection
 from proxy.clients.listener import Listener
@@ -17,7 +18,6 @@ from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.tls.arrivals import Arrivals
-from proxy.telemetry.counters import Counters
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.loops.loops import eventually, run_virtual
 
@@ -52,16 +52,17 @@ class Door:
         self.adopted = False
         self.counters = Counters(DisconnectCause)
         log = open_log("debug", "json", io.BytesIO())
-        self.sessions = Sessions(self.loop, self.counters, log, SessionLimits(0, 0, HANDSHAKE_SECONDS, 0, 0.0))
+        self.sessions = Sessions(self.loop, self.counters.clients, log, SessionLimits(0, 0, HANDSHAKE_SECONDS, 0, 0.0))
         # No client here begins a handshake: it needs no keys.
         nothing = cast(Any, None)
         self.arrivals = (
-            Arrivals(self.loop, nothing, nothing, 1, self.sessions, nothing, self.counters, log) if tls else None
+            Arrivals(self.loop, nothing, nothing, 1, self.sessions, nothing, self.counters.tls, log) if tls else None
         )
         self.listener = Listener(
             self.loop,
             self.sessions,
-            self.counters,
+            self.counters.clients,
+            self.counters.net,
             log,
             SocketOptions(0, 1, 1, 0),
             lambda address, header: cast(ClientConnection, Silent(self, address)),
@@ -88,7 +89,7 @@ async def door(*, tls: bool) -> AsyncIterator[tuple[Door, AsyncClient]]:
     client = AsyncClient(socket.create_connection((LOOPBACK, opened.port)))
     client.sock.setblocking(False)
     try:
-        await eventually(lambda: opened.counters.awaited_headers, "a client without a header")
+        await eventually(lambda: opened.counters.net.awaited_headers, "a client without a header")
         yield opened, client
     finally:
         client.close()
@@ -107,7 +108,7 @@ def test_a_header_that_came_late_leaves_the_rest_of_the_clock_only(tls: bool) ->
             assert len(opened.sessions) == 1
             opened.sessions.tick(accepted + HANDSHAKE_SECONDS + 0.1)
             assert len(opened.sessions) == 0
-            assert opened.counters.disconnects[DisconnectCause.HANDSHAKE_TIMEOUT] == 1
+            assert opened.counters.shared.disconnects[DisconnectCause.HANDSHAKE_TIMEOUT] == 1
 
     run_virtual(main())
 
@@ -118,6 +119,6 @@ def test_a_header_that_never_comes_costs_one_clock() -> None:
             accepted = opened.loop.time()
             assert await client.rest() == b""
             assert opened.loop.time() - accepted == pytest.approx(HANDSHAKE_SECONDS, abs=0.1)
-            assert opened.counters.disconnects[DisconnectCause.HANDSHAKE_TIMEOUT] == 1
+            assert opened.counters.shared.disconnects[DisconnectCause.HANDSHAKE_TIMEOUT] == 1
 
     run_virtual(main())

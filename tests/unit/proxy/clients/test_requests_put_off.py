@@ -15,6 +15,7 @@ from protocol import commands
 from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.app.metrics.counters import Counters
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
@@ -29,7 +30,6 @@ from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.lookups import LookupService
 from proxy.requests.topic_lists.service import ListRequest
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.async_client import PING, connect_frame, topics_frame
@@ -112,17 +112,17 @@ class Desk:
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
         brokers = OneBroker(BROKER)
-        lookups = LookupService(loop, cast(Any, None), brokers, self.slots, self.counters, 1.0)
+        lookups = LookupService(loop, cast(Any, None), brokers, self.slots, self.counters.requests, 1.0)
         self.services = ClientServices(
             loop=loop,
             shared=SharedReadBuffer(),
             hangup=hangup,
-            counters=self.counters,
+            counters=self.counters.clients,
             limits=LIMITS,
             direct=direct,
             requests=RequestServices(
                 loop,
-                self.counters,
+                self.counters.requests,
                 lookups,
                 cast(Any, self.lists),
                 self.loop_budget,
@@ -132,10 +132,10 @@ class Desk:
             direct_mode=cast(Any, None),
             sessions=cast(Any, self.registry),
             server_version="test",
-            writes=WriteWatch(direct, direct, lambda: 0, self.counters, WriteLimits(20.0, 32768), open_log()),
+            writes=WriteWatch(direct, direct, lambda: 0, self.counters.net, WriteLimits(20.0, 32768), open_log()),
             loop_budget=self.loop_budget,
             fairness_keys=FairnessKeys("fifo"),
-            send_buffers=SendBuffers(self.counters),
+            send_buffers=SendBuffers(self.counters.net),
         )
         self.visitors: list[Visitor] = []
 
@@ -161,7 +161,7 @@ async def desk() -> AsyncIterator[Desk]:
         await turns()
         assert (len(on.loop_budget), on.slots.held, len(hangup)) == (0, 0, 0)
         assert len(on.registry.ends) == len(on.visitors)
-        assert on.counters.internal_errors == {}
+        assert on.counters.shared.internal_errors == {}
 
 
 def list_request(number: int) -> bytes:
@@ -251,7 +251,7 @@ async def test_a_client_that_leaves_while_put_off_is_served_nothing(reads: int) 
         await turns()
         assert on.lists.served == [9]
         assert (leaving.answered(), staying.answered()) == ([], [9])
-        assert on.counters.internal_errors == {}
+        assert on.counters.shared.internal_errors == {}
 
 
 async def test_a_client_whose_reading_is_paused_hangs_up_while_put_off() -> None:

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
+from proxy.app.metrics.counters import Counters
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.relay import Relay
-from proxy.telemetry.counters import Counters
 from tests.support.loops.loops import run_virtual
 
 HANDSHAKE_SECONDS = 10.0
@@ -81,7 +81,7 @@ class Book:
         self.counters = Counters(DisconnectCause)
         self._file = io.BytesIO()
         limits = SessionLimits(total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds)
-        self.sessions = Sessions(self.loop, self.counters, open_log("debug", "json", self._file), limits)
+        self.sessions = Sessions(self.loop, self.counters.clients, open_log("debug", "json", self._file), limits)
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
         client = FakeClient(self, address, busy)
@@ -97,7 +97,7 @@ class Book:
         return relay
 
     def disconnects(self) -> dict[str, int]:
-        return {cause: count for cause, count in self.counters.disconnects.items() if count}
+        return {cause: count for cause, count in self.counters.shared.disconnects.items() if count}
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -377,7 +377,7 @@ class TestBooks:
                 book.add().close(cause)
             book.relay(book.add()).abort(DisconnectCause.BROKER_CLOSED)
             assert len(book.sessions) == 0
-            assert (book.counters.new_connections, book.counters.active_connections) == (3, 0)
+            assert (book.counters.clients.new_connections, book.counters.clients.active_connections) == (3, 0)
             assert book.disconnects() == {"client_closed": 1, "idle": 1, "broker_closed": 1}
 
         run_virtual(main())
@@ -389,7 +389,7 @@ class TestBooks:
             client.close(DisconnectCause.CLIENT_CLOSED)
             book.sessions.ended(cast(ClientConnection, client), DisconnectCause.IDLE)
             assert book.disconnects() == {"client_closed": 1}
-            assert book.counters.active_connections == 0
+            assert book.counters.clients.active_connections == 0
 
         run_virtual(main())
 

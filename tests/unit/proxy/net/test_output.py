@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.app.metrics.counters import Counters
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
@@ -14,7 +15,6 @@ from proxy.net.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
 from proxy.net.pump import Body, Pump
 from proxy.net.transport import Endpoint, SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.telemetry.counters import Counters
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
 from tests.support.sockets.endpoints import hangup_watcher
@@ -29,7 +29,7 @@ class Client(Endpoint):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hangup: HangupWatcher, direct: AsyncSemaphore) -> None:
         super().__init__(loop, SharedReadBuffer(), hangup)
-        self.watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768), open_log())
+        self.watch = WriteWatch(direct, direct, lambda: 0, Counters().net, WriteLimits(20.0, 32768), open_log())
         self.output = Output(self, direct, self.watch)
         self.ends: list[DisconnectCause] = []
 

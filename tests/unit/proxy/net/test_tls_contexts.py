@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trustme
 
+from proxy.app.metrics.counters import Counters
 from proxy.cli.main import main
 from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
@@ -15,7 +16,6 @@ from proxy.net.tls.contexts import context_settings, load
 from proxy.net.tls.expiry import expiry
 from proxy.net.tls.files import TlsFiles, check
 from proxy.net.tls.suites import TLS_1_3_SUITES, BadTlsSetting, openssl_name, restrict
-from proxy.telemetry.counters import Counters
 from tests.support.auth.tls import PemFiles, authority, certificate
 
 
@@ -91,40 +91,10 @@ def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> 
     leaf = trustme.CA().issue_cert("localhost", not_after=end)
     files = PemFiles.write(tmp_path, leaf)
     counters, log = Counters(), open_log("error")
-    loaded = TlsFiles(config(**files.server_keys), counters, log, now=lambda: end.timestamp() - 60)
+    loaded = TlsFiles(config(**files.server_keys), counters.tls, log, now=lambda: end.timestamp() - 60)
     assert counters.tls.expiries() == {"server": 60.0} == loaded.expiries()
     assert check(config(**files.server_keys), now=lambda: end.timestamp()) == ["the certificate of server has expired"]
     assert check(config(**files.server_keys), now=lambda: end.timestamp() - 1) == []
-
-
-def test_a_listener_of_the_web_port_follows_the_context_in_force(files: PemFiles, tmp_path: Path) -> None:
-    pair = {"tlsCertificateFilePath": files.certificate, "tlsKeyFilePath": files.key, "webServicePortTls": 0}
-    loaded = TlsFiles(config(**pair), Counters(), open_log("error"))
-    listening = loaded.web_listener()
-    PemFiles.write(tmp_path, certificate("second"))
-    _, newer = loaded._read((), again=True)
-    assert newer is not None
-    loaded._contexts = newer
-    assert loaded.web_listener() is listening
-    shown = _certificate_shown_by(listening)
-    assert shown == ssl.PEM_cert_to_DER_cert(certificate("second").cert_chain_pems[0].bytes().decode())
-
-
-def _certificate_shown_by(server: ssl.SSLContext) -> bytes | None:
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True))
-    for _ in range(3):
-        for end in ends:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-    return ends[0].getpeercert(binary_form=True)
-
-
-# --- faults ---------------------------------------------------------------------------------------
 
 
 def test_a_port_without_certificate_names_the_key(files: PemFiles) -> None:

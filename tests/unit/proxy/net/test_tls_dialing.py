@@ -9,6 +9,7 @@ from time import perf_counter
 
 import pytest
 
+from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import Dialer, SocketOptions
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
@@ -17,7 +18,6 @@ from proxy.core.tasks import TaskScope
 from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SharedReadBuffer
-from proxy.telemetry.counters import Counters
 from tests.support.auth.tls import Sealer, certificate, client_context, server_context
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
@@ -53,7 +53,7 @@ class Calls:
         self.counters = Counters()
         shared = TlsShared(LoopBudget(loop, perf_counter))
         context = client_context()
-        tls = BrokerTls(loop, shared, lambda: context, self.counters) if with_tls else None
+        tls = BrokerTls(loop, shared, lambda: context, self.counters.tls) if with_tls else None
         self.dialer = Dialer(loop, OPTIONS, timeout_seconds, tls)
 
     async def to(self, listener: socket.socket, host: str = "localhost", pinned: str = "") -> RecordingEndpoint:

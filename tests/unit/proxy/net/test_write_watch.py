@@ -8,10 +8,11 @@ import pytest
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
-from proxy.telemetry.counters import Counters, LimiterMetrics
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
 
@@ -92,7 +93,7 @@ class Books:
         self.heap = AsyncSemaphore("heap", LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits)
         self._file = io.BytesIO()
         log = open_log("info", "json", self._file)
-        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters, limits, log)
+        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters.net, limits, log)
         self.readers: list[Reader] = []
 
     def reader(self, rate: float = 0, step: int = 1, memory: int = LISTS) -> Reader:
@@ -168,7 +169,7 @@ class TestStalls:
             assert await books.ends_after(reader) == STALL_SECONDS
             assert reader.end == DisconnectCause.WRITE_STALLED
             assert len(books.watch) == 0
-            assert books.counters.evicted_bytes == 1000
+            assert books.counters.net.evicted_bytes == 1000
 
         run_virtual(main())
 
@@ -465,7 +466,7 @@ class TestTheWatch:
             assert reader.progress is not None
             reader.owed = 0
             await books.run(1)
-            assert (len(books.watch), books.counters.writers) == (0, 0)
+            assert (len(books.watch), books.counters.net.writers) == (0, 0)
             assert not reader.progress
 
         run_virtual(main())
@@ -478,7 +479,7 @@ class TestTheWatch:
             await books.run(2)
             assert broken.end == "crashed: a sample that fails"
             assert healthy.end is None
-            assert books.counters.writers == 1
+            assert books.counters.net.writers == 1
 
         run_virtual(main())
 
@@ -489,11 +490,11 @@ class TestTheWatch:
             stalled = books.reader()
             await books.run(5)
             counters = books.counters
-            assert (counters.writers, counters.stalled_readers) == (2, 1)
-            assert counters.writers_kernel_bytes > stalled.owed // 3
+            assert (counters.net.writers, counters.net.stalled_readers) == (2, 1)
+            assert counters.net.writers_kernel_bytes > stalled.owed // 3
             stalled.rate = 1000
             await books.run(2)
-            assert books.counters.stalled_readers == 0
+            assert books.counters.net.stalled_readers == 0
 
         run_virtual(main())
 
@@ -515,7 +516,7 @@ class TestTheWatch:
             before = turns
             await books.watch.sweep(books.clock.time())
             assert turns - before == 1200 // WRITERS_A_TURN
-            assert books.counters.writers == 1200
+            assert books.counters.net.writers == 1200
             work.cancel()
 
         run_virtual(main())

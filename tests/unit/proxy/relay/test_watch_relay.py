@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.telemetry.counters import WatchOvershoot
+from proxy.relay.counters import WatchOvershoot
 from tests.support.proxies.walked_relay import (
     HOLD_SECONDS,
     KIB,

@@ -3,7 +3,7 @@
 import asyncio
 
 from proxy.core.errors import DisconnectCause
-from proxy.telemetry.counters import WatchOvershoot
+from proxy.relay.counters import WatchOvershoot
 from tests.support.proxies.walked_relay import LARGE, MESSAGE, PAUSE_SECONDS, SMALL, Setting, played
 from tests.support.sockets.frames import ping
 
@@ -118,5 +118,5 @@ async def test_a_crash_of_the_walk_ends_its_own_pair_only(setting: Setting) -> N
     setting.relay.broker._scanner = crash  # type: ignore[attr-defined]
     setting.deliver(MESSAGE)
     assert setting.ended == [DisconnectCause.INTERNAL_ERROR]
-    assert setting.limits.counters.internal_errors == {"relay": 1}
-    setting.limits.counters.internal_errors.clear()
+    assert setting.limits.counters.shared.internal_errors == {"relay": 1}
+    setting.limits.counters.shared.internal_errors.clear()

@@ -165,8 +165,8 @@ def test_a_request_whose_time_is_over_when_its_turn_comes_is_not_asked_for(stage
     (refusal,) = client.commands()
     assert (refusal.error.request_id, refusal.error.error) == (7, ServerError.TooManyRequests)
     assert "were not read in time" in refusal.error.message
-    assert (stage.asked(), stage.counters.list_questions) == ([], 1)
-    assert stage.counters.list_outcomes["timed_out"] == 1
+    assert (stage.asked(), stage.counters.requests.list_questions) == ([], 1)
+    assert stage.counters.requests.list_outcomes["timed_out"] == 1
 
 
 def test_whoever_joins_a_group_that_waits_for_heap_memory_waits_the_whole_timeout(stage: ListStage) -> None:

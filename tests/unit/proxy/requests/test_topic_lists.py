@@ -65,7 +65,7 @@ def test_a_storm_in_which_topics_are_created_costs_two_questions(stage: ListStag
     (second,) = stage.asked()
     assert second.version == 1
     answer(stage, second)
-    assert stage.counters.list_questions == 3, "one of them to have a connection"
+    assert stage.counters.requests.list_questions == 3, "one of them to have a connection"
     lists = [client.commands()[0].getTopicsOfNamespaceResponse for client in (*clients, *late)]
     assert {answered.topics[0] for answered in lists} == {"t/n None 1"}
 
@@ -160,7 +160,7 @@ def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) ->
         stage.step(30)
     assert [errors(client)[0][0] for client in clients] == [ServerError.ServiceNotReady] * 3
     assert [len(client.commands()) for client in clients] == [1, 1, 1]
-    assert stage.counters.lists_asked_again == 1
+    assert stage.counters.requests.lists_asked_again == 1
     assert not any(stage.books().values())
 
 
@@ -182,7 +182,7 @@ def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
         answer(stage, stage.asked()[0])
         answer(stage, stage.asked()[0], 5 * KIB)
         stage.advance(11)
-        assert stage.counters.list_outcomes["timed_out"] == 1
+        assert stage.counters.requests.list_outcomes["timed_out"] == 1
         stage.call(slow[0].read)
         stage.advance(1)
         assert slow[0].output.write_lock.free
@@ -311,4 +311,4 @@ def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> No
     (second,) = stage.asked()
     answer(stage, second)
     assert [len(client.commands()) for client in (*clients, *late)] == [1] * (A_BURST + 50)
-    assert stage.counters.list_questions == 3, "one of them to have a connection"
+    assert stage.counters.requests.list_questions == 3, "one of them to have a connection"

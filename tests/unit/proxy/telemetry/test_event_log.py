@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventlog.buffer import EventBuffer, Stamp, Tee
-from eventlog.members import Stretch, stretches
+from eventlog.members import GzipSpan, gzip_spans
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
-from proxy.telemetry.counters import Counters
+from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.log import LEAST_CLOSE_SECONDS, MIB, EventLog, gzip_member
 from tests.unit.eventlog.parts import HEADER
 
@@ -52,7 +52,7 @@ class Thread:
 def event_log(directory: Path, log: Lines) -> EventLog:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://b", "eventLogDirectory": str(directory)})
     loop = asyncio.get_running_loop()
-    return EventLog(config, loop, Plain(lambda: None), lambda: None, Counters(), log)  # type: ignore[arg-type, return-value]
+    return EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), log)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(("left", "waited"), [(0.0, LEAST_CLOSE_SECONDS), (-3.0, LEAST_CLOSE_SECONDS), (5.0, 5.0)])
@@ -87,14 +87,14 @@ def test_members_of_files_are_gzip_for_whoever_reads_them(texts: list[bytes]) ->
     assert all(member.startswith(HEADER) for member in members), "recovery finds a member by its head"
     whole = b"".join(members)
     assert gzip.decompress(whole) == b"".join(texts)
-    assert stretches(io.BytesIO(whole)) == [Stretch("sound", 0, len(whole), b"".join(texts).count(b"\n"))]
+    assert gzip_spans(io.BytesIO(whole)) == [GzipSpan("sound", 0, len(whole), b"".join(texts).count(b"\n"))]
 
 
 def test_member_that_the_end_of_a_file_cuts_off_costs_itself_alone() -> None:
     text = b'{"seq":1}\n' * 20_000
     whole, cut = gzip_member(text), gzip_member(text)[:-1]
-    found = stretches(io.BytesIO(whole + cut))
-    assert [stretch.kind for stretch in found] == ["sound", "unfinished"]
+    found = gzip_spans(io.BytesIO(whole + cut))
+    assert [span.kind for span in found] == ["sound", "unfinished"]
     assert found[0].end == len(whole)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
@@ -18,7 +19,7 @@ from protocol.topic_list import heap_size
 from proxy.app.budget import LARGEST_REQUEST_BYTES
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
 from proxy.telemetry.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
-from proxy.telemetry.events.timeline import PARTS, Part
+from proxy.telemetry.events.timeline import STAGE_FIELDS, TimelineStage
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
 
@@ -60,7 +61,7 @@ def go_on(stage: ListStage) -> None:
 
 
 def seconds(event: dict[str, Any]) -> dict[str, float]:
-    return {part: event[part] / SECOND for part in PARTS if event[part]}
+    return {part: event[part] / SECOND for part in STAGE_FIELDS if event[part]}
 
 
 # --- where the time goes --------------------------------------------------------------------------
@@ -284,10 +285,10 @@ def test_a_recorder_that_fails_costs_an_event_and_no_answer(stage: ListStage, mo
     begin(stage)
     go_on(stage)
     assert len(client.commands()) == 1
-    assert stage.counters.list_outcomes["answered"] == 1
+    assert stage.counters.requests.list_outcomes["answered"] == 1
     assert [type(report) for report in stage.reports] == [ZeroDivisionError]
-    stage.counters.list_outcomes.clear()
-    stage.counters.get_topics_of_namespace_requests = 0
+    stage.counters.requests.list_outcomes.clear()
+    stage.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] = 0
 
 
 def serve_one(stage: ListStage) -> None:
@@ -348,7 +349,7 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
             record.asks(request)
             timeline = record.new_timeline(group.broker, b"", request)
             record.joined(timeline)
-            for part in range(Part.HEAP, Part.WRITE + 1):
+            for part in range(TimelineStage.HEAP, TimelineStage.WRITE + 1):
                 timeline.enter(part)
                 stage.loop.now += 0.001
             timelines.append(timeline)
@@ -361,8 +362,8 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
     stage.call(client.leave)
     for record in noted:
         record.cancelled()
-    stage.counters.get_topics_of_namespace_requests = requests
-    stage.counters.list_outcomes["cancelled"] = requests
+    stage.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] = requests
+    stage.counters.requests.list_outcomes["cancelled"] = requests
     for timeline in timelines:
         timeline.work_over()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.telemetry.events.timeline import Meter, Part, RequestTimeline, parts_between
+from proxy.telemetry.events.timeline import Meter, RequestTimeline, TimelineStage, stages_between
 
 US = 1000
 
@@ -52,7 +52,10 @@ def test_a_meter_that_never_began_is_zero() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 5_000), st.sampled_from(range(Part.GROUP, Part.WRITE + 1))), max_size=20),
+    st.lists(
+        st.tuples(st.integers(0, 5_000), st.sampled_from(range(TimelineStage.GROUP, TimelineStage.WRITE + 1))),
+        max_size=20,
+    ),
     st.integers(0, 30_000),
     st.integers(0, 30_000),
 )
@@ -66,10 +69,10 @@ def test_parts_add_up_to_the_life_of_a_member_whenever_it_came_and_left(
         clock.now_ns += wait
         story.enter(part)
     until = began + joined + stayed
-    took, last = parts_between(story, began + joined, until)
+    took, last = stages_between(story, began + joined, until)
     assert sum(part or 0 for part in took) == until // US - (began + joined) // US
     assert all(part is None or part >= 0 for part in took)
-    entered = [part for part, at in zip(story.parts, story.entered_ns, strict=True) if at <= until]
+    entered = [part for part, at in zip(story.stages, story.entered_ns, strict=True) if at <= until]
     assert last == entered[-1]
     assert took[last] is not None
 
@@ -78,11 +81,11 @@ def test_a_part_is_null_until_it_was_reached() -> None:
     clock = Clock()
     story, _ = story_of(clock)
     joined = clock.now_ns
-    for part in (Part.HEAP, Part.BROKER, Part.UPSTREAM):
+    for part in (TimelineStage.HEAP, TimelineStage.BROKER, TimelineStage.UPSTREAM):
         clock.now_ns += 5 * US
         story.enter(part)
-    took, last = parts_between(story, joined, clock.now_ns)
-    assert (took, last) == ([0, 5, 5, 5, 0, 0, None, None, 0, None], Part.UPSTREAM)
+    took, last = stages_between(story, joined, clock.now_ns)
+    assert (took, last) == ([0, 5, 5, 5, 0, 0, None, None, 0, None], TimelineStage.UPSTREAM)
 
 
 def test_the_last_event_of_a_group_carries_its_cost() -> None:
@@ -128,11 +131,11 @@ def test_an_answer_that_begins_is_read_or_waits_for_memory(admitted: bool) -> No
     story.heap_held(10)
     clock.now_ns += 2 * US
     story.response_begun(100, 100, admitted=admitted)
-    assert story.part == (Part.READ if admitted else Part.HEAP_UPDATE)
+    assert story.stage == (TimelineStage.READ if admitted else TimelineStage.HEAP_UPDATE)
     clock.now_ns += 3 * US
     story.admitted(100)
     clock.now_ns += 1 * US
     story.heap_over()
-    assert story.part == Part.READ
+    assert story.stage == TimelineStage.READ
     assert story.heap_actual_bytes == 100
     assert story.heap.byte_us == (2 * 10 + 4 * 100 if admitted else 5 * 10 + 1 * 100)

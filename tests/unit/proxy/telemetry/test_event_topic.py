@@ -14,8 +14,8 @@ from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
-from proxy.telemetry.counters import EventLogCounters
 from proxy.telemetry.events import topic_sink
+from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.topic import TopicParts, service_url
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
 from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings

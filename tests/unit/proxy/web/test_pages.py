@@ -108,7 +108,7 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_has_been_idle_th
         for each in (silent[1], writer):
             each.close()
             await each.wait_closed()
-        assert server.parts.counters.disconnects[DisconnectCause.CONNECTION_LIMIT] == 1
+        assert server.parts.counters.shared.disconnects[DisconnectCause.CONNECTION_LIMIT] == 1
 
 
 async def test_closing_ends_idle_connections_too() -> None:

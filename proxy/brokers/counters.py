@@ -1,0 +1,35 @@
+"""Count request connections to brokers, and failures of brokers."""
+
+from collections.abc import Callable, Mapping
+
+from proxy.core.counters import RoomCounters, SharedCounters
+
+
+class BrokerCounters(RoomCounters):
+    """The counters of brokers; change the attributes directly. States and names are asked for when somebody scrapes."""
+
+    __slots__ = (
+        "broker_connection_pauses",
+        "broker_connection_states",
+        "broker_fail_overs",
+        "broker_member_states",
+        "broker_names",
+        "broker_open_failures",
+        "broker_probes",
+        "unknown_broker_answers",
+    )
+
+    def __init__(self, shared: SharedCounters | None = None) -> None:
+        super().__init__(shared)
+        self.broker_connection_pauses = 0
+        self.broker_connection_states: Callable[[], Mapping[str, int]] = dict
+        self.broker_member_states: Callable[[], Mapping[str, int]] = dict
+        self.broker_names: Callable[[], Mapping[str, int]] = dict
+        self.broker_fail_overs = 0
+        self.broker_probes: dict[str, int] = {"reached": 0, "failed": 0}
+        self.broker_open_failures: dict[str, int] = {}
+        self.unknown_broker_answers = 0
+
+    def broker_open_failed(self, cause: str) -> None:
+        """Count a request connection to a broker that could not be opened."""
+        self.broker_open_failures[cause] = self.broker_open_failures.get(cause, 0) + 1

@@ -1,0 +1,17 @@
+"""Count client connections, and the commands and bytes of those in lookup mode."""
+
+from proxy.core.counters import RoomCounters, SharedCounters
+
+
+class ClientCounters(RoomCounters):
+    """The counters of clients; change the attributes directly."""
+
+    __slots__ = ("active_connections", "binary_bytes", "binary_ops", "new_connections", "rejected_connections")
+
+    def __init__(self, shared: SharedCounters | None = None) -> None:
+        super().__init__(shared)
+        self.active_connections = 0
+        self.new_connections = 0
+        self.rejected_connections = 0
+        self.binary_ops = 0
+        self.binary_bytes = 0

@@ -1,0 +1,62 @@
+"""Count the requests of clients and the topic lists they got."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from protocol.command_type import CommandType
+from proxy.core.counters import RoomCounters, SharedCounters
+
+# The commands that are requests, served in lookup mode.
+REQUESTS: Final = (
+    CommandType.LOOKUP,
+    CommandType.PARTITIONED_METADATA,
+    CommandType.GET_TOPICS_OF_NAMESPACE,
+    CommandType.GET_SCHEMA,
+    CommandType.GET_OR_CREATE_SCHEMA,
+)
+
+
+class RequestCounters(RoomCounters):
+    """The counters of requests; change the attributes directly.
+
+    `asked` counts requests by their command, `rejected` those of them that came while too many were under way.
+    `outcomes` of topic lists are exported as 0 until they happen.
+    """
+
+    __slots__ = (
+        "asked",
+        "failed_requests",
+        "list_groups",
+        "list_name_bytes",
+        "list_outcomes",
+        "list_questions",
+        "lists_asked_again",
+        "lists_joined",
+        "refused_requests",
+        "rejected",
+    )
+
+    def __init__(self, shared: SharedCounters | None = None, outcomes: Iterable[str] = ()) -> None:
+        super().__init__(shared)
+        self.asked: dict[int, int] = dict.fromkeys(REQUESTS, 0)
+        self.rejected: dict[int, int] = dict.fromkeys(REQUESTS, 0)
+        self.failed_requests: dict[str, int] = {}
+        self.refused_requests: dict[str, int] = {}
+        self.list_outcomes: dict[str, int] = dict.fromkeys(map(str, outcomes), 0)
+        self.list_groups = 0
+        self.list_name_bytes = 0
+        self.list_questions = 0
+        self.lists_joined = 0
+        self.lists_asked_again = 0
+
+    def list_ended(self, outcome: str) -> None:
+        """Count the end of a topic-list request."""
+        self.list_outcomes[outcome] = self.list_outcomes.get(outcome, 0) + 1
+
+    def request_failed(self, kind: str) -> None:
+        """Count a request, other than a topic list, that was answered with an error."""
+        self.failed_requests[kind] = self.failed_requests.get(kind, 0) + 1
+
+    def request_refused(self, reason: str) -> None:
+        """Count a request that was refused before a broker was asked."""
+        self.refused_requests[reason] = self.refused_requests.get(reason, 0) + 1
