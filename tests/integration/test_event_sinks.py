@@ -27,7 +27,7 @@ import asyncio, sys
 from pathlib import Path
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
-from proxy.app.metrics.counters import Counters
+from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.log import THREAD_NAME, EventLog
 from proxy.core.log import open_log
 from proxy.core.threads import leave
@@ -38,7 +38,7 @@ async def main() -> None:
         "brokerServiceURL": sys.argv[1], "eventLogTopic": "persistent://public/log/events",
         "eventLogDirectory": sys.argv[2], "eventLogFlushMillis": "10",
     })
-    log = EventLog(config, loop, Plain(lambda: None), lambda: None, Counters(), open_log("warning", "json"))
+    log = EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), open_log("warning", "json"))
     log.start()
     for number in range(100):
         log.sink.put({"kind": "get_topics", "ts_us": number})
