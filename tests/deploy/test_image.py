@@ -139,9 +139,10 @@ def test_it_says_how_it_is_run_and_what_it_is(image: Image) -> None:
 def test_it_holds_the_proxy_compiled_and_nothing_of_its_making(image: Image) -> None:
     home = image.root / "opt/pulsar-proxy"
     [packages] = home.glob("lib/python3.*/site-packages")
-    sources = {path.stem for path in (packages / "proxy").glob("*.py")}
-    assert "serve" in sources
-    assert {path.name.partition(".")[0] for path in (packages / "proxy/__pycache__").glob("*.pyc")} == sources
+    sources = {path.with_suffix("") for path in (packages / "proxy").rglob("*.py")}
+    assert packages / "proxy/cli/serve" in sources
+    compiled = (packages / "proxy").rglob("__pycache__/*.pyc")
+    assert {path.parents[1] / path.name.partition(".")[0] for path in compiled} == sources
     for shared in (
         "man/man1/pulsar-proxy.1",
         "man/man5/pulsar-proxy.conf.5",
