@@ -81,6 +81,15 @@ def modules_imported(tree: ast.Module) -> Iterator[str]:
             assert node.level == 0, f"line {node.lineno}: import by the full name"
             assert node.module is not None
             yield node.module
+            # A name out of a package may be a module or a folder of it.
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name for name in names if is_module(name))
+
+
+def is_module(name: str) -> bool:
+    """Return whether `name` is a module or a package of this repository."""
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def broken_imports(package: str, tree: ast.Module) -> list[str]:
@@ -97,7 +106,7 @@ def broken_imports(package: str, tree: ast.Module) -> list[str]:
 
 
 def room_of(module: str) -> str | None:
-    """Return the room of a module of `proxy`; None for other packages and for files that are in no room yet."""
+    """Return the room of a module of `proxy`; None for other packages and for the two files outside of all rooms."""
     parts = module.split(".")
     return parts[1] if parts[0] == "proxy" and len(parts) > 1 and parts[1] in LAYER_OF else None
 
@@ -208,6 +217,12 @@ def test_folder_imports_earlier_folders_of_its_room_only(path: Path) -> None:
     assert arrows_between_folders(".".join(name.with_suffix("").parts), parse(path)) == []
 
 
+def test_every_file_of_the_proxy_is_in_a_room() -> None:
+    rooms = {path.parent.name for path in (ROOT / "proxy").glob("*/__init__.py")}
+    assert rooms <= LAYER_OF.keys()
+    assert {path.name for path in (ROOT / "proxy").glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
 def test_every_folder_of_a_room_has_its_place() -> None:
     for room in LAYER_OF:
         folders = {path.parent.name for path in (ROOT / "proxy" / room).glob("*/__init__.py")}
@@ -281,7 +296,7 @@ def test_framing_does_without_protobuf(name: str) -> None:
         ("limiter", "from random import random", ["random"]),
         ("limiter", "import google.protobuf", ["google.protobuf"]),
         ("pipeline", "import pyspark\nfrom eventlog import schema", []),
-        ("pipeline", "from proxy import config", ["proxy"]),
+        ("pipeline", "from proxy import config", ["proxy", "proxy.config"]),
         ("pipeline", "from limiter.semaphore import Permit", ["limiter.semaphore"]),
         ("proxy", "import uvloop\nimport limiter.semaphore", []),
         ("proxy", "import pyarrow", ["pyarrow"]),
@@ -324,6 +339,7 @@ def test_owner_of_tasks_may_ask_its_loop_only() -> None:
         ),
         ("proxy.clients.connection", "from proxy.core.log import Logger\nimport proxy.relay.relay", []),
         ("proxy.web.port", "from proxy.web.http.errors import HttpRefused", []),
+        ("proxy.core.log", "from proxy import web", ["proxy.web"]),
         ("limiter.dual", "from proxy.core.log import Logger", []),
     ],
 )
@@ -343,6 +359,8 @@ def test_law_finds_arrows_that_point_up(importer: str, code: str, up: list[str])
             [],
         ),
         ("proxy.clients.sessions", "import proxy.clients.connection", []),
+        ("proxy.web.http.gate", "from proxy.web import admin", ["proxy.web.admin"]),
+        ("proxy.web.http.gate", "from proxy.web import port", ["proxy.web.port"]),
     ],
 )
 def test_law_finds_arrows_between_folders(importer: str, code: str, up: list[str]) -> None:

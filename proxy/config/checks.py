@@ -138,9 +138,9 @@ def _check_credentials(loader: Loader, config: ConfigValues) -> None:
     if is_secret(plugin_name) and _reaches_any_host(config):
         # The defaults are upstream's. The CONNECT of a relay carries the credentials to the host that a client named.
         text = (
-            f"every host that a client names is shown these credentials: narrow "
+            f"the proxy sends these credentials to every host that a client names: restrict "
             f"{ConfigKeys.broker_proxy_allowed_host_names.name} or "
-            f"{ConfigKeys.broker_proxy_allowed_ip_addresses.name}, now *"
+            f"{ConfigKeys.broker_proxy_allowed_ip_addresses.name}, which are now *"
         )
         loader.doubt(plugin, text)
 

@@ -38,7 +38,7 @@ class WriteLock(asyncio.Lock):
 
     @property
     def free(self) -> bool:
-        """Return whether nobody writes, or is about to."""
+        """Return whether no list is being written, and no write is reserved."""
         return not self._reserved and not self.locked()
 
     @property
@@ -65,7 +65,7 @@ class WriteLock(asyncio.Lock):
         self._listeners[on_change] = None
 
     def forget(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` no more."""
+        """Stop calling `on_change`."""
         self._listeners.pop(on_change, None)
 
     def _notify(self) -> None:
@@ -134,7 +134,7 @@ class Output:
 
     @property
     def unsent_bytes(self) -> int:
-        """Count all bytes that wait in user space; of lists, the one that is being written."""
+        """Count all bytes that wait in user space, with those of the list that is being written."""
         return len(self._queue) + self._buffered_bytes + self._left
 
     @property
@@ -312,7 +312,7 @@ class Output:
             return
         self._endpoint.output_full()
         if self._permit is None:
-            # An empty permit that grows: growth goes before the waiters for whole lists.
+            # Grow an empty permit instead of acquiring one: growth is served before waiters for whole lists.
             self._permit = self._direct.try_acquire(0)
         growth = pending - self._permit.size if self._permit is not None else 0
         room = OVERSHOOT_BYTES + (self._direct.limit - self._direct.held if self._direct.limit > 0 else pending)

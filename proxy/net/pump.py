@@ -16,7 +16,7 @@ from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net.transport import Endpoint
 
-# An iteration of the loop writes for so long, and then serves everything else.
+# Longest time that an iteration of the loop spends on writes before it serves everything else.
 TURN_SECONDS: Final = 0.003
 # The end of a body starts its client's next list and releases memory to others: half a millisecond of work each.
 FINISHED_A_TURN: Final = 6
@@ -24,7 +24,7 @@ _EVENTS_A_TURN: Final = 1024
 _NOTHING: Final = memoryview(b"")
 _ROOM: Final = select.EPOLLOUT | select.EPOLLONESHOT
 RETRY_SECONDS: Final = 0.01
-# A body offers so many bytes at a time: a slab, or as many of its pages.
+# Bytes that a body offers at a time: a slab, or pages of the same size.
 STEP_BYTES: Final = SLAB_BYTES
 # Bytes at a time over TLS, while the kernel has room for all of them, and when it may have none: four records, or one.
 SEALED_STEP_BYTES: Final = 64 * 1024
@@ -33,7 +33,7 @@ SEALED_OVERHEAD_BYTES: Final = 512
 
 
 class Body(Protocol):
-    """Bytes that a socket is to get behind a prefix (`proxy.requests.topic_lists.bodies`)."""
+    """The bytes of an answer that follow its prefix (`proxy.requests.topic_lists.bodies`)."""
 
     size: int
 

@@ -85,7 +85,7 @@ class WriteProgress:
         self._marks: list[tuple[float, int, int]] = []
 
     def note(self, now: float, buffered_bytes: int, kernel_bytes: int) -> bool:
-        """Take a sample: so many of the bytes handed over are still in user space and in the kernel.
+        """Take a sample of the bytes that are still in user space and in the kernel.
 
         Return whether the client has taken anything since the last sample.
         """

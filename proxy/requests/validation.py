@@ -18,7 +18,7 @@ _TOPIC: Final = re.compile(rf"(?:(?:non-)?persistent://)?{_NAME}/{_NAME}/[^/].*|
 _SCHEMA_VERSION_BYTES: Final = 8
 
 
-# Decoded, an entry of a few bytes costs some ninety; no client sends more than a handful.
+# An entry of a few bytes takes about 90 bytes when decoded; real clients send only a handful of entries.
 MAX_PROPERTIES: Final = 64
 
 

@@ -222,7 +222,7 @@ class Site:
         except BadPath as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination is None or self._reverse_proxy is None:
-            reason = "no such page, and no path that is passed on to brokers (brokerWebServiceURL)"
+            reason = "no such page, and no path that is forwarded to brokers (brokerWebServiceURL)"
             raise HttpRefused(404, reason, "no_route")
         return await self._pass_on(self._reverse_proxy, request, entry, destination)
 

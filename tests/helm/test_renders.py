@@ -102,7 +102,7 @@ def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
     warnings = [str(warning) for warning in config.warnings]
     if is_secret(config.broker_client_authentication_plugin):
         # Which brokers there are only the operator knows: the chart cannot narrow the hosts.
-        assert "every host that a client names is shown these credentials" in warnings.pop(0)
+        assert "the proxy sends these credentials to every host that a client names" in warnings.pop(0)
     if path.name == "drop-in-values.yaml":
         (warning,) = warnings
         assert "httpNumThreads" in warning, "threads of the Java proxy: told, not lost"

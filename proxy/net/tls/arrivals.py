@@ -43,7 +43,7 @@ class Arrival:
         self.header = header
         self.name = client_address
         self.transport: TlsTransport | None = None
-        # While the arrival has a place: the timer that ends it.
+        # The timer that ends the arrival's place; None while the arrival has no place.
         self.place: asyncio.TimerHandle | None = None
 
     @property

@@ -58,7 +58,7 @@ class Handshake:
         incoming, received, answer = self._shared.incoming, self.received, b""
         end = hello_end(received) if self._hello_due else len(received)
         if self._hello_due and not end:
-            # A read can lead to two turns: the first of them has used the ClientHello up.
+            # A read can lead to two turns, and the first turn has already consumed the ClientHello.
             return False
         incoming.write(received[:end])
         self.received = received[end:]

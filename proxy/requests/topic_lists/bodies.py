@@ -69,7 +69,7 @@ async def _paged(answer: TopicListAnswer) -> Body:
     try:
         pages = PagedBody()
     except OSError:
-        # No descriptor is left: the slabs serve as well, with a copy in every send buffer.
+        # The process has no file descriptor left. Send the slabs instead, with a copy in every send buffer.
         return SlabListBody(answer)
     in_this_step = 0
     try:

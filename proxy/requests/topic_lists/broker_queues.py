@@ -97,13 +97,13 @@ class _WaitsOnly:
         self._waits.timed_out(wait_seconds)
 
     def queued(self) -> None:
-        """Pass over: the statistics count it."""
+        """Do nothing: the limiter's statistics have this count."""
 
     def rejected(self) -> None:
-        """Pass over: the statistics count it."""
+        """Do nothing: the limiter's statistics have this count."""
 
     def cancelled(self) -> None:
-        """Pass over: the statistics count it."""
+        """Do nothing: the limiter's statistics have this count."""
 
     def updated(self) -> None:
         """Pass over: a reservation does not change."""

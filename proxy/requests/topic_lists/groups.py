@@ -104,7 +104,7 @@ class GroupMember:
 
     def settle(self, outcome: SharedAnswer | Exception) -> None:
         """Set the outcome, unless the member has left or has one already."""
-        # A result even for an error: one exception raised in a thousand tasks would grow a thousand tracebacks.
+        # An error is set as a result, too: an exception raised in a thousand tasks would grow a thousand tracebacks.
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 

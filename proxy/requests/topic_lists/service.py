@@ -63,7 +63,7 @@ OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage),
 
 @dataclass(slots=True)
 class ListRequest:
-    """A client's request that came at `arrived` (loop time); `begun` once the service answers for its end."""
+    """A client's request that came at `arrived` (loop time); `begun`: the service serves it and counts its end."""
 
     client: ClientView
     request: pb.CommandGetTopicsOfNamespace
@@ -177,7 +177,7 @@ class TopicListService:
                     return answer
                 # Step 12: write the list when the client has taken its earlier ones.
                 async with client.output.write_lock:
-                    # From here the client's own reading decides: a body under way is never cut by the clock.
+                    # From here only the rules for slow readers end the write: the request's clock never cuts a body.
                     clock.reschedule(None)
                     await client.output.send_pumped(answer.prefix(request.request_id), answer.body, self._pump)
                     self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
@@ -273,7 +273,7 @@ class TopicListService:
     async def _ask_once(
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
     ) -> TopicListAnswer:
-        # Step 5: take one of the broker's slots. Slot and reservation end when the answer begins, or never will.
+        # Step 5: take one of the broker's slots. Both end when the answer begins, or when it cannot come any more.
         group.stands_at(Stage.BROKER_BUSY, TimelineStage.BROKER)
         in_flight = self._queues.queue(broker).in_flight
         slot = await in_flight.acquire(1, charge=group.charge(in_flight, 1))

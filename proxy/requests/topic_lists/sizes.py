@@ -28,7 +28,7 @@ class ListSizes:
         return self._sizes.get(_key(request), self.initial_bytes)
 
     def learn(self, request: pb.CommandGetTopicsOfNamespace, cost: int) -> None:
-        """Remember what such a request did cost; the oldest entry goes when there are too many."""
+        """Remember the cost of such a request; drop the oldest entry when there are too many."""
         key = _key(request)
         self._sizes[key] = cost
         self._sizes.move_to_end(key)
@@ -37,5 +37,5 @@ class ListSizes:
 
 
 def _key(request: pb.CommandGetTopicsOfNamespace) -> int:
-    # A number, so that no client decides how much an entry costs; two that share one share an estimate, no more.
+    # A hash, not the strings, so that a client cannot make entries large. Requests with equal hashes share an estimate.
     return hash((request.namespace, request.mode, request.topics_pattern))

@@ -96,8 +96,12 @@ async def test_reassign_of_a_permit_makes_room_under_the_cap_of_the_old_key(cloc
     charge = Charge("a")
     await limiter.acquire(50, charge=charge)
     waiting = await start(limiter.acquire(10, key="a"))
+    await settle()
+    assert limiter.statistics().keys_capped == 1
     charge.reassign("b")
-    assert (await waiting).size == 10
+    await settle()
+    assert waiting.done()
+    assert waiting.result().size == 10
     assert limiter.try_acquire(1, key="b") is None
 
 

@@ -138,8 +138,8 @@ class TestFaults:
         }
         (warning,) = Config.load(overrides=own).warnings
         assert str(warning).endswith(
-            "brokerClientAuthenticationPlugin: every host that a client names is shown these credentials: narrow "
-            "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, now *"
+            "brokerClientAuthenticationPlugin: the proxy sends these credentials to every host that a client names: "
+            "restrict brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, which are now *"
         )
 
     @pytest.mark.parametrize(
